@@ -1,0 +1,68 @@
+"""Merkle trees that OpenZeppelin's ``MerkleProof`` verifies.
+
+Same rules as OpenZeppelin's standard tree: a leaf is ``keccak(keccak(encoded))``, so that no inner node can
+pass as a leaf (second pre-image resistance), and a parent is the hash of its sorted children, so that a proof
+needs no left/right bits. Leaves keep their given order; their position is bound by an index inside the leaf
+where order matters (unit traces).
+"""
+
+from collections.abc import Sequence
+
+from zoo_protocol.hashing import keccak
+
+
+def leaf_hash(encoded: bytes) -> bytes:
+    """The leaf of ABI-encoded (or otherwise canonical) bytes: hashed twice."""
+    return keccak(keccak(encoded))
+
+
+def parent_hash(left: bytes, right: bytes) -> bytes:
+    """The commutative parent of two nodes."""
+    return keccak(left + right) if left <= right else keccak(right + left)
+
+
+def _levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    if not leaves:
+        raise ValueError("a Merkle tree needs at least one leaf")
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        above = [parent_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
+        if len(below) % 2:
+            above.append(below[-1])  # an odd node rises unchanged
+        levels.append(above)
+    return levels
+
+
+def root(leaves: Sequence[bytes]) -> bytes:
+    """Root of the tree over ``leaves`` (each 32 bytes, see :func:`leaf_hash`).
+
+    Raises:
+        ValueError: if there is no leaf.
+    """
+    return _levels(leaves)[-1][0]
+
+
+def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Sibling path of leaf ``index``, from the leaf to the root.
+
+    Raises:
+        IndexError: if there is no such leaf.
+    """
+    if not 0 <= index < len(leaves):
+        raise IndexError(f"leaf {index} of {len(leaves)}")
+    path = []
+    for level in _levels(leaves)[:-1]:
+        sibling = index ^ 1
+        if sibling < len(level):
+            path.append(level[sibling])
+        index //= 2
+    return path
+
+
+def verify(expected_root: bytes, leaf: bytes, path: Sequence[bytes]) -> bool:
+    """Whether ``leaf`` with its ``path`` leads to ``expected_root``."""
+    node = leaf
+    for sibling in path:
+        node = parent_hash(node, sibling)
+    return node == expected_root

@@ -1,0 +1,190 @@
+"""EIP-712 messages: what users, providers and the market sign.
+
+All share one domain (name, version, chain id, the JobEscrow contract), so a signature is worth nothing on
+another chain or deployment. The Solidity side declares the same structs; tests run the same vectors on both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eth_account import Account
+from eth_account.messages import SignableMessage, encode_typed_data
+from eth_utils.address import to_checksum_address
+
+from zoo_protocol.hashing import keccak, to_hex
+
+DOMAIN_NAME = "ZooCompute"
+DOMAIN_VERSION = "1"
+
+_DOMAIN_TYPE = [
+    {"name": "name", "type": "string"},
+    {"name": "version", "type": "string"},
+    {"name": "chainId", "type": "uint256"},
+    {"name": "verifyingContract", "type": "address"},
+]
+
+JOB_ORDER_TYPE = [
+    {"name": "payer", "type": "address"},
+    {"name": "specHash", "type": "bytes32"},
+    {"name": "tier", "type": "uint8"},
+    {"name": "units", "type": "uint32"},
+    {"name": "unitWeight", "type": "uint64"},
+    {"name": "budget", "type": "uint96"},
+    {"name": "maxPrice", "type": "uint96"},
+    {"name": "waitUntil", "type": "uint40"},
+    {"name": "nonce", "type": "uint256"},
+]
+
+ASK_TYPE = [
+    {"name": "provider", "type": "address"},
+    {"name": "tier", "type": "uint8"},
+    {"name": "gpus", "type": "uint32"},
+    {"name": "minPrice", "type": "uint96"},
+    {"name": "validUntil", "type": "uint40"},
+    {"name": "nonce", "type": "uint256"},
+]
+
+UNIT_COMMITMENT_TYPE = [
+    {"name": "jobId", "type": "bytes32"},
+    {"name": "round", "type": "uint32"},
+    {"name": "slot", "type": "uint32"},
+    {"name": "provider", "type": "address"},
+    {"name": "traceRoot", "type": "bytes32"},
+    {"name": "payloadHash", "type": "bytes32"},
+]
+
+PERMIT_TYPE = [
+    {"name": "owner", "type": "address"},
+    {"name": "spender", "type": "address"},
+    {"name": "value", "type": "uint256"},
+    {"name": "nonce", "type": "uint256"},
+    {"name": "deadline", "type": "uint256"},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """EIP-712 domain of one deployment."""
+
+    chain_id: int
+    contract: str
+    name: str = DOMAIN_NAME
+    version: str = DOMAIN_VERSION
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "chainId": self.chain_id,
+            "verifyingContract": to_checksum_address(self.contract),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """A payer's consent to escrow ``budget`` for at most ``units`` units at no more than ``maxPrice``.
+
+    Units: ``unitWeight`` in reference GPU-microseconds, ``budget`` in wei of ZEN, ``maxPrice`` in wei of ZEN per
+    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. Its struct hash is the job id.
+    """
+
+    payer: str
+    specHash: str
+    tier: int
+    units: int
+    unitWeight: int
+    budget: int
+    maxPrice: int
+    waitUntil: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A provider's standing offer: ``gpus`` of ``tier`` at no less than ``minPrice`` wei per GPU-hour, net of fee."""
+
+    provider: str
+    tier: int
+    gpus: int
+    minPrice: int
+    validUntil: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCommitment:
+    """A provider's signed result of one unit, given before anything is revealed or drawn."""
+
+    jobId: str
+    round: int
+    slot: int
+    provider: str
+    traceRoot: str
+    payloadHash: str
+
+
+_TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
+    JobOrder: ("JobOrder", JOB_ORDER_TYPE),
+    Ask: ("Ask", ASK_TYPE),
+    UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
+}
+
+Message = JobOrder | Ask | UnitCommitment
+
+
+def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
+    """The full EIP-712 document, as ``eth_signTypedData_v4`` takes it (integers as int, hashes as 0x hex)."""
+    name, fields = _TYPES[type(message)]
+    return {
+        "types": {"EIP712Domain": _DOMAIN_TYPE, name: fields},
+        "primaryType": name,
+        "domain": domain.as_dict(),
+        "message": asdict(message),
+    }
+
+
+def permit_typed_data(
+    chain_id: int, token: str, token_name: str, owner: str, spender: str, value: int, nonce: int, deadline: int
+) -> dict[str, Any]:
+    """The EIP-2612 permit document of an OpenZeppelin token (domain version "1")."""
+    return {
+        "types": {"EIP712Domain": _DOMAIN_TYPE, "Permit": PERMIT_TYPE},
+        "primaryType": "Permit",
+        "domain": Domain(chain_id, token, token_name, "1").as_dict(),
+        "message": {"owner": owner, "spender": spender, "value": value, "nonce": nonce, "deadline": deadline},
+    }
+
+
+def signable(document: dict[str, Any]) -> SignableMessage:
+    """The signable form of an EIP-712 document."""
+    return encode_typed_data(full_message=document)
+
+
+def struct_hash(message: Message) -> str:
+    """EIP-712 ``hashStruct`` of the message, 0x hex. Of a :class:`JobOrder` it is the job id on chain and off."""
+    placeholder = Domain(1, "0x" + "00" * 20)  # hashStruct does not depend on the domain
+    return to_hex(bytes(signable(typed_data(placeholder, message)).body))
+
+
+def digest(domain: Domain, message: Message) -> bytes:
+    """The 32 bytes that are signed: keccak(0x1901 || domainSeparator || hashStruct)."""
+    form = signable(typed_data(domain, message))
+    return keccak(b"\x19" + bytes(form.version) + bytes(form.header) + bytes(form.body))
+
+
+def sign(private_key: str, document: dict[str, Any]) -> str:
+    """65-byte signature (r, s, v) of an EIP-712 document as 0x hex."""
+    return to_hex(bytes(Account.sign_message(signable(document), private_key).signature))
+
+
+def recover(document: dict[str, Any], signature: str) -> str:
+    """Checksummed address that signed the document.
+
+    Raises:
+        ValueError: if the signature is malformed.
+    """
+    try:
+        return str(Account.recover_message(signable(document), signature=signature))
+    except Exception as error:  # eth-account raises many types for malformed input
+        raise ValueError(f"malformed signature: {error}") from error
