@@ -28,7 +28,10 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One row of the tier table. Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour."""
+    """One row of the tier table.
+
+    Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour.
+    """
 
     id: int
     name: str
@@ -76,7 +79,7 @@ class NetworkParameters:
 MAINNET = NetworkParameters(
     name="mainnet",
     tiers=(
-        # Reference speeds are 40 % of the published dense bf16 peak (312 and 989 TFLOP/s): what well-tuned training reaches.
+        # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
         Tier(
             1,
             "bronze",
