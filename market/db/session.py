@@ -1,0 +1,73 @@
+"""Sessions, units of work and locks on PostgreSQL.
+
+A unit of work is one short transaction. Wake-ups for background workers that are asked for inside it are sent
+only after it has committed, and dropped when it rolls back; a lost one is made up by the periodic sweep.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+Wake = Callable[[str, tuple[str, ...]], None]
+
+_PENDING = "pending_wakeups"
+
+
+def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
+    """Ask that background ``task`` runs once this unit of work has committed."""
+    pending: dict[tuple[str, tuple[str, ...]], None] = session.info.setdefault(_PENDING, {})
+    pending[(task, arguments)] = None
+
+
+class Database:
+    """One engine and its session factory; built once per process, after fork."""
+
+    def __init__(self, url: str, *, wake: Wake | None = None, pool_size: int = 10, max_overflow: int = 40) -> None:
+        """
+        Args:
+            url: SQLAlchemy URL (``postgresql+psycopg://…``; a plain ``postgresql://`` is accepted).
+            wake: sends one background task by name; None in processes that wake nobody.
+        """
+        if url.startswith("postgresql://"):
+            url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
+        self.engine: Engine = create_engine(url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True)
+        self._sessions = sessionmaker(self.engine, expire_on_commit=False)
+        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
+        event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A unit of work: commits at the end of the block, rolls back on any exception."""
+        with self._sessions.begin() as session:
+            yield session
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[bool]:
+        """A session-level advisory lock on a connection of its own; yields False when somebody else holds it.
+
+        The lock ends with the connection, so a dead holder never blocks its successor.
+        """
+        key = zlib.crc32(name.encode())
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            held = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())
+            try:
+                yield held
+            finally:
+                if held:
+                    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+
+    def dispose(self) -> None:
+        """Close all pooled connections."""
+        self.engine.dispose()
+
+
+def _send(session: Session, wake: Wake | None) -> None:
+    pending = session.info.pop(_PENDING, {})
+    if wake is not None:
+        for task, arguments in pending:
+            wake(task, arguments)

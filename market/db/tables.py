@@ -1,0 +1,13 @@
+"""All tables in one metadata: what Alembic compares and what tests create."""
+
+from market.accounts import models as accounts
+from market.auctions import models as auctions
+from market.db.base import Base
+from market.events import models as events
+from market.jobs import models as jobs
+from market.providers import models as providers
+from market.verification import models as verification
+
+__all__ = ["accounts", "auctions", "events", "jobs", "metadata", "providers", "verification"]
+
+metadata = Base.metadata

@@ -1,0 +1,208 @@
+"""All state machines, one table each: ``{(state, event): next_state}``.
+
+Status says where a thing is, reason says why it got there; they are separate columns. Every move writes an audit event.
+Anything not in a table is refused.
+"""
+
+from enum import StrEnum
+from typing import TypeVar
+
+
+class IllegalTransition(Exception):
+    """The event is not allowed in this state."""
+
+    def __init__(self, machine: str, state: str, event: str) -> None:
+        super().__init__(f"{machine}: event {event!r} is not allowed in state {state!r}")
+        self.machine, self.state, self.event = machine, state, event
+
+
+class JobStatus(StrEnum):
+    SUBMITTED = "submitted"  # order and permit checked; the deposit is on its way
+    FUNDED = "funded"  # deposit final on chain
+    MATCHING = "matching"  # standing in the book
+    RUNNING = "running"  # training
+    VERIFYING = "verifying"  # trained; units still being checked
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    DISPUTED = "disputed"
+    SETTLING = "settling"  # settlement on its way
+    SETTLED = "settled"  # paid and refunded, final on chain
+    REJECTED = "rejected"  # never funded; nothing to refund
+
+
+class JobEvent(StrEnum):
+    DEPOSIT_FINAL = "deposit_final"
+    DEPOSIT_REVERTED = "deposit_reverted"
+    LISTED = "listed"
+    MATCHED = "matched"
+    ROUNDS_DONE = "rounds_done"
+    UNITS_DECIDED = "units_decided"
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+    FAIL = "fail"
+    DISPUTE = "dispute"
+    SETTLE = "settle"
+    SETTLEMENT_FINAL = "settlement_final"
+
+
+_J, _JE = JobStatus, JobEvent
+JOB: dict[tuple[JobStatus, JobEvent], JobStatus] = {
+    (_J.SUBMITTED, _JE.DEPOSIT_FINAL): _J.FUNDED,
+    (_J.SUBMITTED, _JE.DEPOSIT_REVERTED): _J.REJECTED,
+    (_J.FUNDED, _JE.LISTED): _J.MATCHING,
+    (_J.FUNDED, _JE.CANCEL): _J.CANCELLED,
+    (_J.MATCHING, _JE.MATCHED): _J.RUNNING,
+    (_J.MATCHING, _JE.CANCEL): _J.CANCELLED,
+    (_J.MATCHING, _JE.EXPIRE): _J.EXPIRED,
+    (_J.RUNNING, _JE.ROUNDS_DONE): _J.VERIFYING,
+    (_J.RUNNING, _JE.CANCEL): _J.CANCELLED,
+    (_J.RUNNING, _JE.FAIL): _J.FAILED,
+    (_J.VERIFYING, _JE.UNITS_DECIDED): _J.SETTLING,
+    (_J.VERIFYING, _JE.DISPUTE): _J.DISPUTED,
+    # However a job ends, it passes through settling, so that verified work is paid and the rest refunded.
+    (_J.CANCELLED, _JE.SETTLE): _J.SETTLING,
+    (_J.EXPIRED, _JE.SETTLE): _J.SETTLING,
+    (_J.FAILED, _JE.SETTLE): _J.SETTLING,
+    (_J.DISPUTED, _JE.SETTLE): _J.SETTLING,
+    (_J.SETTLING, _JE.SETTLEMENT_FINAL): _J.SETTLED,
+}
+
+
+class UnitStatus(StrEnum):
+    LEASED = "leased"  # a provider is to compute it
+    COMMITTED = "committed"  # signed trace root and salted payload hash received
+    UPLOADED = "uploaded"  # payload revealed and matching the commitment
+    CHECKING = "checking"  # its window's seed is latched; drawn segments are being replayed
+    VERIFIED = "verified"  # to be paid
+    REJECTED = "rejected"  # not paid: proven wrong, withheld, or its provider was jailed before it was checked
+    LOST = "lost"  # never delivered; not paid, not punished
+
+
+class UnitEvent(StrEnum):
+    COMMIT = "commit"
+    UPLOAD = "upload"
+    LOSE = "lose"
+    DRAW = "draw"
+    PASS = "pass"
+    REJECT = "reject"
+
+
+_U, _UE = UnitStatus, UnitEvent
+UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
+    (_U.LEASED, _UE.COMMIT): _U.COMMITTED,
+    (_U.LEASED, _UE.LOSE): _U.LOST,
+    (_U.COMMITTED, _UE.UPLOAD): _U.UPLOADED,
+    (_U.COMMITTED, _UE.LOSE): _U.LOST,
+    (_U.UPLOADED, _UE.DRAW): _U.CHECKING,
+    (_U.UPLOADED, _UE.REJECT): _U.REJECTED,
+    (_U.CHECKING, _UE.PASS): _U.VERIFIED,
+    (_U.CHECKING, _UE.REJECT): _U.REJECTED,
+}
+UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
+
+
+class ProviderStatus(StrEnum):
+    REGISTERED = "registered"
+    BENCHMARKED = "benchmarked"  # earned a tier; not yet staked for it
+    ACTIVE = "active"  # benchmarked and staked
+    JAILED = "jailed"
+    EXITED = "exited"
+
+
+class ProviderEvent(StrEnum):
+    BENCHMARK_PASSED = "benchmark_passed"
+    STAKE_SUFFICIENT = "stake_sufficient"
+    STAKE_INSUFFICIENT = "stake_insufficient"
+    JAIL = "jail"
+    RELEASE = "release"
+    EXIT = "exit"
+
+
+_P, _PE = ProviderStatus, ProviderEvent
+PROVIDER: dict[tuple[ProviderStatus, ProviderEvent], ProviderStatus] = {
+    (_P.REGISTERED, _PE.BENCHMARK_PASSED): _P.BENCHMARKED,
+    (_P.BENCHMARKED, _PE.BENCHMARK_PASSED): _P.BENCHMARKED,
+    (_P.BENCHMARKED, _PE.STAKE_SUFFICIENT): _P.ACTIVE,
+    (_P.ACTIVE, _PE.BENCHMARK_PASSED): _P.ACTIVE,
+    (_P.ACTIVE, _PE.STAKE_INSUFFICIENT): _P.BENCHMARKED,
+    (_P.REGISTERED, _PE.JAIL): _P.JAILED,
+    (_P.BENCHMARKED, _PE.JAIL): _P.JAILED,
+    (_P.ACTIVE, _PE.JAIL): _P.JAILED,
+    (_P.JAILED, _PE.RELEASE): _P.REGISTERED,
+    (_P.REGISTERED, _PE.EXIT): _P.EXITED,
+    (_P.BENCHMARKED, _PE.EXIT): _P.EXITED,
+    (_P.ACTIVE, _PE.EXIT): _P.EXITED,
+}
+
+
+class LeaseStatus(StrEnum):
+    OFFERED = "offered"  # addressed to one node, not yet pulled
+    ACTIVE = "active"  # pulled; heartbeats extend it
+    DONE = "done"
+    FAILED = "failed"  # the node said that it cannot
+    EXPIRED = "expired"  # the node went silent
+
+
+class LeaseEvent(StrEnum):
+    PULL = "pull"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    EXPIRE = "expire"
+
+
+_L, _LE = LeaseStatus, LeaseEvent
+LEASE: dict[tuple[LeaseStatus, LeaseEvent], LeaseStatus] = {
+    (_L.OFFERED, _LE.PULL): _L.ACTIVE,
+    (_L.OFFERED, _LE.EXPIRE): _L.EXPIRED,
+    (_L.ACTIVE, _LE.COMPLETE): _L.DONE,
+    (_L.ACTIVE, _LE.FAIL): _L.FAILED,
+    (_L.ACTIVE, _LE.EXPIRE): _L.EXPIRED,
+}
+
+
+class IntentStatus(StrEnum):
+    QUEUED = "queued"
+    SIGNED = "signed"  # nonce taken, bytes durable
+    BROADCAST = "broadcast"
+    MINED = "mined"
+    FINAL = "final"
+    REVERTED = "reverted"
+
+
+class IntentEvent(StrEnum):
+    SIGN = "sign"
+    SEND = "send"
+    MINE = "mine"
+    REORG = "reorg"
+    FINALISE = "finalise"
+    REVERT = "revert"
+
+
+_I, _IE = IntentStatus, IntentEvent
+INTENT: dict[tuple[IntentStatus, IntentEvent], IntentStatus] = {
+    (_I.QUEUED, _IE.SIGN): _I.SIGNED,
+    (_I.QUEUED, _IE.REVERT): _I.REVERTED,  # simulation says that it cannot succeed; no nonce was taken
+    (_I.SIGNED, _IE.SEND): _I.BROADCAST,
+    (_I.SIGNED, _IE.MINE): _I.MINED,
+    (_I.BROADCAST, _IE.SEND): _I.BROADCAST,
+    (_I.BROADCAST, _IE.MINE): _I.MINED,
+    (_I.MINED, _IE.REORG): _I.BROADCAST,
+    (_I.MINED, _IE.FINALISE): _I.FINAL,
+    (_I.MINED, _IE.REVERT): _I.REVERTED,
+}
+
+State = TypeVar("State", bound=StrEnum)
+Event = TypeVar("Event", bound=StrEnum)
+
+
+def next_state(machine: dict[tuple[State, Event], State], state: State, event: Event) -> State:
+    """The state after ``event``.
+
+    Raises:
+        IllegalTransition: if the table has no such move.
+    """
+    try:
+        return machine[(state, event)]
+    except KeyError:
+        raise IllegalTransition(type(state).__name__, state, event) from None

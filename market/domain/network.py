@@ -1,0 +1,158 @@
+"""Network parameters: tiers, prices, stakes, fees, delays and penalties, one typed document per network.
+
+``MAINNET`` holds the published numbers. ``DEVNET`` scales the hardware thresholds down so that a laptop's CPU
+qualifies, and changes nothing else about the rules.
+"""
+
+from dataclasses import dataclass, replace
+
+ZEN = 10**18  # wei of one ZEN
+HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
+BPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Parameters of the matrix-product challenge and the speed it must show.
+
+    ``size`` is the side of the square matrices, ``rounds`` the length of the chain, ``min_gflops`` the sustained
+    rate (10**9 floating-point operations per second) measured by the market's clock, ``deadline_seconds`` the time
+    after which an answer is refused.
+    """
+
+    size: int
+    rounds: int
+    min_gflops: int
+    deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One row of the tier table.
+
+    Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour.
+    """
+
+    id: int
+    name: str
+    gpu_model: str
+    gpus: int
+    gpu_memory_gb: int
+    ram_gb: int
+    network_gbps: int
+    uptime_sla_bps: int
+    reserve_price_wei: int
+    minimum_stake_wei: int
+    reference_flops_per_gpu: int
+    benchmark: Benchmark
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkParameters:
+    """Everything that the rules of one network depend on. Delays in seconds, rates in basis points."""
+
+    name: str
+    tiers: tuple[Tier, ...]
+    fee_bps: int
+    verifier_minimum_stake_wei: int
+    unbonding_seconds: int
+    refund_delay_seconds: int
+    token_cap_wei: int
+    newcomer_sampling_bps: int
+    sampling_floor_bps: int
+    seed_delay_blocks: int
+    treasury_split_bps: tuple[tuple[str, int], ...]
+    penalty_bps: tuple[tuple[str, int], ...]
+
+    def tier(self, name: str) -> Tier:
+        """The tier of that name.
+
+        Raises:
+            KeyError: if the network has no such tier.
+        """
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier
+        raise KeyError(name)
+
+
+MAINNET = NetworkParameters(
+    name="mainnet",
+    tiers=(
+        # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
+        Tier(
+            1,
+            "bronze",
+            "A100 40GB",
+            4,
+            40,
+            256,
+            100,
+            9_500,
+            5 * ZEN // 2,
+            1_000 * ZEN,
+            125 * 10**12,
+            Benchmark(16_384, 64, 400_000, 60),
+        ),
+        Tier(
+            2,
+            "silver",
+            "A100 80GB",
+            8,
+            80,
+            512,
+            200,
+            9_900,
+            4 * ZEN,
+            5_000 * ZEN,
+            125 * 10**12,
+            Benchmark(16_384, 128, 800_000, 60),
+        ),
+        Tier(
+            3,
+            "gold",
+            "H100 80GB",
+            8,
+            80,
+            1_024,
+            400,
+            9_950,
+            8 * ZEN,
+            20_000 * ZEN,
+            400 * 10**12,
+            Benchmark(16_384, 256, 2_400_000, 60),
+        ),
+    ),
+    fee_bps=500,
+    verifier_minimum_stake_wei=500 * ZEN,
+    unbonding_seconds=14 * 86_400,
+    refund_delay_seconds=7 * 86_400,
+    token_cap_wei=1_000_000_000 * ZEN,
+    newcomer_sampling_bps=2_500,
+    sampling_floor_bps=200,
+    seed_delay_blocks=2,
+    treasury_split_bps=(("protocol_development", 5_000), ("security_audits", 3_000), ("community_grants", 2_000)),
+    penalty_bps=(
+        ("downtime", 500),
+        ("incorrect_computation", 5_000),
+        ("bandwidth_violation", 500),
+        ("withheld_data", 2_000),
+    ),
+)
+
+
+def _laptop(tier: Tier) -> Tier:
+    """The tier with thresholds that one CPU core meets; relations between the tiers stay."""
+    return replace(
+        tier,
+        gpu_memory_gb=1,
+        ram_gb=1,
+        network_gbps=0,
+        reference_flops_per_gpu=tier.reference_flops_per_gpu // 12_500,  # 10 GFLOP/s for Bronze
+        benchmark=Benchmark(size=256, rounds=4, min_gflops=0, deadline_seconds=60),
+    )
+
+
+DEVNET = replace(MAINNET, name="devnet", tiers=tuple(_laptop(tier) for tier in MAINNET.tiers))
+
+NETWORKS = {network.name: network for network in (MAINNET, DEVNET)}

@@ -1,0 +1,53 @@
+"""Tables of what happened: the audit log, the outbox of job events, and answered idempotent requests."""
+
+from datetime import datetime
+
+from sqlalchemy import Integer, String
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime
+
+
+class IdempotentRequest(Base, CreatedAt):
+    """The answer given to a caller's Idempotency-Key, replayed to retries of the same body."""
+
+    __tablename__ = "idempotent_requests"
+
+    caller: Mapped[str] = mapped_column(Address, primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    body_hash: Mapped[str] = mapped_column(Hash32)
+    status_code: Mapped[int | None] = mapped_column(Integer)
+    response: Mapped[dict[str, object] | None] = mapped_column(JSONB)
+
+
+class JobEventRow(Base, CreatedAt):
+    """The outbox: what subscribers of a job see, written with the change it tells of.
+
+    The events worker announces a row after its commit; SSE reads rows by ``id`` (Last-Event-ID), so a lost
+    announcement only delays it.
+    """
+
+    __tablename__ = "job_events"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(Hash32, index=True)
+    kind: Mapped[str] = mapped_column(String(32))  # status | round | step | unit | slash | checkpoint | settlement
+    data: Mapped[dict[str, object]] = mapped_column(JSONB)
+    announced_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class AuditEvent(Base, CreatedAt):
+    """One move of a state machine or one act of an admin; append-only."""
+
+    __tablename__ = "audit_events"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    subject_kind: Mapped[str] = mapped_column(String(16), index=True)  # job | unit | provider | lease | ...
+    subject_id: Mapped[str] = mapped_column(String(80), index=True)
+    event: Mapped[str] = mapped_column(String(32))
+    from_status: Mapped[str | None] = mapped_column(String(16))
+    to_status: Mapped[str | None] = mapped_column(String(16))
+    reason: Mapped[str | None] = mapped_column(String(64))
+    actor: Mapped[str] = mapped_column(String(42))  # an address, or "market"
+    data: Mapped[dict[str, object]] = mapped_column(JSONB, default=dict)

@@ -1,0 +1,69 @@
+"""What happened, written with the change itself: state moves with their audit trail, and job events."""
+
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy.orm import Session
+
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import next_state
+from market.events.models import AuditEvent, JobEventRow
+
+State = TypeVar("State", bound=StrEnum)
+Event = TypeVar("Event", bound=StrEnum)
+
+MARKET = "market"  # the actor of moves that no account asked for
+
+
+class HasStatus(Protocol):
+    """A row with a status and, apart from it, a reason."""
+
+    status: Any
+    reason: Any
+
+
+def move(
+    session: Session,
+    row: HasStatus,
+    machine: dict[tuple[State, Event], State],
+    event: Event,
+    *,
+    subject: tuple[str, str],
+    reason: str | None = None,
+    actor: str = MARKET,
+    data: dict[str, object] | None = None,
+) -> State:
+    """Move ``row`` by ``event`` along its lifecycle table and write the audit event; the only way to set a status.
+
+    Args:
+        subject: (kind, id) under which the audit log files it, such as ``("job", job.id)``.
+        reason: stable code; None keeps the row's reason.
+
+    Raises:
+        IllegalTransition: if the table has no such move.
+    """
+    state_type = type(next(iter(machine.values())))
+    before = state_type(row.status)
+    after = next_state(machine, before, event)
+    row.status = after.value
+    if reason is not None:
+        row.reason = reason
+    session.add(
+        AuditEvent(
+            subject_kind=subject[0],
+            subject_id=subject[1],
+            event=event.value,
+            from_status=before.value,
+            to_status=after.value,
+            reason=reason,
+            actor=actor,
+            data=data or {},
+        )
+    )
+    return after
+
+
+def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> None:
+    """Put an event of a job into the outbox; subscribers see it once the unit of work has committed."""
+    session.add(JobEventRow(job_id=job_id, kind=kind, data=data))
+    wake_after_commit(session, "events.announce")

@@ -1,0 +1,155 @@
+"""Tables of jobs: the order, its slots, units, leases and checkpoints."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
+
+
+class Job(Base, CreatedAt):
+    """A training job. Its id is the struct hash of the payer's signed order, here and on chain."""
+
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(Hash32, primary_key=True)
+    payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"), index=True)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.JobStatus
+    reason: Mapped[str | None] = mapped_column(String(64))  # completed | expired | cancelled_by_payer | ...
+    request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as the user wrote it
+    spec: Mapped[dict[str, object]] = mapped_column(JSONB)  # training_gym.config.TrainingSpec.to_dict()
+    spec_hash: Mapped[str] = mapped_column(Hash32)
+    spec_cid: Mapped[str] = mapped_column(Cid)
+    tier_id: Mapped[int] = mapped_column(Integer)
+    nodes: Mapped[int] = mapped_column(Integer)
+    rounds: Mapped[int] = mapped_column(Integer)
+    segments: Mapped[int] = mapped_column(Integer)
+    checkpoint_interval: Mapped[int] = mapped_column(Integer)
+    redundancy: Mapped[int] = mapped_column(Integer)
+    requirements: Mapped[dict[str, object]] = mapped_column(JSONB)
+    # The signed order and permit, as relayed to the escrow contract.
+    units_ordered: Mapped[int] = mapped_column(Integer)
+    unit_weight_us: Mapped[int] = mapped_column(BigInteger)
+    budget_wei: Mapped[int] = mapped_column(Wei)
+    max_price_wei: Mapped[int] = mapped_column(Wei)
+    wait_until: Mapped[datetime] = mapped_column(UtcDateTime)
+    nonce: Mapped[int] = mapped_column(Wei)
+    order_signature: Mapped[str] = mapped_column(String(132))
+    permit: Mapped[dict[str, object]] = mapped_column(JSONB)
+    # What the chain said (finalised projections).
+    escrowed_wei: Mapped[int] = mapped_column(Wei, default=0)
+    fee_bps: Mapped[int | None] = mapped_column(Integer)
+    paid_wei: Mapped[int | None] = mapped_column(Wei)
+    fee_wei: Mapped[int | None] = mapped_column(Wei)
+    refund_wei: Mapped[int | None] = mapped_column(Wei)
+    open_tx: Mapped[str | None] = mapped_column(Hash32)
+    settlement_tx: Mapped[str | None] = mapped_column(Hash32)
+    # Matching and training.
+    clearing_price_wei: Mapped[int | None] = mapped_column(Wei)
+    auction_round_id: Mapped[int | None] = mapped_column(ForeignKey("auction_rounds.id"))
+    environment_class: Mapped[str | None] = mapped_column(Hash32)  # fixed at matching; replays compare within it
+    current_round: Mapped[int] = mapped_column(Integer, default=0)
+    round_started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    record_cid: Mapped[str | None] = mapped_column(Cid)  # the job record whose digest is in the settlement
+    funded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    matched_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    trained_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Slot(Base):
+    """One worker place of a job, and who holds it now (None: vacant, to be filled from the book)."""
+
+    __tablename__ = "slots"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    slot: Mapped[int] = mapped_column(Integer, primary_key=True)
+    provider: Mapped[str | None] = mapped_column(Address, index=True)
+    error_feedback_cid: Mapped[str | None] = mapped_column(Cid)  # of the last unit included in this slot
+
+
+class Unit(Base, CreatedAt):
+    """One slot's one outer round, computed by one provider: what is committed, checked and paid."""
+
+    __tablename__ = "units"
+    __table_args__ = (
+        Index("uq_units_live", "job_id", "round", "slot", unique=True, postgresql_where=text("status <> 'lost'")),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    round: Mapped[int] = mapped_column(Integer)
+    slot: Mapped[int] = mapped_column(Integer)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.UnitStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    start_checkpoint_cid: Mapped[str] = mapped_column(Cid)
+    start_error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
+    trace_root: Mapped[str | None] = mapped_column(Hash32)
+    payload_hash: Mapped[str | None] = mapped_column(Hash32)
+    commitment_signature: Mapped[str | None] = mapped_column(String(132))
+    leaves: Mapped[list[str] | None] = mapped_column(JSONB)  # private until the unit is decided
+    salt: Mapped[str | None] = mapped_column(Hash32)
+    payload_cid: Mapped[str | None] = mapped_column(Cid)
+    error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
+    train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
+    included: Mapped[bool | None]  # in the round's aggregate
+    exclusion_reason: Mapped[str | None] = mapped_column(String(64))
+    window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
+    window_index: Mapped[int | None] = mapped_column(Integer)
+    sampling_bps: Mapped[int | None] = mapped_column(Integer)
+    committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Lease(Base, CreatedAt):
+    """Work addressed to one node. The token guards every later call: a stale holder's calls find nothing."""
+
+    __tablename__ = "leases"
+    __table_args__ = (
+        Index("ix_leases_open_holder", "holder", postgresql_where=text("status IN ('offered','active')")),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin
+    holder: Mapped[str] = mapped_column(Address)
+    status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    token: Mapped[str] = mapped_column(Hash32)
+    task: Mapped[dict[str, object]] = mapped_column(JSONB)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"), index=True)
+    replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"))
+    checkpoint_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
+    step: Mapped[int] = mapped_column(Integer, default=0)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Checkpoint(Base, CreatedAt):
+    """The model before round ``round`` (0: the initial one); ``cid`` is its manifest."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (UniqueConstraint("job_id", "round"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    round: Mapped[int] = mapped_column(Integer)
+    cid: Mapped[str] = mapped_column(Cid)
+    model_cid: Mapped[str] = mapped_column(Cid)
+    validation_loss: Mapped[str] = mapped_column(String(32))  # decimal string, 6 places
+
+
+class Pin(Base, CreatedAt):
+    """A provider's proven copy of a checkpoint: it hashed a fresh nonce with every block."""
+
+    __tablename__ = "pins"
+
+    checkpoint_id: Mapped[int] = mapped_column(ForeignKey("checkpoints.id"), primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, primary_key=True)
+    nonce: Mapped[str] = mapped_column(Hash32)
+    proof: Mapped[str] = mapped_column(Hash32)

@@ -1,0 +1,76 @@
+"""Tables of providers and verifiers, their benchmarks and what the chain says of their stake."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
+
+
+class Provider(Base, CreatedAt):
+    """A node that trains (kind provider) or replays (kind verifier). One per wallet."""
+
+    __tablename__ = "providers"
+
+    address: Mapped[str] = mapped_column(ForeignKey("accounts.address"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8))  # provider | verifier
+    name: Mapped[str] = mapped_column(String(64))
+    region: Mapped[str] = mapped_column(String(32))
+    hardware: Mapped[dict[str, object]] = mapped_column(JSONB)
+    environment_class: Mapped[str] = mapped_column(Hash32)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.ProviderStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    tier_id: Mapped[int | None] = mapped_column(Integer)  # earned by benchmark; verifiers have none
+    at_risk_wei: Mapped[int] = mapped_column(Wei, default=0)  # finalised projection of the staking contract
+    stake_wei: Mapped[int] = mapped_column(Wei, default=0)
+    last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class BenchmarkRun(Base, CreatedAt):
+    """One proof-of-work challenge and what came of it. Its speed is measured by the market's clock."""
+
+    __tablename__ = "benchmark_runs"
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
+    seed: Mapped[str] = mapped_column(Hash32)
+    size: Mapped[int] = mapped_column(Integer)
+    rounds: Mapped[int] = mapped_column(Integer)
+    tier_id: Mapped[int] = mapped_column(Integer)
+    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    answered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    answer_cid: Mapped[str | None] = mapped_column(Cid)
+    passed: Mapped[bool | None]
+    reason: Mapped[str | None] = mapped_column(String(64))
+    flops_per_second: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class AskRow(Base, CreatedAt):
+    """A provider's standing, signed offer (zoo_protocol.messages.Ask)."""
+
+    __tablename__ = "asks"
+    __table_args__ = (
+        Index("uq_asks_open_provider", "provider", unique=True, postgresql_where=text("status = 'open'")),
+    )
+
+    id: Mapped[str] = mapped_column(Hash32, primary_key=True)  # EIP-712 struct hash: a replayed nonce is the same id
+    provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
+    tier_id: Mapped[int] = mapped_column(Integer)
+    gpus: Mapped[int] = mapped_column(Integer)
+    min_price_wei: Mapped[int] = mapped_column(Wei)
+    valid_until: Mapped[datetime] = mapped_column(UtcDateTime)
+    nonce: Mapped[int] = mapped_column(Wei)
+    signature: Mapped[str] = mapped_column(String(132))
+    status: Mapped[str] = mapped_column(String(16))  # open | replaced | cancelled | expired
+
+
+class SignerNonce(Base, CreatedAt):
+    """Every order or ask nonce that a signer has used; a second use is refused."""
+
+    __tablename__ = "signer_nonces"
+
+    signer: Mapped[str] = mapped_column(Address, primary_key=True)
+    nonce: Mapped[int] = mapped_column(Wei, primary_key=True)
+    used_for: Mapped[str] = mapped_column(Hash32)

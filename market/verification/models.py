@@ -1,0 +1,70 @@
+"""Tables of verification: windows of committed units, drawn samples, replays and slashes."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Integer, String, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
+
+
+class Window(Base, CreatedAt):
+    """One Merkle root over the uploaded units of all jobs, put on chain before its challenge seed exists."""
+
+    __tablename__ = "windows"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # closed | committed | latched | decided
+    root: Mapped[str] = mapped_column(Hash32, unique=True)
+    leaf_count: Mapped[int] = mapped_column(Integer)
+    chain_id_in_contract: Mapped[int | None] = mapped_column(BigInteger, unique=True)
+    seed_block: Mapped[int | None] = mapped_column(BigInteger)
+    seed: Mapped[str | None] = mapped_column(Hash32)
+    commit_tx: Mapped[str | None] = mapped_column(Hash32)
+    latch_tx: Mapped[str | None] = mapped_column(Hash32)
+
+
+class Sample(Base, CreatedAt):
+    """One drawn segment of one unit: passed when a replay agrees, failed when two verifiers say it is wrong."""
+
+    __tablename__ = "samples"
+    __table_args__ = (UniqueConstraint("unit_id", "segment"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), index=True)
+    segment: Mapped[int] = mapped_column(Integer)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # drawn | revealed | passed | failed
+    reason: Mapped[str | None] = mapped_column(String(64))
+    state_cid: Mapped[str | None] = mapped_column(Cid)  # start state, served by the provider (None for segment 0)
+    reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Replay(Base, CreatedAt):
+    """One verifier's replay of a sample: it commits its result before the claimed end leaf can be known to it."""
+
+    __tablename__ = "replays"
+    __table_args__ = (UniqueConstraint("sample_id", "verifier"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    sample_id: Mapped[int] = mapped_column(ForeignKey("samples.id"), index=True)
+    verifier: Mapped[str] = mapped_column(Address)
+    status: Mapped[str] = mapped_column(String(16))  # assigned | committed | agreed | disagreed | abandoned
+    result_hash: Mapped[str | None] = mapped_column(Hash32)
+    end_leaf: Mapped[str | None] = mapped_column(Hash32)
+    salt: Mapped[str | None] = mapped_column(Hash32)
+
+
+class Slash(Base, CreatedAt):
+    """A penalty that was proven by replay; amount and tx are what the chain said."""
+
+    __tablename__ = "slashes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), unique=True)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    offence: Mapped[str] = mapped_column(String(32))
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
+    evidence_cid: Mapped[str] = mapped_column(Cid)
+    amount_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)
