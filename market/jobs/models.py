@@ -61,13 +61,17 @@ class Job(Base, CreatedAt):
 
 
 class Slot(Base):
-    """One worker place of a job, and who holds it now (None: vacant, to be filled from the book)."""
+    """One worker place of a running job, and who holds it now (None: vacant, to be filled from the book).
+
+    A node holds at most one slot at a time, of all jobs; slots are freed when their job stops training.
+    """
 
     __tablename__ = "slots"
+    __table_args__ = (Index("uq_slots_provider", "provider", unique=True),)
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
-    provider: Mapped[str | None] = mapped_column(Address, index=True)
+    provider: Mapped[str | None] = mapped_column(Address)
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)  # of the last unit included in this slot
 
 
@@ -76,7 +80,15 @@ class Unit(Base, CreatedAt):
 
     __tablename__ = "units"
     __table_args__ = (
-        Index("uq_units_live", "job_id", "round", "slot", unique=True, postgresql_where=text("status <> 'lost'")),
+        # A lost or rejected unit may be done over by somebody else while its round is open.
+        Index(
+            "uq_units_live",
+            "job_id",
+            "round",
+            "slot",
+            unique=True,
+            postgresql_where=text("status NOT IN ('lost', 'rejected')"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -112,6 +124,12 @@ class Lease(Base, CreatedAt):
     __tablename__ = "leases"
     __table_args__ = (
         Index("ix_leases_open_holder", "holder", postgresql_where=text("status IN ('offered','active')")),
+        Index(
+            "uq_leases_open_train",
+            "unit_id",
+            unique=True,
+            postgresql_where=text("kind = 'train' AND status IN ('offered','active')"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
