@@ -12,11 +12,6 @@ class InvalidSpec(MarketError):
     default_remedy = "Correct the field as the detail says and ask again."
 
 
-class UnknownTier(MarketError):
-    status = 422
-    code = "unknown-tier"
-    title = "There is no such tier"
-
 
 class InvalidOrder(MarketError):
     """An amount, a time or a count of the order is out of range."""
@@ -53,25 +48,12 @@ class InvalidDataset(MarketError):
     default_remedy = "Correct the manifest, upload it again and give its new CID."
 
 
-class InvalidSignature(MarketError):
-    """A signature that is malformed, or not the caller's over exactly this message."""
-
-    status = 422
-    code = "invalid-signature"
-    title = "The signature is not valid"
-
 
 class PermitTooShort(MarketError):
     status = 422
     code = "permit-too-short"
     title = "The permit ends too early"
 
-
-class NonceReplayed(MarketError):
-    status = 409
-    code = "nonce-replayed"
-    title = "This nonce was used before"
-    default_remedy = "Ask for a new quote (POST /v1/quotes) and sign the order it returns."
 
 
 class JobNotFound(MarketError):
@@ -112,16 +94,23 @@ class CommitmentChanged(MarketError):
 
 
 class ResultRefused(MarketError):
-    """What was delivered is not what was asked or committed; the lease has ended. ``code`` stays, ``reason`` tells."""
+    """What was delivered is not what was asked or committed; the member ``reason`` tells which rule it breaks."""
 
     status = 422
     code = "result-refused"
     title = "The result was refused"
-    default_remedy = "This work is lost to you; check the node and ask for the next lease."
+    default_remedy = "Check the node: all but reveal leases end with this, and the work goes to another node."
 
 
 class StorageDown(MarketError):
     status = 503
     code = "storage-unavailable"
     title = "Storage does not answer"
+    default_remedy = "Nothing was changed; repeat the request in a few seconds."
+
+
+class ChainDown(MarketError):
+    status = 503
+    code = "chain-unavailable"
+    title = "The chain does not answer"
     default_remedy = "Nothing was changed; repeat the request in a few seconds."

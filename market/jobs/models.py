@@ -159,6 +159,7 @@ class Checkpoint(Base, CreatedAt):
     round: Mapped[int] = mapped_column(Integer)
     cid: Mapped[str] = mapped_column(Cid)
     model_cid: Mapped[str] = mapped_column(Cid)
+    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # manifest and all it names, in the order of a pin proof
     validation_loss: Mapped[str] = mapped_column(String(32))  # decimal string, 6 places
 
 
