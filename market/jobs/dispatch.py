@@ -117,7 +117,8 @@ def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], un
     """
     if not vacant:
         return
-    assert job.clearing_price_wei is not None and job.fee_bps is not None  # both fixed before a job runs
+    assert job.clearing_price_wei is not None  # set when the job was matched
+    assert job.fee_bps is not None  # set when it was funded
     repository.lock_placement(session)
     busy = repository.slot_holders(session)
     failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]

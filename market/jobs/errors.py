@@ -12,7 +12,6 @@ class InvalidSpec(MarketError):
     default_remedy = "Correct the field as the detail says and ask again."
 
 
-
 class InvalidOrder(MarketError):
     """An amount, a time or a count of the order is out of range."""
 
@@ -48,12 +47,10 @@ class InvalidDataset(MarketError):
     default_remedy = "Correct the manifest, upload it again and give its new CID."
 
 
-
 class PermitTooShort(MarketError):
     status = 422
     code = "permit-too-short"
     title = "The permit ends too early"
-
 
 
 class JobNotFound(MarketError):

@@ -103,9 +103,7 @@ def lock_held(session: Session, lease_id: str, address: str, token: str) -> tupl
     return locked
 
 
-def heartbeat(
-    session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float
-) -> datetime:
+def heartbeat(session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float) -> datetime:
     """Extend the lease and note progress; returns the new end. Raises LeaseLost."""
     now = utc_now()
     seen = require_held(repository.lease(session, lease_id), address, token, now)

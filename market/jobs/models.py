@@ -1,6 +1,7 @@
 """Tables of jobs: the order, its slots, units, leases and checkpoints."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -138,7 +139,7 @@ class Lease(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     token: Mapped[str] = mapped_column(Hash32)
-    task: Mapped[dict[str, object]] = mapped_column(JSONB)
+    task: Mapped[dict[str, Any]] = mapped_column(JSONB)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"), index=True)
     replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"))

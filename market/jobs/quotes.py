@@ -26,9 +26,9 @@ from market.jobs.errors import (
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
-from training_gym.config import SpecError, TrainingSpec
+from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest
-from training_gym.errors import ManifestError
+from training_gym.errors import ManifestError, SpecError
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
@@ -135,7 +135,8 @@ def require_balance(chain: ChainViews, payer: str, budget_wei: int) -> None:
     with _chain_errors():
         balance = chain.balance_of(payer)
     if balance < budget_wei:
-        raise InsufficientBalance(f"{payer} holds {balance} wei of ZEN, the budget is {budget_wei}.", field="budget_max")
+        detail = f"{payer} holds {balance} wei of ZEN, the budget is {budget_wei}."
+        raise InsufficientBalance(detail, field="budget_max")
 
 
 def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
@@ -198,9 +199,7 @@ def quote(
     )
 
 
-def permit_document(
-    deployment: Deployment, chain: ChainViews, payer: str, value: int, deadline: int
-) -> dict[str, Any]:
+def permit_document(deployment: Deployment, chain: ChainViews, payer: str, value: int, deadline: int) -> dict[str, Any]:
     """The EIP-2612 permit of ``value`` wei for the escrow contract, at the payer's present permit nonce."""
     with _chain_errors():
         nonce = chain.permit_nonce(payer)

@@ -24,7 +24,7 @@ _PLACEMENT_LOCK = 0x706C6163  # "plac"
 Row = TypeVar("Row", Job, Unit, Lease)
 
 
-def _locked(query: Select[tuple[Row]], *, skip_locked: bool = False) -> Select[tuple[Row]]:
+def _locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
     return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)
 
 
@@ -77,7 +77,7 @@ def slots(session: Session, job_id: str) -> list[Slot]:
 
 
 def slot_holders(session: Session) -> set[str]:
-    return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))  # type: ignore[arg-type]
+    return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
 
 
 def jobs_held_by(session: Session, provider: str) -> list[str]:
@@ -117,7 +117,7 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
 def unit_counts(session: Session, job_id: str) -> dict[str, int]:
     """Number of the job's units by status."""
     query = select(Unit.status, func.count()).where(Unit.job_id == job_id).group_by(Unit.status)
-    return {status: count for status, count in session.execute(query)}
+    return dict(session.execute(query).tuples().all())
 
 
 def has_undecided_units(session: Session, job_id: str) -> bool:
@@ -238,7 +238,8 @@ def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Cou
         Lease.job_id == job_id, Lease.checkpoint_id.is_not(None)
     )
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
-    for checkpoint_id, holder, status in session.execute(query):
+    for checkpoint_id, holder, status in session.execute(query).tuples():
+        assert checkpoint_id is not None  # so says the query
         running, failed = attempts.setdefault(checkpoint_id, (set(), Counter()))
         if status in OPEN_LEASE:
             running.add(holder)

@@ -236,5 +236,3 @@ def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> 
             field="commitment_signature",
             remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet.",
         )
-
-

@@ -125,7 +125,7 @@ def unverified_units_of(session: Session, provider: str) -> list[int]:
 
 
 def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
-    """The unit's segments were drawn at ``sampling_bps`` basis points. Does nothing to a unit already drawn or decided."""
+    """The unit's segments were drawn at ``sampling_bps`` basis points. Does nothing to one already drawn or decided."""
     _, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.UPLOADED:
         unit.sampling_bps = sampling_bps

@@ -10,11 +10,7 @@ from market.jobs.errors import JobNotFound
 from market.jobs.models import Job, Unit
 from market.jobs.schemas import CheckpointView, JobPage, JobView, Progress, UnitView
 
-_PLAIN = (
-    "id payer status reason nodes rounds spec spec_hash spec_cid units_ordered unit_weight_us budget_wei max_price_wei "
-    "wait_until nonce escrowed_wei fee_bps paid_wei fee_wei refund_wei open_tx settlement_tx record_cid "
-    "environment_class created_at funded_at matched_at first_step_at trained_at settled_at"
-).split()
+_COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
 
 
 def visible_job(session: Session, principal: Principal, job_id: str) -> Job:
@@ -36,7 +32,7 @@ def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
     final = latest if latest is not None and latest.round == job.rounds else None
     price = job.clearing_price_wei
     return JobView(
-        **{name: getattr(job, name) for name in _PLAIN},
+        **{name: getattr(job, name) for name in _COLUMNS},
         tier=next(tier.name for tier in network.tiers if tier.id == job.tier_id),
         checkpoint={"interval": job.checkpoint_interval, "storage": "ipfs", "redundancy": job.redundancy},
         clearing_price_wei_per_gpu_hour=price,
