@@ -37,12 +37,12 @@ def _cid(value: str) -> str:
         raise PydanticCustomError("cid", "{reason}", {"reason": str(error)}) from error
 
 
-WeiString = Annotated[
-    int, BeforeValidator(_wei), PlainSerializer(str, return_type=str), WithJsonSchema(_WEI_SCHEMA, mode="validation")
-]
+_as_text = PlainSerializer(str, return_type=str, when_used="json")
+
+WeiString = Annotated[int, BeforeValidator(_wei), _as_text, WithJsonSchema(_WEI_SCHEMA)]
 """An amount in wei (or another uint256) in a request: a string of decimal digits; ``int`` in Python."""
 
-WeiOut = Annotated[int, PlainSerializer(str, return_type=str), WithJsonSchema(_WEI_SCHEMA, mode="serialization")]
+WeiOut = Annotated[int, _as_text, WithJsonSchema(_WEI_SCHEMA, mode="serialization")]
 """An amount in wei (or another uint256) in a response: ``int`` in Python, a string of decimal digits in JSON."""
 
 AddressString = Annotated[
