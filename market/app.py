@@ -16,7 +16,7 @@ from market.api.services import Services
 from market.auctions.router import router as auctions
 from market.chain.contracts import Deployment
 from market.chain.views import ChainViews
-from market.console.app import mount_console
+from market.console.router import router as console
 from market.db.session import Database
 from market.domain.network import NETWORKS
 from market.events.router import router as events
@@ -99,7 +99,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ledger,
         health.router,
         problems.router,
+        console,
     ):
         app.include_router(router)
-    mount_console(app, services)
     return app
