@@ -1,0 +1,1 @@
+"""The whole network on one machine: real engines, small thresholds."""
