@@ -1,1 +1,1 @@
-"""The whole network on one machine: real engines, small thresholds."""
+"""The embedded development network: every engine as a local process."""
