@@ -1,8 +1,8 @@
 """The job record: what a settlement was decided on, published before it is paid.
 
-The market stores it as one raw block of canonical JSON; the block's SHA2-256 digest goes into ``JobEscrow.settle``, so
-the chain says which record is the right one and its CID follows from the event. With the record, the chain and a gateway
-anybody recomputes the settlement (:mod:`zoo_compute.receipt`).
+The market stores it as one raw block of canonical JSON and puts the block's SHA2-256 digest into ``JobEscrow.settle``:
+the chain says which record is the right one, and its CID follows from the event. With the record, the chain and a
+gateway anybody recomputes the settlement (:mod:`zoo_compute.receipt`).
 """
 
 import json
