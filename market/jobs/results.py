@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.jobs import repository
 from market.jobs.checkpoints import state_bytes
-from market.jobs.errors import CommitmentChanged, ResultRefused, StorageDown, WrongStep
+from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
