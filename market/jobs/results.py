@@ -105,9 +105,12 @@ def complete(
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
     refusal = _check(storage, lease, found, result, max_blob_bytes)
     with database.transaction() as session:
-        if _is_done(repository.lease(session, lease_id), address, result.token):
+        locked = repository.lock_lease(session, lease_id)
+        assert locked is not None  # leases are never deleted
+        job, unit, lease = locked
+        if _is_done(lease, address, result.token):
             return  # the same result came twice at once
-        job, unit, lease = lock_held(session, lease_id, address, result.token)
+        require_held(lease, address, result.token, utc_now())
         if refusal is None:
             _accept(session, job, unit, lease, result)
         elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
