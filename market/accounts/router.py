@@ -40,9 +40,7 @@ def issue_nonce(body: NonceRequest, services: ServicesDep, session: Uow) -> Nonc
 def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> SessionView:
     """Finish a sign-in with the signed EIP-4361 message; the token authorises all further requests."""
     issued = service.sign_in(session, services.settings, services.deployment.chain_id, body.message, body.signature)
-    return SessionView(
-        token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address
-    )
+    return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
 @router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated))
@@ -79,6 +77,4 @@ def revoke_key(key_id: int, account: SignedInAccount, session: Uow) -> None:
 
 
 def _key_view(key: Credential) -> KeyView:
-    return KeyView(
-        id=key.id, name=key.name, prefix=key.prefix, created_at=key.created_at, expires_at=key.expires_at
-    )
+    return KeyView(id=key.id, name=key.name, prefix=key.prefix, created_at=key.created_at, expires_at=key.expires_at)

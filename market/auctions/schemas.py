@@ -18,7 +18,7 @@ class RoundView(BaseModel):
     cleared_at: datetime | None
     seed_hash: Annotated[str, Field(description="SHA-256 of the seed of the lot, public from the opening.")]
     seed: Annotated[str | None, Field(description="The seed; null while the round is open.")]
-    rule: Literal["sbba", "posted"] | None
+    rule: Annotated[str | None, Field(description="sbba or posted")]
     price_wei_per_gpu_hour: WeiOut | None
     book: Annotated[dict[str, object] | None, Field(description="Orders as cleared; null while the round is open.")]
     matches: list[object]

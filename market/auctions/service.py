@@ -20,7 +20,7 @@ from market.auctions.models import AuctionRound
 from market.db.session import Database
 from market.domain.auction import AskOrder, BidOrder, Clearing, clear
 from market.domain.network import NetworkParameters, Tier
-from market.jobs import matching
+from market.jobs import service as jobs
 from market.providers import service as providers
 from market.providers.service import Offer
 from market.settings import Settings
@@ -43,8 +43,8 @@ def _clear_tier(session: Session, settings: Settings, network: NetworkParameters
         return 0
     if auction.closes_at > now:
         return 0
-    bids = matching.open_bids(session, tier.id, now)
-    busy = matching.busy_providers(session)
+    bids = jobs.open_bids(session, tier.id, now)
+    busy = jobs.busy_providers(session)
     standing = providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds)
     free = {offer.ask_id: offer for offer in standing if offer.provider not in busy}
     for environment_class in _rotation(free.values(), auction.number):
@@ -59,7 +59,7 @@ def _clear_tier(session: Session, settings: Settings, network: NetworkParameters
         placed = [
             job_id
             for job_id, ask_ids in clearing.fills.items()
-            if matching.assign(
+            if jobs.assign(
                 session,
                 job_id,
                 clearing.price,
@@ -93,9 +93,7 @@ def _book(
             {"id": bid.id, "nodes": bid.qty, "limit_price_wei": str(bid.limit_price), "time": bid.time.isoformat()}
             for bid in bids
         ],
-        "asks": [
-            {"id": ask.id, "min_price_wei": str(ask.limit_price), "time": ask.time.isoformat()} for ask in asks
-        ],
+        "asks": [{"id": ask.id, "min_price_wei": str(ask.limit_price), "time": ask.time.isoformat()} for ask in asks],
     }
 
 
@@ -109,8 +107,7 @@ def _record(
     auction.rule = clearing.rule
     auction.book = book
     auction.matches = [
-        {"bid": job_id, "asks": list(ask_ids), "placed": job_id in placed}
-        for job_id, ask_ids in clearing.fills.items()
+        {"bid": job_id, "asks": list(ask_ids), "placed": job_id in placed} for job_id, ask_ids in clearing.fills.items()
     ]
 
 

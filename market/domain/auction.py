@@ -68,12 +68,13 @@ def clear(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int, fee_
         seed: 32 bytes for the lot; anyone who has it can repeat the clearing.
     """
     costs = {ask.id: max(gross_ask(ask.limit_price, fee_bps), reserve) for ask in asks}
+    # Asks below the reserve rank as equals: undercutting where the price cannot follow must not pay.
+    ranked_asks = sorted(asks, key=lambda ask: (costs[ask.id], ask.time, ask.id))
     if len(bids) < THICK or len(asks) < THICK:
-        at_reserve = sorted((ask for ask in asks if costs[ask.id] == reserve), key=_ask_rank)
+        at_reserve = [ask for ask in ranked_asks if costs[ask.id] == reserve]
         served = _serve(sorted(bids, key=lambda bid: (bid.time, bid.id)), [reserve] * len(at_reserve))
         return Clearing(reserve if served else None, "posted", _allot(served, at_reserve))
 
-    ranked_asks = sorted(asks, key=_ask_rank)
     ladder = [costs[ask.id] for ask in ranked_asks]
     served = _serve(sorted(bids, key=lambda bid: (-bid.limit_price, bid.time, bid.id)), ladder)
     if not served:
@@ -87,10 +88,6 @@ def clear(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int, fee_
         return Clearing(None, "sbba")
     sellers = _draw(ranked_asks[:taken], taken - marginal.qty, seed)
     return Clearing(marginal.limit_price, "sbba", _allot(winners, sellers))
-
-
-def _ask_rank(ask: AskOrder) -> tuple[int, datetime, str]:
-    return ask.limit_price, ask.time, ask.id
 
 
 def _serve(bids: Iterable[BidOrder], ladder: Sequence[int]) -> list[BidOrder]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,6 +15,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
+from market.accounts.service import Principal
 from market.api.deps import ServicesDep
 from market.api.openapi import refusals
 from market.api.services import Services
@@ -22,8 +23,8 @@ from market.api.types import HashString
 from market.domain.lifecycle import JobStatus
 from market.events import repository
 from market.events.announcer import channel
-from market.jobs import service as jobs
 from market.jobs.errors import JobNotFound
+from market.jobs.views import visible_job
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -54,23 +55,17 @@ async def watch_job(
     last_event_id: Annotated[int, Header(ge=0, description="Resume after the event with this id.")] = 0,
 ) -> EventSourceResponse:
     """Everything that happened and happens to your job, until it is settled or rejected. Comments are heartbeats."""
-    await run_in_threadpool(_require_reader, services, job_id, account.address, account.is_admin)
-    stream = _stream(services, job_id, last_event_id)
+    await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # refuses before the stream begins
+    stream = _stream(services, account, job_id, last_event_id)
     return EventSourceResponse(stream, ping=_HEARTBEAT_SECONDS, headers={"Cache-Control": "no-store"})
 
 
-def _require_reader(services: Services, job_id: str, address: str, is_admin: bool) -> None:
-    with services.database.transaction() as session:
-        if not is_admin and jobs.get(session, job_id).payer != address:
-            raise JobNotFound(f"You have no job {job_id}.", field="job_id")
-
-
-async def _stream(services: Services, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
+async def _stream(services: Services, account: Principal, job_id: str, last_id: int) -> AsyncIterator[ServerSentEvent]:
     async with aclosing(_wake_ups(services.settings.redis_url, job_id)) as wake_ups:
         async for _ in wake_ups:
             more = True
             while more:
-                batch = await run_in_threadpool(_next_batch, services, job_id, last_id)
+                batch = await run_in_threadpool(_next_batch, services, account, job_id, last_id)
                 for event in batch.events:
                     yield event
                 last_id = batch.last_id
@@ -79,16 +74,17 @@ async def _stream(services: Services, job_id: str, last_id: int) -> AsyncIterato
                 return
 
 
-def _next_batch(services: Services, job_id: str, last_id: int) -> Batch:
+def _next_batch(services: Services, account: Principal, job_id: str, last_id: int) -> Batch:
     # The status is read before the events: once it is final, all events of the job are committed.
     with services.database.transaction() as session:
-        over = jobs.get(session, job_id).status in _OVER and not repository.has_unannounced(session, job_id)
+        job = visible_job(session, account, job_id)
+        over = job.status in _OVER and not repository.has_unannounced(session, job_id)
         rows = repository.announced_after(session, job_id, last_id, _BATCH)
     events = [ServerSentEvent(data=json.dumps(row.data), event=row.kind, id=str(row.id)) for row in rows]
     return Batch(events, rows[-1].id if rows else last_id, over)
 
 
-async def _wake_ups(redis_url: str, job_id: str) -> AsyncIterator[None]:
+async def _wake_ups(redis_url: str, job_id: str) -> AsyncGenerator[None]:
     """Yields at once, then whenever the job has news and at least every second; Redis may be away."""
     redis = Redis.from_url(redis_url)
     pubsub = redis.pubsub()
@@ -106,5 +102,5 @@ async def _wake_ups(redis_url: str, job_id: str) -> AsyncIterator[None]:
                 await asyncio.sleep(_POLL_SECONDS)
             yield
     finally:
-        await pubsub.aclose()
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
         await redis.aclose()

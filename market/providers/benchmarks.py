@@ -29,6 +29,7 @@ from market.providers.models import BenchmarkRun, Provider
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.storage.service import Storage
 from training_gym.benchmark import Challenge, verify
+from zoo_protocol.hashing import from_hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +96,14 @@ def finish_benchmark(
     arrived = utc_now()
     with database.transaction() as session:
         run = _open_run(session, run_id, address)
-    challenge = Challenge(seed=run.seed, size=run.size, rounds=run.rounds)
+    challenge = Challenge(from_hex(run.seed), run.size, run.rounds)
     try:
-        answer = storage.get(cid, max_bytes=challenge.answer_bytes)
+        answer = storage.get(cid, max_bytes=challenge.answer_size)
     except BlobTooLarge:
         answer = b""  # whatever it is, it is no product of this size
     except (BlobNotFound, BlobCorrupt) as error:
         raise AnswerNotFound(f"{cid}: {error}", field="cid") from error
-    right = verify(challenge, answer)
+    right = verify(challenge, answer, secrets.token_bytes(32))
 
     tier = next(tier for tier in network.tiers if tier.id == run.tier_id)
     microseconds = max(1, (arrived - run.created_at) // timedelta(microseconds=1))

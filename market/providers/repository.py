@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -38,18 +38,18 @@ def stake_of(session: Session, address: str) -> int:
     return session.scalar(select(Stake.stake_wei).where(Stake.address == address)) or 0
 
 
-def page(session: Session, after: str, limit: int) -> Sequence[Row[tuple[Provider, int]]]:
+def page(session: Session, after: str, limit: int) -> Sequence[Row[Provider, int]]:
     """Providers with their stakes, by address, beginning after ``after``."""
     statement = _with_stake().where(Provider.address > after).order_by(Provider.address).limit(limit)
     return session.execute(statement).all()
 
 
-def with_stake(session: Session, address: str) -> Row[tuple[Provider, int]] | None:
+def with_stake(session: Session, address: str) -> Row[Provider, int] | None:
     """A provider and its active stake."""
     return session.execute(_with_stake().where(Provider.address == address)).first()
 
 
-def _with_stake():  # type: ignore[no-untyped-def]  # the precise Select type says less than the query
+def _with_stake() -> Select[Provider, int]:
     return select(Provider, func.coalesce(Stake.stake_wei, 0)).outerjoin(Stake, Stake.address == Provider.address)
 
 
@@ -67,7 +67,7 @@ def touch(session: Session, address: str, now: datetime) -> bool:
 
 def standing_offers(
     session: Session, tier_id: int, seen_since: datetime, now: datetime
-) -> Sequence[Row[tuple[Provider, AskRow, int]]]:
+) -> Sequence[Row[Provider, AskRow, int]]:
     """Active, recently seen providers of a tier with their open asks and stakes, cheapest and oldest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
@@ -85,7 +85,7 @@ def standing_offers(
     return session.execute(statement).all()
 
 
-def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[tuple[Provider, int]]]:
+def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:
     """Active, recently seen verifiers and their stakes, by address."""
     statement = (
         select(Provider, Stake.stake_wei)
@@ -107,9 +107,7 @@ def asks_of(session: Session, address: str) -> list[AskRow]:
 
 def close_open_ask(session: Session, address: str, status: str) -> None:
     """Give the provider's open ask, if any, its final status."""
-    session.execute(
-        update(AskRow).where(AskRow.provider == address, AskRow.status == "open").values(status=status)
-    )
+    session.execute(update(AskRow).where(AskRow.provider == address, AskRow.status == "open").values(status=status))
 
 
 def cancel_ask(session: Session, address: str, ask_id: str) -> bool:
@@ -124,9 +122,7 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> bool:
 
 def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
     """Use up a signer's nonce; False if it was used before."""
-    statement = (
-        insert(SignerNonce).values(signer=signer, nonce=nonce, used_for=used_for).on_conflict_do_nothing()
-    )
+    statement = insert(SignerNonce).values(signer=signer, nonce=nonce, used_for=used_for).on_conflict_do_nothing()
     return session.scalar(statement.returning(SignerNonce.used_for)) is not None
 
 

@@ -1,7 +1,7 @@
 """Uploads: the way for nodes and users to put content on storage."""
 
 from tempfile import SpooledTemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, cast
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -55,5 +55,5 @@ async def upload_blob(request: Request, account: CurrentAccount, services: Servi
                 raise too_large
             await run_in_threadpool(file.write, piece)
         file.seek(0)
-        stored = await run_in_threadpool(services.storage.put, file, max_bytes=limit)
+        stored = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
     return BlobView(cid=stored.cid, size=stored.size)
