@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.chain.contracts import ChainEvent, Deployment
 from market.chain.models import TxIntent
 from market.chain.service import queue_intent
 from market.chain.views import ChainViews
 from market.db.session import wake_after_commit
-from market.domain.lifecycle import JobEvent, JobStatus
+from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import repository
-from market.jobs.errors import PermitTooShort, StorageDown
+from market.jobs.errors import PermitTooShort
 from market.jobs.models import Job
 from market.jobs.moves import move_job
 from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
@@ -29,6 +29,13 @@ from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _MAX_SPEC_BYTES = 64 * 1024
+
+_REVERT_REASONS = {  # by the contracts' errors
+    "ERC20InsufficientAllowance": "permit_not_usable",
+    "ERC20InsufficientBalance": "insufficient_balance",
+    "OrderExpired": "expired",
+    "EnforcedPause": "intake_paused",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +98,15 @@ def submit(session: Session, checked: CheckedJob) -> Job:
     """Write the job and queue its deposit, both or neither.
 
     Raises:
-        NonceUsed: the payer used this nonce before.
+        NonceReplayed: the payer used this nonce before.
     """
     order, job_terms = checked.order, checked.terms
-    providers.use_signer_nonce(session, order.payer, order.nonce, checked.id)
+    if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
+        raise NonceReplayed(
+            f"{order.payer} used the nonce {order.nonce} before.",
+            field="nonce",
+            remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
+        )
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -142,11 +154,18 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     wake_after_commit(session, "jobs.dispatch", job.id)
 
 
-def on_open_reverted(session: Session, intent: TxIntent, reason: str) -> None:
-    """The deposit cannot be made: the job ends, nothing was taken from the payer."""
+def on_deposit_intent(session: Session, intent: TxIntent) -> None:
+    """Handler of ``open_job`` intents. A reverted deposit ends the job; nothing was taken from the payer.
+
+    A deposit that succeeded is acted on by its event. So is one that reverted because somebody else relayed the same
+    signed order first: the escrow holds the budget just the same.
+    """
+    error = (intent.detail or "").partition("(")[0]
+    if intent.status != IntentStatus.REVERTED or error == "JobExists":
+        return
     job = repository.lock_job(session, intent.subject)
     if job is not None and job.status == JobStatus.SUBMITTED:
-        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=reason)
+        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
 
 
 def _queue_deposit(session: Session, checked: CheckedJob) -> None:
