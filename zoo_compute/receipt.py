@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.settlement_events import ChainDisagrees, ChainReader, Opened, Settled
+from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid, merkle
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
+from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
 from zoo_protocol.record import JobRecord, RecordError, UnitRecord, paid_units_root, unit_leaf
 from zoo_protocol.sampling import draw_segments
 from zoo_protocol.trace import payload_hash
 
-BPS = 10_000
 MAX_RECORD_BYTES = 2**20
 MAX_BLOB_BYTES = 2**30
 
@@ -51,12 +51,6 @@ class Verification:
             self.findings.append(Finding(code, where, str(expected), str(found)))
 
 
-def unit_price(price: int, weight: int) -> int:
-    """Gross wei of one unit (docs/protocol.md); an implementation of its own, as an outsider would write it."""
-    exact = price * weight // 3_600_000_000
-    return exact - exact % BPS
-
-
 def verify_job(
     job_id: str, chain: ChainReader, gateway: GatewayClient, loss: LossFunction | None = None
 ) -> Verification:
@@ -75,7 +69,7 @@ def verify_job(
     try:
         opened = chain.opened(job_id)
         settled = chain.settled(job_id)
-        raw = gateway.fetch(cid.raw_cid_of_digest(settled.record), max_bytes=MAX_RECORD_BYTES)
+        raw = gateway.fetch(cid.raw_cid_of_digest(from_hex(settled.record)), max_bytes=MAX_RECORD_BYTES)
         record = JobRecord.from_bytes(raw)
     except ChainDisagrees as error:
         result.expect(error.code, "chain", "one event", str(error))
@@ -91,7 +85,7 @@ def verify_job(
         _check_unit(result, chain, gateway, record, unit)
     slashes = _check_slashes(result, chain, gateway, record)
     _check_checkpoints(result, gateway, record, loss)
-    result.receipt = _receipt(record, opened, settled, slashes, chain.treasury_balance())
+    result.receipt = build_receipt(record, opened, settled, slashes, chain.treasury_balance())
     return result
 
 
@@ -136,15 +130,16 @@ def _check_money(result: Verification, chain: ChainReader, record: JobRecord, op
     result.expect("wrong_payment", "JobSettled.paid", gross - fee, settled.paid)
     result.expect("wrong_fee", "JobSettled.fee", fee, settled.fee)
     result.expect("wrong_refund", "JobSettled.refund", opened.budget - gross, settled.refund)
-    net = unit - unit * opened.fee_bps // BPS
+    net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
+    payments = chain.payments(record.job_id, settled)
     counts = Counter(u.provider for u in paid_units)
     expected = {provider: (count, count * net) for provider, count in sorted(counts.items())}
-    result.expect("wrong_payment", "ProviderPaid", expected, dict(sorted(settled.payments.items())))
+    result.expect("wrong_payment", "ProviderPaid", expected, dict(sorted(payments.to_providers.items())))
     transfers = Counter({provider: amount for provider, (_, amount) in expected.items()})
     transfers[chain.address("Treasury")] += fee
     transfers[opened.payer] += opened.budget - gross
     moved = {to: amount for to, amount in sorted(transfers.items()) if amount}
-    result.expect("wrong_transfers", "settlement", moved, dict(sorted(settled.transfers.items())))
+    result.expect("wrong_transfers", "settlement", moved, dict(sorted(payments.transfers.items())))
 
 
 def _check_windows(result: Verification, chain: ChainReader, record: JobRecord) -> None:
@@ -208,21 +203,19 @@ def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, uni
 
 def _check_slashes(
     result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord
-) -> list[dict[str, str]]:
+) -> list[Slashed]:
     found = []
     for slash in record.slashes:
         where = f"slashes[{slash.round}/{slash.slot}]"
         try:
-            event = chain.slash(slash.evidence)
+            event = chain.slash(slash.evidence, slash.offence)
         except ChainDisagrees as error:
             result.expect(error.code, where, "one event", str(error))
             continue
         result.expect("wrong_slash", where, slash.provider, event.provider)
         result.expect("wrong_evidence", where, slash.evidence, to_hex(cid.digest_of(slash.evidence_cid)))
         _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
-        found.append(
-            {"provider": event.provider, "reason": slash.offence, "amount_wei": str(event.amount), "tx": event.tx}
-        )
+        found.append(event)
     return found
 
 
@@ -258,42 +251,3 @@ def _fetch(result: Verification, gateway: GatewayClient, where: str, content: st
     except Exception as error:  # whatever a gateway or a damaged block throws is a finding, not our failure
         result.expect("unresolvable", where, content, f"{type(error).__name__}: {error}")
         return None
-
-
-def _receipt(
-    record: JobRecord, opened: Opened, settled: Settled, slashes: list[dict[str, str]], treasury: int
-) -> dict[str, Any]:
-    unit = unit_price(settled.price, opened.unit_weight)
-    net = unit - unit * opened.fee_bps // BPS
-    return {
-        "job_id": record.job_id,
-        "tier": record.tier,
-        "clearing_price_wei_per_gpu_hour": str(settled.price),
-        "budget_wei": str(opened.budget),
-        "escrowed_wei": str(opened.budget),
-        "paid_wei": str(settled.paid),
-        "fee_wei": str(settled.fee),
-        "refund_wei": str(settled.refund),
-        "units": [
-            {
-                "provider": u.provider,
-                "round": u.round,
-                "slot": u.slot,
-                "status": u.status,
-                "paid_wei": str(net if u.status == "verified" else 0),
-                "trace_root": u.trace_root,
-                "payload_cid": u.payload_cid,
-            }
-            for u in record.units
-        ],
-        "slashes": slashes,
-        "checkpoints": [
-            {"round": c.round, "cid": c.cid, "validation_loss": c.validation_loss, "pins": c.pins}
-            for c in record.checkpoints
-        ],
-        "initial_loss": record.initial_loss,
-        "final_loss": record.final_loss,
-        "final_model_cid": record.final_model_cid,
-        "settlement_tx": settled.tx,
-        "treasury_balance_wei": str(treasury),
-    }

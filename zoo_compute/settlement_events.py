@@ -1,16 +1,19 @@
 """What the chain alone says about one job: read from any RPC node, without the market."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hexbytes import HexBytes
 from web3 import HTTPProvider, Web3
 from web3.contract import Contract
 from web3.logs import DISCARD
-from web3.types import EventData
+from web3.types import EventData, TxReceipt
 
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.receipt import Opened, Settled, Slashed
 
 
 class ChainDisagrees(Exception):
@@ -22,35 +25,13 @@ class ChainDisagrees(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The deposit of a job, amounts in wei."""
+class Payments:
+    """What left the escrow in the settlement's transaction, amounts in wei."""
 
-    payer: str
-    tier: int
-    units: int
-    unit_weight: int
-    budget: int
-    max_price: int
-    fee_bps: int
-    spec_hash: str
-    tx: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The settlement as the contract executed it, amounts in wei."""
-
-    price: int
-    paid: int
-    fee: int
-    refund: int
-    units_root: str
-    record: bytes
-    tx: str
-    payments: Mapping[str, tuple[int, int]]
-    """provider -> (units, amount)"""
+    to_providers: Mapping[str, tuple[int, int]]
+    """provider -> (units, amount), from the events ProviderPaid"""
     transfers: Mapping[str, int]
-    """ZEN that left the escrow in this transaction, by recipient"""
+    """recipient -> ZEN, from the token's own Transfer events"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +41,6 @@ class WindowOnChain:
     root: str
     leaf_count: int
     seed: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SlashOnChain:
-    """A penalty as the staking contract executed it."""
-
-    provider: str
-    offence: int
-    amount: int
-    tx: str
 
 
 class ChainReader:
@@ -103,54 +74,38 @@ class ChainReader:
             ChainDisagrees: ``not_opened`` unless the escrow holds exactly one such event.
         """
         event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
-        found = event["args"]
-        return Opened(
-            payer=found["payer"],
-            tier=found["tier"],
-            units=found["units"],
-            unit_weight=found["unitWeight"],
-            budget=found["budget"],
-            max_price=found["maxPrice"],
-            fee_bps=found["feeBps"],
-            spec_hash=to_hex(found["specHash"]),
-            tx=to_hex(event["transactionHash"]),
-        )
+        return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
 
     def settled(self, job_id: str) -> Settled:
-        """The job's settlement with every transfer that it made.
+        """The job's settlement.
 
         Raises:
             ChainDisagrees: ``not_settled`` unless the escrow holds exactly one such event.
         """
         event = self._only("JobEscrow", "JobSettled", "not_settled", jobId=from_hex(job_id))
-        found = event["args"]
-        receipt = self._web3.eth.get_transaction_receipt(event["transactionHash"])
+        return Settled.from_event(_plain(event), to_hex(event["transactionHash"]))
+
+    def payments(self, job_id: str, settled: Settled) -> Payments:
+        """Every transfer out of the escrow in the settlement's transaction."""
+        receipt = self._receipt(settled.tx)
         paid = self._contracts["JobEscrow"].events.ProviderPaid().process_receipt(receipt, errors=DISCARD)
         moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
-        transfers: dict[str, int] = {}
+        transfers: Counter[str] = Counter()
         for transfer in moved:
             if transfer["args"]["from"] == self.address("JobEscrow"):
-                recipient = transfer["args"]["to"]
-                transfers[recipient] = transfers.get(recipient, 0) + transfer["args"]["value"]
-        return Settled(
-            price=found["price"],
-            paid=found["paid"],
-            fee=found["fee"],
-            refund=found["refund"],
-            units_root=to_hex(found["unitsRoot"]),
-            record=bytes(found["record"]),
-            tx=to_hex(event["transactionHash"]),
-            payments={
-                e["args"]["provider"]: (e["args"]["units"], e["args"]["amount"])
-                for e in paid
-                if to_hex(e["args"]["jobId"]) == job_id
+                transfers[transfer["args"]["to"]] += transfer["args"]["value"]
+        return Payments(
+            to_providers={
+                event["args"]["provider"]: (event["args"]["units"], event["args"]["amount"])
+                for event in paid
+                if to_hex(event["args"]["jobId"]) == job_id
             },
             transfers=transfers,
         )
 
     def deposited(self, opened: Opened) -> int:
         """ZEN that moved from the payer into the escrow in the opening transaction, wei."""
-        receipt = self._web3.eth.get_transaction_receipt(from_hex_tx(opened.tx))
+        receipt = self._receipt(opened.tx)
         moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
         escrow = self.address("JobEscrow")
         return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
@@ -166,19 +121,22 @@ class ChainReader:
         seed = to_hex(latched[0]["args"]["seed"]) if latched else None
         return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
 
-    def slash(self, evidence: str) -> SlashOnChain:
-        """The penalty that was executed on this evidence.
+    def slash(self, evidence: str, offence: str) -> Slashed:
+        """The penalty that was executed on this evidence; ``offence`` is its name in the penalty table.
 
         Raises:
             ChainDisagrees: ``not_slashed`` unless there is exactly one.
         """
         event = self._only("ProviderStaking", "Slashed", "not_slashed", evidence=from_hex(evidence))
         found = event["args"]
-        return SlashOnChain(found["provider"], found["offence"], found["amount"], to_hex(event["transactionHash"]))
+        return Slashed(found["provider"], offence, found["amount"], to_hex(event["transactionHash"]))
 
     def treasury_balance(self) -> int:
         """ZEN that the treasury holds now, wei."""
         return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
+
+    def _receipt(self, tx: str) -> TxReceipt:
+        return self._web3.eth.get_transaction_receipt(HexBytes(tx))
 
     def _events(self, contract: str, name: str, **filters: Any) -> list[EventData]:
         event = self._contracts[contract].events[name]
@@ -191,6 +149,6 @@ class ChainReader:
         return events[0]
 
 
-def from_hex_tx(tx: str) -> Any:
-    """A transaction hash in the form that web3 takes."""
-    return Web3.to_bytes(hexstr=tx)  # type: ignore[arg-type]  # web3 brands hex strings with a NewType
+def _plain(event: EventData) -> dict[str, Any]:
+    """An event's arguments with byte strings as 0x hex."""
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}
