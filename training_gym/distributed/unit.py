@@ -1,0 +1,153 @@
+"""One unit of work (one slot's one outer round), run whole by its worker or replayed by segments.
+
+Running and replaying are one code path: a unit's state between two segments is a value, and a segment is a function
+from one state to the next.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training_gym.checkpoint import save_error_feedback
+from training_gym.compression.wire import decode, encode
+from training_gym.data.dataset import training_batch
+from training_gym.determinism import seed_step
+from training_gym.distributed.optimizer import adamw_step
+from training_gym.distributed.trace import (
+    Unit,
+    UnitResult,
+    boundary_leaf,
+    fresh_state,
+    load_boundary_state,
+    state_path,
+)
+from training_gym.errors import StartStateMismatch, TrainingDiverged
+from training_gym.models.decoder import build_decoder
+from training_gym.models.layout import Arrays, parameter_shapes
+from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
+
+OnStep = Callable[[int, float], None]
+
+
+def _ignore_step(step: int, loss: float) -> None:
+    """The default observer."""
+
+
+def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step) -> UnitResult:
+    """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
+
+    Raises:
+        TrainingDiverged: if a loss is not finite.
+    """
+    state = fresh_state(unit.checkpoint)
+    leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
+    for segment in range(unit.spec.segments):
+        state_path(workdir, segment).write_bytes(save_arrays(state))
+        end = _run_segment(unit, segment, state, on_step)
+        state = end.state
+        leaves.append(end.leaf)
+    return UnitResult(
+        payload=end.payload,
+        error_feedback=save_error_feedback(end.error_feedback),
+        leaves=leaves,
+        end_state_digest=tensor_digest(state),
+        train_loss=end.loss,
+        steps=unit.spec.training.inner_steps,
+    )
+
+
+def replay_segment(
+    unit: Unit, segment: int, start_leaf: bytes, start_state: bytes | None, on_step: OnStep = _ignore_step
+) -> bytes:
+    """Leaf ``segment + 1`` as it must be, from the state the worker committed to as ``start_leaf``.
+
+    Args:
+        unit: the unit, with the verifier's own environment class.
+        segment: which segment, from 0.
+        start_leaf: leaf ``segment`` of the worker's trace.
+        start_state: the revealed state file. Segment 0 starts from the checkpoint, whatever was revealed.
+        on_step: observer of inner steps.
+
+    Raises:
+        StartStateMismatch: if the start state is not the committed one.
+        StateError: if the revealed file is malformed.
+        TrainingDiverged: if a loss is not finite.
+    """
+    if segment == 0:
+        state = fresh_state(unit.checkpoint)
+    elif start_state is None:
+        raise StartStateMismatch("start_state_missing", "state", f"segment {segment} needs the revealed start state")
+    else:
+        state = load_boundary_state(unit.spec, start_state)
+    if boundary_leaf(unit, segment, state, unit.error_feedback) != start_leaf:
+        raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
+    return _run_segment(unit, segment, state, on_step).leaf
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentEnd:
+    """Where a segment ends; the payload is empty and the error feedback unchanged before the last segment."""
+
+    state: Arrays
+    payload: bytes
+    error_feedback: Vector
+    leaf: bytes
+    loss: float
+
+
+def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep) -> _SegmentEnd:
+    """The segment's inner steps and, in the last one, compression."""
+    steps = unit.spec.training.segment_steps
+    state, loss = _train(unit, state, range(segment * steps, (segment + 1) * steps), on_step)
+    payload, error_feedback = b"", unit.error_feedback
+    if segment + 1 == unit.spec.segments:
+        payload, error_feedback = _compress(unit, state)
+    leaf = boundary_leaf(unit, segment + 1, state, error_feedback, payload)
+    return _SegmentEnd(state, payload, error_feedback, leaf, loss)
+
+
+def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    """The state after the inner ``steps``, and their mean loss."""
+    training = unit.spec.training
+    names = list(parameter_shapes(unit.spec.model))
+    decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
+    parameters = dict(decoder.named_parameters())
+    moments = {
+        name: (
+            torch.tensor(state[f"exp_avg.{name}"], device=unit.device),
+            torch.tensor(state[f"exp_avg_sq.{name}"], device=unit.device),
+        )
+        for name in names
+    }
+    losses = []
+    for step in steps:
+        seed_step(training.seed, unit.round, unit.slot, step)
+        batch = training_batch(unit.spec, unit.train, unit.round, unit.slot, step)
+        loss = decoder.loss(torch.from_numpy(batch).to(unit.device, torch.int64))
+        decoder.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)
+        learning_rate = training.learning_rate * min(1.0, (step + 1) / (training.warmup_steps + 1))
+        adamw_step(parameters, moments, step, learning_rate, training.weight_decay)
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
+        on_step(step, losses[-1])
+    after: Arrays = {}
+    for name in names:
+        after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
+        after[f"exp_avg.{name}"], after[f"exp_avg_sq.{name}"] = (moment.cpu().numpy() for moment in moments[name])
+    return after, sum(losses) / len(losses)
+
+
+def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
+    """The payload of what the unit learned plus what was left unsent before, and what is left unsent now."""
+    trained = flatten({name: state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)})
+    decay = np.float32(unit.spec.training.error_feedback_decay)
+    wanted = decay * unit.error_feedback + (flatten(unit.checkpoint) - trained)
+    payload = encode(unit.spec, wanted)
+    return payload, wanted - decode(unit.spec, payload).dense()
