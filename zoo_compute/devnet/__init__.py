@@ -1,0 +1,1 @@
+"""The embedded development network: every engine as a local process."""
