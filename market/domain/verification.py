@@ -9,8 +9,8 @@ CLEAN_UNITS_PER_HALVING = 16
 # Rows of the staking contract's penalty table.
 OFFENCE_IDS = {"downtime": 1, "incorrect_computation": 2, "bandwidth_violation": 3, "withheld_data": 4}
 
-UNMATCHED_STATE = "0x" + "00" * 32
-"""Result of a replay whose served start state is not the one that the unit's trace commits to."""
+UNMATCHED_STATE = "unmatched_state"
+"""Result of a replay whose served start state is not the one that the trace commits to; equals no leaf (0x hex)."""
 
 
 def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
@@ -51,7 +51,10 @@ def verdict(claimed_leaf: str, results: Sequence[str]) -> Verdict:
     return Verdict.FAILED if most >= 2 else Verdict.OPEN
 
 
-def offence_of(results: Sequence[str]) -> str:
-    """The offence that failing replays prove: the agreed result tells a wrong state served from a wrong computation."""
+def offence_of(segment: int, results: Sequence[str]) -> str:
+    """The offence that failing replays of a segment prove.
+
+    A wrong state served is data withheld; segment 0 starts from the checkpoint, so nothing was served for it.
+    """
     agreed, _ = Counter(results).most_common(1)[0]
-    return "withheld_data" if agreed == UNMATCHED_STATE else "incorrect_computation"
+    return "withheld_data" if segment > 0 and agreed == UNMATCHED_STATE else "incorrect_computation"

@@ -37,6 +37,7 @@ class Sample(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.SampleStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     state_cid: Mapped[str | None] = mapped_column(Cid)  # start state, served by the provider (None for segment 0)
+    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
