@@ -99,13 +99,6 @@ class ResultRefused(MarketError):
     default_remedy = "Check the node: all but reveal leases end with this, and the work goes to another node."
 
 
-class StorageDown(MarketError):
-    status = 503
-    code = "storage-unavailable"
-    title = "Storage does not answer"
-    default_remedy = "Nothing was changed; repeat the request in a few seconds."
-
-
 class ChainDown(MarketError):
     status = 503
     code = "chain-unavailable"

@@ -8,9 +8,13 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
+from market.api.errors import InvalidSignature, StorageDown
+from market.api.openapi import refusals
 from market.api.services import Services
 from market.jobs import leases, results
+from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
 from market.jobs.schemas import (
     Commit,
     Complete,
@@ -30,7 +34,11 @@ router = APIRouter(prefix="/v1/leases", tags=["leases"])
 LeaseId = Annotated[str, Path(max_length=36)]
 
 
-@router.post("/next", response_model=LeaseView, responses={204: {"description": "No work within wait_seconds."}})
+@router.post(
+    "/next",
+    response_model=LeaseView,
+    responses={204: {"description": "No work within wait_seconds."}, **refusals(NotAuthenticated)},
+)
 async def next_lease(
     body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
 ) -> LeaseView | Response:
@@ -52,8 +60,8 @@ def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
 
 
-@router.post("/{lease_id}/heartbeat")
-def heartbeat(
+@router.post("/{lease_id}/heartbeat", responses=refusals(NotAuthenticated, LeaseLost))
+def extend_lease(
     lease_id: LeaseId, body: Heartbeat, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
     """Keep a lease. A node that stays silent for ``lease_seconds`` loses it."""
@@ -63,15 +71,23 @@ def heartbeat(
     return HeartbeatView(expires_at=expires_at)
 
 
-@router.post("/{lease_id}/commit")
-def commit(lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow) -> LeaseState:
+@router.post(
+    "/{lease_id}/commit",
+    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged),
+)
+def commit_lease(
+    lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> LeaseState:
     """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result."""
     results.commit(session, services.domain, lease_id, account.address, body)
     return LeaseState(id=lease_id, status="active")
 
 
-@router.post("/{lease_id}/complete")
-def complete(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
+@router.post(
+    "/{lease_id}/complete",
+    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown),
+)
+def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Repeating it is harmless."""
     results.complete(
         services.database, services.storage, lease_id, account.address, body, services.settings.max_blob_bytes
@@ -79,8 +95,8 @@ def complete(lease_id: LeaseId, body: Complete, account: CurrentAccount, service
     return LeaseState(id=lease_id, status="done")
 
 
-@router.post("/{lease_id}/fail")
-def fail(lease_id: LeaseId, body: FailLease, account: CurrentAccount, session: Uow) -> LeaseState:
+@router.post("/{lease_id}/fail", responses=refusals(NotAuthenticated, LeaseLost))
+def fail_lease(lease_id: LeaseId, body: FailLease, account: CurrentAccount, session: Uow) -> LeaseState:
     """Give a lease up; the work goes to another node."""
     leases.fail(session, lease_id, account.address, body.token, body.code, body.detail)
     return LeaseState(id=lease_id, status="failed")

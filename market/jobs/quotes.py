@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from market.api.errors import UnknownTier
+from market.api.errors import StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
@@ -21,7 +21,6 @@ from market.jobs.errors import (
     InvalidDataset,
     InvalidOrder,
     InvalidSpec,
-    StorageDown,
 )
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable

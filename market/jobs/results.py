@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.jobs import repository
 from market.jobs.checkpoints import state_bytes
-from market.jobs.errors import CommitmentChanged, ResultRefused, StorageDown, WrongStep
+from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
@@ -105,9 +105,12 @@ def complete(
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
     refusal = _check(storage, lease, found, result, max_blob_bytes)
     with database.transaction() as session:
-        if _is_done(repository.lease(session, lease_id), address, result.token):
+        locked = repository.lock_lease(session, lease_id)
+        assert locked is not None  # leases are never deleted
+        job, unit, lease = locked
+        if _is_done(lease, address, result.token):
             return  # the same result came twice at once
-        job, unit, lease = lock_held(session, lease_id, address, result.token)
+        require_held(lease, address, result.token, utc_now())
         if refusal is None:
             _accept(session, job, unit, lease, result)
         elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline

@@ -2,6 +2,15 @@
 
 from market.jobs.aggregation import aggregate
 from market.jobs.dispatch import dispatch, due_jobs
+from market.jobs.facts import (
+    CheckpointFacts,
+    JobFacts,
+    checkpoints_of,
+    finish_settlement,
+    get,
+    set_record,
+    start_settling,
+)
 from market.jobs.leases import create_lease, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, open_bids
@@ -22,18 +31,23 @@ from market.jobs.units import (
 )
 
 __all__ = [
+    "CheckpointFacts",
+    "JobFacts",
     "UnitFacts",
     "aggregate",
     "assign",
     "assign_window",
     "busy_providers",
     "cancel",
+    "checkpoints_of",
     "clean_units_of",
     "create_lease",
     "dispatch",
     "due_jobs",
     "expire_due_jobs",
     "expire_due_leases",
+    "finish_settlement",
+    "get",
     "job_units",
     "mark_checking",
     "on_job_opened",
@@ -41,6 +55,8 @@ __all__ = [
     "open_bids",
     "pass_unit",
     "reject_unit",
+    "set_record",
+    "start_settling",
     "unit_facts",
     "unverified_units_of",
     "vacate",

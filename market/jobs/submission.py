@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.chain.contracts import ChainEvent, Deployment
 from market.chain.models import TxIntent
 from market.chain.service import queue_intent
@@ -16,7 +16,7 @@ from market.domain.lifecycle import JobEvent, JobStatus
 from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import repository
-from market.jobs.errors import PermitTooShort, StorageDown
+from market.jobs.errors import PermitTooShort
 from market.jobs.models import Job
 from market.jobs.moves import move_job
 from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
@@ -91,10 +91,15 @@ def submit(session: Session, checked: CheckedJob) -> Job:
     """Write the job and queue its deposit, both or neither.
 
     Raises:
-        NonceUsed: the payer used this nonce before.
+        NonceReplayed: the payer used this nonce before.
     """
     order, job_terms = checked.order, checked.terms
-    providers.use_signer_nonce(session, order.payer, order.nonce, checked.id)
+    if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
+        raise NonceReplayed(
+            f"{order.payer} used the nonce {order.nonce} before.",
+            field="nonce",
+            remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
+        )
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
