@@ -38,13 +38,14 @@ PROVIDER_JAILED = "provider_jailed"
 
 @dataclass(frozen=True, slots=True)
 class SlashFacts:
-    """A penalty that replay proved; ``amount_wei`` and ``tx`` once the chain has it."""
+    """A penalty asked for on account of one unit. ``evidence`` is the SHA2-256 digest inside ``evidence_cid``."""
 
+    round: int
+    slot: int
     provider: str
-    reason: str
+    offence: str
+    evidence: str
     evidence_cid: str
-    amount_wei: int | None
-    tx: str | None
 
 
 def decide_units(database: Database, storage: Storage) -> None:
@@ -206,9 +207,12 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
     )
 
 
-def slashes_of(session: Session, job_id: str) -> list[SlashFacts]:
+def job_slashes(session: Session, job_id: str) -> list[SlashFacts]:
     """The penalties that a job's units led to, oldest first."""
-    return [
-        SlashFacts(slash.provider, slash.offence, slash.evidence_cid, slash.amount_wei, slash.tx)
-        for slash in repository.slashes_of_job(session, job_id)
-    ]
+    found = []
+    for slash in repository.slashes_of_job(session, job_id):
+        unit = jobs.unit_facts(session, slash.unit_id)
+        found.append(
+            SlashFacts(unit.round, unit.slot, slash.provider, slash.offence, slash.evidence, slash.evidence_cid)
+        )
+    return found

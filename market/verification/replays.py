@@ -34,9 +34,7 @@ from zoo_protocol.sampling import draw_weighted
 
 OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
 
-STATE_FAULTS = frozenset(
-    {"start_state_mismatch", "too_large", "malformed", "wrong_tensors", "not_finite", "diverged"}
-)
+STATE_FAULTS = frozenset({"start_state_mismatch", "too_large", "malformed", "wrong_tensors", "not_finite", "diverged"})
 """Codes with which a verifier gives a replay up because of what the provider served, not because of itself."""
 
 

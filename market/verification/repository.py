@@ -16,7 +16,7 @@ from market.verification.models import Replay, Sample, Slash, Window
 Row = TypeVar("Row", Window, Sample, Replay, Slash)
 
 
-def _locked(query: Select[tuple[Row]]) -> Select[tuple[Row]]:
+def _locked(query: Select[Row]) -> Select[Row]:
     return query.with_for_update(key_share=True).execution_options(populate_existing=True)
 
 
@@ -69,6 +69,11 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     return list(session.scalars(_locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
+def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
+    """The unit's samples by segment."""
+    return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
+
+
 def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, list[Sample]]:
     """Samples by unit id, each unit's by segment."""
     found: dict[int, list[Sample]] = {}
@@ -91,10 +96,6 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
 
 
 # --- slashes
-
-
-def slash_of_unit(session: Session, unit_id: int) -> Slash | None:
-    return session.scalar(select(Slash).where(Slash.unit_id == unit_id))
 
 
 def lock_slash(session: Session, evidence: str) -> Slash | None:

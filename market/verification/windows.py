@@ -5,6 +5,7 @@ drawn and replayed) → decided.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
@@ -24,7 +25,6 @@ from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import unit_leaf
 from zoo_protocol.sampling import draw_segments
 
@@ -36,9 +36,19 @@ REVEAL_LEASES = 4
 ADVANCE = "verification.advance"
 
 
-def commitment(unit: UnitFacts) -> UnitCommitment:
-    """What the unit's provider signed."""
-    return UnitCommitment(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    """One committed window; ``leaves`` as 0x hex, in the order that makes its root."""
+
+    id: int
+    id_in_contract: int
+    root: str
+    leaves: list[str]
+
+
+def leaf_of(unit: UnitFacts) -> bytes:
+    """The unit's leaf in its window's tree."""
+    return unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
 
 
 def close_window(database: Database, settings: Settings) -> None:
@@ -48,14 +58,13 @@ def close_window(database: Database, settings: Settings) -> None:
     """
     with database.transaction() as session:
         newest = repository.newest_window(session)
-        if newest is not None and newest.status == WindowStatus.CLOSED:
-            if utc_now() < newest.created_at + timedelta(seconds=settings.window_seconds):
-                return
+        if newest is not None and _is_on_its_way(newest, timedelta(seconds=settings.window_seconds)):
+            return
         units = jobs.windowless_units(session, MAX_LEAVES)
         if not units:
             return
         units.sort(key=lambda unit: (unit.job_id, unit.round, unit.slot))
-        root = to_hex(merkle.root([unit_leaf(commitment(unit)) for unit in units]))
+        root = to_hex(merkle.root([leaf_of(unit) for unit in units]))
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
@@ -69,6 +78,10 @@ def close_window(database: Database, settings: Settings) -> None:
             function="commitWindow",
             arguments=[root, len(units)],
         )
+
+
+def _is_on_its_way(window: Window, patience: timedelta) -> bool:
+    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + patience
 
 
 def on_window_committed(session: Session, event: ChainEvent) -> None:
@@ -136,9 +149,7 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
                 _draw(session, settings, network, window, unit)
 
 
-def _draw(
-    session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts
-) -> None:
+def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
     clean = jobs.clean_units_of(session, unit.provider)
     rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, network.sampling_floor_bps)
@@ -150,3 +161,15 @@ def _draw(
         session.flush()
         if segment == 0:  # starts from the checkpoint, which everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
+
+
+def windows_of_job(session: Session, job_id: str) -> list[WindowFacts]:
+    """The committed windows that hold units of a job, oldest first, with the leaves of all their units."""
+    ids = sorted({unit.window_id for unit in jobs.job_units(session, job_id) if unit.window_id is not None})
+    found = []
+    for window_id in ids:
+        window = repository.window(session, window_id)
+        if window is not None and window.chain_id_in_contract is not None:
+            leaves = [to_hex(leaf_of(unit)) for unit in jobs.window_units(session, window_id)]
+            found.append(WindowFacts(window.id, window.chain_id_in_contract, window.root, leaves))
+    return found
