@@ -1,0 +1,238 @@
+"""Content-addressed storage over Kubo's RPC.
+
+IPFS is asked, never believed: CIDs of what is stored are computed here as well, and every block that is read is
+verified. ipfshttpclient is no longer maintained, so only ``Client`` and a handful of its calls are used.
+"""
+
+import io
+import ipaddress
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+import stamina
+
+from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageError, StorageUnavailable
+from zoo_protocol import unixfs
+from zoo_protocol.cid import RAW, Cid, ContentError, ContentTooLarge, of_block, parse
+
+os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
+import ipfshttpclient
+from ipfshttpclient.exceptions import AddressError, CommunicationError, ErrorResponse
+
+MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
+
+_PIECE_BYTES = unixfs.CHUNK_BYTES
+_ABSENT = ("could not find", "not found", "context deadline exceeded")  # Kubo has no error codes, only texts
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """Content that is stored and pinned: its CID and its size in bytes."""
+
+    cid: str
+    size: int
+
+
+class Storage:
+    """Stores, reads and pins content on one IPFS node. Safe for threads, and for use after a fork.
+
+    Args:
+        api: the RPC's address, as a multiaddr (``/ip4/127.0.0.1/tcp/5001``) or URL (``http://127.0.0.1:5001``).
+        timeout: seconds IPFS may stay silent before it counts as unavailable.
+        lookup_timeout: seconds IPFS may search its network for a block before the content counts as absent.
+
+    Raises:
+        ValueError: if the address is neither form.
+    """
+
+    def __init__(self, api: str, *, timeout: float = 30.0, lookup_timeout: float = 5.0) -> None:
+        self._address = _multiaddr(api)
+        self._timeout = timeout
+        self._lookup = {"timeout": f"{int(lookup_timeout * 1000)}ms"}
+        self._local = threading.local()
+        try:
+            ipfshttpclient.Client(self._address)  # opens nothing; it only reads the address
+        except AddressError as error:
+            raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
+
+    def put(self, data: bytes | BinaryIO, *, max_bytes: int) -> StoredBlob:
+        """Store and pin a file. Bytes are sent again if IPFS fails; a stream is read, and sent, once.
+
+        Raises:
+            BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
+            BlobCorrupt: IPFS stored something else.
+            StorageUnavailable: IPFS failed.
+        """
+        if not isinstance(data, bytes):
+            with _rpc_errors():
+                return self._add(data, max_bytes)
+        if len(data) > max_bytes:
+            raise _too_large(max_bytes)
+        return self._retry(lambda: self._add(io.BytesIO(data), max_bytes))
+
+    def put_block(self, data: bytes) -> StoredBlob:
+        """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
+
+        Raises:
+            BlobTooLarge: it exceeds one block (1 MiB).
+            BlobCorrupt, StorageUnavailable: see :meth:`put`.
+        """
+        if len(data) > MAX_BLOCK_BYTES:
+            raise _too_large(MAX_BLOCK_BYTES)
+        opts = {"cid-codec": "raw", "mhtype": "sha2-256", "pin": "true"}
+        answer = self._retry(lambda: self._client().block.put(io.BytesIO(data), opts=dict(opts)))
+        return _checked(answer["Key"], of_block(RAW, data), len(data))
+
+    def get(self, cid: str, *, max_bytes: int) -> bytes:
+        """A whole file, verified.
+
+        Raises:
+            InvalidCid: ``cid`` is malformed.
+            BlobNotFound: IPFS did not find it in time.
+            BlobTooLarge: it exceeds ``max_bytes``; at most one block too many was read.
+            BlobCorrupt: a block is not what its CID says, or the content is no file.
+            StorageUnavailable: IPFS failed.
+        """
+        return b"".join(self.open_stream(cid, max_bytes=max_bytes))
+
+    def open_stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
+        """A file piece by piece, each piece verified before it is yielded; raises as :meth:`get`."""
+        root = parse(cid)
+        with _content_errors():
+            yield from unixfs.read(root, self._block, max_bytes=max_bytes)
+
+    def stat(self, cid: str) -> int:
+        """Size of a file in bytes; reads at most one block. Raises as :meth:`get`."""
+        root = parse(cid)
+        if root.codec == RAW:
+            return int(self._retry(lambda: self._client().block.stat(cid, opts=dict(self._lookup)))["Size"])
+        with _content_errors():
+            return unixfs.file_size(root, self._block)
+
+    def pin(self, cid: str) -> None:
+        """Keep a file and all its blocks. Pinning again changes nothing.
+
+        Raises:
+            InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
+        """
+        parse(cid)
+        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup)))
+
+    def unpin(self, cid: str) -> None:
+        """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
+        parse(cid)
+        with suppress(_NotPinned):
+            self._retry(lambda: self._client().pin.rm(cid))
+
+    def is_pinned(self, cid: str) -> bool:
+        """Whether the file itself was pinned. Raises InvalidCid, StorageUnavailable."""
+        parse(cid)
+        try:
+            self._retry(lambda: self._client().pin.ls(cid, type="recursive"))
+        except _NotPinned:
+            return False
+        return True
+
+    def healthy(self) -> bool:
+        """Whether IPFS answers within two seconds."""
+        try:
+            with _rpc_errors():
+                self._client().version(timeout=2.0)
+        except StorageError:
+            return False
+        return True
+
+    def _client(self) -> Any:
+        """This thread's client. A session serves one thread, and a fork must not share its parent's connections."""
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.pid = os.getpid()
+            self._local.client = ipfshttpclient.Client(
+                self._address, session=True, timeout=(5.0, self._timeout), chunk_size=_PIECE_BYTES
+            )
+        return self._local.client
+
+    def _add(self, stream: BinaryIO, max_bytes: int) -> StoredBlob:
+        builder = unixfs.FileBuilder(lambda _cid, _block: None)
+
+        def pieces() -> Iterator[bytes]:
+            while piece := stream.read(_PIECE_BYTES):
+                builder.write(piece)
+                if builder.size > max_bytes:
+                    raise _too_large(max_bytes)
+                yield piece
+
+        opts = {"cid-version": "1", "raw-leaves": "true", "pin": "true"}
+        cid = self._client().add_bytes(pieces(), opts=opts)
+        return _checked(cid, builder.finish().cid, builder.size)
+
+    def _block(self, cid: Cid) -> bytes:
+        data: bytes = self._retry(lambda: self._client().block.get(str(cid), opts=dict(self._lookup)))
+        return data
+
+    def _retry(self, call: Callable[[], Result]) -> Result:
+        for attempt in stamina.retry_context(
+            on=StorageUnavailable, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
+        ):
+            with attempt, _rpc_errors():
+                return call()
+        raise AssertionError("the last attempt returns or raises")
+
+
+class _NotPinned(StorageError):
+    """IPFS says that there is no such pin."""
+
+
+def _multiaddr(api: str) -> str:
+    """The multiaddr of an RPC address given as URL; anything else is left to the client to judge."""
+    url = urlsplit(api)
+    if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
+        return api
+    try:
+        family = f"ip{ipaddress.ip_address(url.hostname).version}"
+    except ValueError:
+        family = "dns"
+    port = url.port or (443 if url.scheme == "https" else 80)
+    return f"/{family}/{url.hostname}/tcp/{port}/{url.scheme}"
+
+
+def _too_large(max_bytes: int) -> BlobTooLarge:
+    return BlobTooLarge(f"the content exceeds the limit of {max_bytes} bytes")
+
+
+def _checked(given: str, expected: Cid, size: int) -> StoredBlob:
+    if given != str(expected):
+        raise BlobCorrupt(f"IPFS stored {given} where the content sent is {expected}")
+    return StoredBlob(given, size)
+
+
+@contextmanager
+def _rpc_errors() -> Iterator[None]:
+    try:
+        yield
+    except ErrorResponse as error:
+        text = str(error)
+        if "not pinned" in text:
+            raise _NotPinned(text) from error
+        if any(sign in text for sign in _ABSENT):
+            raise BlobNotFound(f"IPFS does not have it: {text}") from error
+        raise StorageUnavailable(f"IPFS refused: {text}") from error
+    except (CommunicationError, requests.RequestException) as error:
+        raise StorageUnavailable(f"IPFS does not answer: {error}") from error
+
+
+@contextmanager
+def _content_errors() -> Iterator[None]:
+    try:
+        yield
+    except ContentTooLarge as error:
+        raise BlobTooLarge(str(error)) from error
+    except ContentError as error:
+        raise BlobCorrupt(str(error)) from error

@@ -1,0 +1,87 @@
+import io
+
+import pytest
+
+from zoo_protocol import unixfs
+from zoo_protocol.cid import DAG_PB, Cid, ContentTooLarge, InvalidBlock, of_block
+from zoo_protocol.unixfs import FileNode, Link
+
+
+def pattern(size: int) -> bytes:
+    """0, 1, ... 250, 0, 1, ...: a period that divides no chunk."""
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
+
+
+# Obtained from ipfs-unixfs-importer 12.0.1 (js-ipfs) with cidVersion 1 and rawLeaves, on `pattern(size)`.
+GOLDEN = {
+    0: "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku",
+    1: "bafkreidogqfzz75tpkmjzjke425xqcrmpcib2p5tg44hnbirumdbpl5adu",
+    262_144: "bafkreibruh455iawsviqslif5c7uurdcfdemh22mtnytyzvnzn75kpejxy",
+    262_145: "bafybeiexg2oqkfnj56l7fcmawswqbijt5shq4b5rg6a546uwpkqqzwjioi",
+    174 * 262_144: "bafybeihpe5snhzneq7xs53nivmsopto5lrogo3wjynauqylqeym5a3irbm",
+    174 * 262_144 + 1: "bafybeib4y7ghw2rq7bracc4xwtxrbzo7cfvagdpte2tmrkgwl6dyard3cm",
+}
+
+
+@pytest.mark.parametrize(("size", "cid"), GOLDEN.items())
+def test_cids_are_those_of_another_implementation(size, cid):
+    data = pattern(size)
+    assert unixfs.cid_of_file(data) == cid
+    assert unixfs.cid_of_file(io.BytesIO(data)) == cid
+
+
+def _tree(data: bytes, **options: int) -> tuple[Cid, dict[Cid, bytes]]:
+    blocks: dict[Cid, bytes] = {}
+    return unixfs.build(data, blocks.__setitem__, **options), blocks
+
+
+def test_a_range_fetches_only_the_leaves_it_needs():
+    data = pattern(1000)
+    root, blocks = _tree(data, chunk_bytes=10, max_links=4)
+    fetched: list[Cid] = []
+
+    def get(cid: Cid) -> bytes:
+        fetched.append(cid)
+        return blocks[cid]
+
+    assert b"".join(unixfs.read(root, get, max_bytes=1000, start=95, stop=111)) == data[95:111]
+    assert sum(cid.codec != DAG_PB for cid in fetched) == 3
+
+
+def test_the_limit_holds_before_any_leaf_is_fetched():
+    root, blocks = _tree(pattern(1000), chunk_bytes=10)
+    inner = {cid: block for cid, block in blocks.items() if cid.codec == DAG_PB}
+    with pytest.raises(ContentTooLarge):
+        list(unixfs.read(root, inner.__getitem__, max_bytes=999))
+
+
+def _node(*links: Link) -> tuple[Cid, bytes]:
+    block = FileNode(links).encode()
+    return of_block(DAG_PB, block), block
+
+
+def test_sizes_that_contradict_each_other_are_refused():
+    leaf_cid, leaf = of_block(0x55, b"four"), b"four"
+    root, block = _node(Link(leaf_cid, 5, 4))
+    with pytest.raises(InvalidBlock, match="parent says 5"):
+        list(unixfs.read(root, {root: block, leaf_cid: leaf}.__getitem__, max_bytes=100))
+    inner, inner_block = _node(Link(leaf_cid, 4, 4))
+    top, top_block = _node(Link(inner, 3, 50))
+    with pytest.raises(InvalidBlock, match="parent says 3"):
+        list(unixfs.read(top, {top: top_block, inner: inner_block, leaf_cid: leaf}.__getitem__, max_bytes=100))
+
+
+def test_links_that_claim_no_bytes_are_refused():
+    leaf = of_block(0x55, b"")
+    with pytest.raises(InvalidBlock):
+        unixfs.decode_node(_node(Link(leaf, 0, 0), Link(leaf, 0, 0))[1])
+
+
+def test_a_chain_without_end_is_cut():
+    cid = of_block(0x55, b"x")
+    blocks = {cid: b"x"}
+    for _ in range(unixfs.MAX_DEPTH + 1):
+        cid, block = _node(Link(cid, 1, 1))
+        blocks[cid] = block
+    with pytest.raises(ContentTooLarge):
+        list(unixfs.read(cid, blocks.__getitem__, max_bytes=10))

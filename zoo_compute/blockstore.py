@@ -1,0 +1,147 @@
+"""Blocks and pins in a directory: a node's cache, and the store behind the embedded IPFS service.
+
+``blocks/<two characters>/<cid>`` holds one block per file, ``pins/<cid>`` is an empty file per pinned root.
+Files appear by rename, so a process killed at any moment leaves whole blocks only, and several processes may
+share a directory. A block is its own checksum: whatever a power cut tore is noticed when it is read, and counts as
+absent. A pin is a promise, so its blocks are forced to disk before it is recorded.
+"""
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from zoo_protocol import unixfs
+from zoo_protocol.cid import Cid, ContentError, InvalidCid, parse, verify_block
+
+log = logging.getLogger(__name__)
+
+
+class BlockNotFound(LookupError):
+    """A block is not at hand."""
+
+    code = "block_not_found"
+
+
+class BlockStore:
+    """A directory of verified blocks. Safe for threads and processes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._blocks = directory / "blocks"
+        self._pins = directory / "pins"
+        self._partial = directory / "partial"
+        for folder in (self._blocks, self._pins, self._partial):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def discard_partial_writes(self) -> None:
+        """Remove what a killed process left half-written. Only for the sole user of the directory, at its start."""
+        for path in self._partial.iterdir():
+            path.unlink()
+
+    def _path(self, cid: Cid) -> Path:
+        name = str(cid)
+        return self._blocks / name[-3:-1] / name  # the last character carries two bits only
+
+    def has(self, cid: Cid) -> bool:
+        """Whether the block is at hand."""
+        return self._path(cid).is_file()
+
+    def block_size(self, cid: Cid) -> int:
+        """Bytes in one block.
+
+        Raises:
+            BlockNotFound: if it is not at hand.
+        """
+        try:
+            return self._path(cid).stat().st_size
+        except FileNotFoundError:
+            raise BlockNotFound(f"could not find block {cid} in this store") from None
+
+    def get(self, cid: Cid) -> bytes:
+        """One block, verified.
+
+        Raises:
+            BlockNotFound: if it is not at hand, or was damaged on disk (it is then removed, to be stored anew).
+        """
+        path = self._path(cid)
+        try:
+            return verify_block(cid, path.read_bytes())
+        except FileNotFoundError:
+            raise BlockNotFound(f"could not find block {cid} in this store") from None
+        except ContentError:
+            log.warning("block %s was damaged on disk; removed", cid)
+            path.unlink(missing_ok=True)
+            raise BlockNotFound(f"could not find block {cid}: it was damaged on disk") from None
+
+    def put(self, cid: Cid, data: bytes) -> None:
+        """Store one block; storing it again changes nothing.
+
+        Raises:
+            BlockMismatch, ContentTooLarge: if ``data`` is not that block.
+            OSError: if the disk refuses.
+        """
+        verify_block(cid, data)
+        path = self._path(cid)
+        if path.is_file():
+            return
+        path.parent.mkdir(exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=self._partial)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(partial, path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+
+    def pin(self, root: Cid) -> int:
+        """Record that the file under ``root`` must be kept; returns its size in bytes.
+
+        Raises:
+            BlockNotFound: if a block of it is missing.
+            ContentError: if it is no file.
+        """
+        folders = {self._pins}
+        for cid, _block in unixfs.blocks(root, self.get):
+            path = self._path(cid)
+            _force_to_disk(path)
+            folders |= {path.parent, self._blocks}
+        (self._pins / str(root)).touch()
+        for folder in folders:
+            _force_to_disk(folder)
+        return unixfs.file_size(root, self.get)
+
+    def unpin(self, root: Cid) -> bool:
+        """Forget a pin; returns whether there was one. Its blocks stay until they are collected."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._pins / str(root)).unlink()
+            return True
+        return False
+
+    def is_pinned(self, root: Cid) -> bool:
+        """Whether ``root`` itself is pinned."""
+        return (self._pins / str(root)).is_file()
+
+    def pins(self) -> Iterator[Cid]:
+        """All pinned roots."""
+        for name in os.listdir(self._pins):
+            with contextlib.suppress(InvalidCid):  # a stray file is not a pin
+                yield parse(name)
+
+    def collect(self) -> int:
+        """Remove every block that no pin needs, and return how many; not while others write to the directory."""
+        kept = {str(cid) for root in self.pins() for cid, _block in unixfs.blocks(root, self.get)}
+        unpinned = [path for path in self._blocks.glob("*/*") if path.name not in kept]
+        for path in unpinned:
+            path.unlink()
+        return len(unpinned)
+
+
+def _force_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,97 @@
+"""Files that arrive as multipart/form-data, the form in which Kubo's RPC takes them."""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import unquote
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+Result_co = TypeVar("Result_co", covariant=True)
+Result = TypeVar("Result")
+
+
+class BadUpload(ValueError):
+    """The request body is not an upload of files."""
+
+
+class Sink(Protocol[Result_co]):
+    """Takes the bytes of one part and makes something of them."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> Result_co: ...
+
+
+class _Parts(Generic[Result]):
+    """The parser's callbacks: a new sink for each part, its file name and result when the part ends."""
+
+    def __init__(self, new_sink: Callable[[], Sink[Result]]) -> None:
+        self.finished: list[tuple[str, Result]] = []
+        self.complete = False
+        self._new_sink = new_sink
+
+    def on_part_begin(self) -> None:
+        self._sink = self._new_sink()
+        self._headers: dict[bytes, bytes] = {}
+        self._field = self._value = b""
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        self._headers[self._field.lower()] = self._value
+        self._field = self._value = b""
+
+    def on_headers_finished(self) -> None:
+        if self._headers.get(b"content-type") == b"application/x-directory":
+            raise BadUpload("directories are not stored here; add the files one by one")
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        self._sink.write(data[start:end])
+
+    def on_part_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition"))
+        name = unquote(options.get(b"filename", b"").decode("utf-8", "replace"))
+        self.finished.append((name, self._sink.finish()))
+
+    def on_end(self) -> None:
+        self.complete = True
+
+
+async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) -> list[tuple[str, Result]]:
+    """Feed each file of the request to a sink of its own while it arrives; returns names and results in order.
+
+    Raises:
+        BadUpload: if the body is no multipart upload of at least one file, or ends early.
+    """
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    if kind != b"multipart/form-data" or not options.get(b"boundary"):
+        raise BadUpload("expected the file as multipart/form-data")
+    parts = _Parts(new_sink)
+    try:
+        parser = MultipartParser(
+            options[b"boundary"],
+            {
+                "on_part_begin": parts.on_part_begin,
+                "on_header_field": parts.on_header_field,
+                "on_header_value": parts.on_header_value,
+                "on_header_end": parts.on_header_end,
+                "on_headers_finished": parts.on_headers_finished,
+                "on_part_data": parts.on_part_data,
+                "on_part_end": parts.on_part_end,
+                "on_end": parts.on_end,
+            },
+        )
+        async for piece in request.stream():
+            await run_in_threadpool(parser.write, piece)
+    except FormParserError as error:
+        raise BadUpload(f"malformed multipart/form-data: {error}") from error
+    if not parts.complete or not parts.finished:
+        raise BadUpload("the upload holds no complete file")
+    return parts.finished

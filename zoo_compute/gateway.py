@@ -1,0 +1,226 @@
+"""Reading content from IPFS trustless gateways, which need not be trusted: every block is verified.
+
+Several gateways may be given; what one lacks, breaks or falsifies is asked of the next. A file of several blocks
+is streamed as one CAR archive; whatever that stream fails to deliver is then asked for block by block.
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import httpx
+import stamina
+
+from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_protocol import car, unixfs
+from zoo_protocol.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
+from zoo_protocol.unixfs import GetBlock, Leaf
+
+log = logging.getLogger(__name__)
+
+RAW_TYPE = "application/vnd.ipld.raw"
+CAR_TYPE = "application/vnd.ipld.car"
+
+
+class GatewayUnavailable(Exception):
+    """No gateway gave a usable answer; trying later may help."""
+
+    code = "gateway_unavailable"
+
+
+class GatewayClient:
+    """Fetches content by CID. Safe for threads; close it, or use it as a context manager.
+
+    Args:
+        gateways: base URLs such as ``http://127.0.0.1:8080``, asked in this order.
+        store: keeps every block that was fetched, and is asked first.
+        attempts: how often all gateways are asked before giving up, with growing pauses between.
+        timeout: seconds without any byte before a gateway counts as failed.
+    """
+
+    def __init__(
+        self, gateways: Sequence[str], *, store: BlockStore | None = None, attempts: int = 4, timeout: float = 10.0
+    ) -> None:
+        if not gateways:
+            raise ValueError("give at least one gateway URL")
+        self._gateways = [gateway.rstrip("/") for gateway in gateways]
+        self._store = store
+        self._attempts = attempts
+        # Answers are read as they come: a compressed one could unfold to any size before it is verified.
+        self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"})
+
+    def __enter__(self) -> "GatewayClient":
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def block(self, cid: str) -> bytes:
+        """One verified block.
+
+        Raises:
+            InvalidCid: the text is no CID.
+            BlockNotFound: every gateway says that it has no such block.
+            BlockMismatch: a gateway answered with something else, and no other had the block.
+            GatewayUnavailable: no gateway could be asked, after all attempts.
+        """
+        return self._block(parse(cid))
+
+    def fetch(self, cid: str, *, max_bytes: int) -> bytes:
+        """A whole file in memory.
+
+        Raises:
+            ContentTooLarge: it exceeds ``max_bytes``.
+            InvalidBlock: the CID names something that is no file.
+            InvalidCid, BlockNotFound, BlockMismatch, GatewayUnavailable: see :meth:`block`.
+        """
+        return b"".join(self.stream(cid, max_bytes=max_bytes))
+
+    def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
+        """A file piece by piece, each piece verified; raises as :meth:`fetch`."""
+        root = parse(cid)
+        with self._source(root) as get:
+            yield from unixfs.read(root, get, max_bytes=max_bytes)
+
+    def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
+        """Write a file to ``path`` and return its size in bytes; raises as :meth:`fetch`.
+
+        ``path`` appears only when complete. An interrupted download leaves ``path`` + ``.part``, from which the next
+        call keeps all blocks that verify.
+        """
+        root = parse(cid)
+        partial = path.with_name(path.name + ".part")
+        partial.touch()
+        size = 0
+        with partial.open("r+b") as file, self._source(root, resumed=partial.stat().st_size > 0) as get:
+            for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
+                if not _already_there(file, leaf):
+                    file.seek(leaf.offset)
+                    file.write(unixfs.read_leaf(leaf, get, max_bytes=max_bytes))
+                size = file.tell()
+            file.truncate(size)
+        partial.replace(path)
+        return size
+
+    def pin(self, cid: str, *, max_bytes: int) -> int:
+        """Fetch a file into the store, pin it there and return its size in bytes; raises as :meth:`fetch`."""
+        if self._store is None:
+            raise ValueError("pinning needs a block store")
+        for _piece in self.stream(cid, max_bytes=max_bytes):
+            pass  # reading stores every block
+        return self._store.pin(parse(cid))
+
+    @contextlib.contextmanager
+    def _source(self, root: Cid, *, resumed: bool = False) -> Iterator[GetBlock]:
+        """Where to get the blocks under ``root``: one archive if all are wanted, else block by block."""
+        partly_here = resumed or (self._store is not None and self._store.has(root))
+        if root.codec != DAG_PB or partly_here:
+            yield self._block
+            return
+        with contextlib.closing(_Archive(self._open_archive(root))) as archive:
+            yield lambda cid: self._through_store(cid, archive)
+
+    def _block(self, cid: Cid) -> bytes:
+        return self._through_store(cid, None)
+
+    def _through_store(self, cid: Cid, archive: "_Archive | None") -> bytes:
+        if self._store is not None:
+            with contextlib.suppress(BlockNotFound):
+                return self._store.get(cid)
+        block = archive.get(cid) if archive is not None else None
+        if block is None:
+            block = self._ask_all_with_retries(cid)
+        if self._store is not None:
+            self._store.put(cid, block)
+        return block
+
+    def _ask_all_with_retries(self, cid: Cid) -> bytes:
+        for attempt in stamina.retry_context(
+            on=GatewayUnavailable,
+            attempts=self._attempts,
+            timeout=None,
+            wait_initial=0.1,
+            wait_max=2.0,
+            wait_jitter=0.1,
+        ):
+            with attempt:
+                return self._ask_all(cid)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ask_all(self, cid: Cid) -> bytes:
+        failures: list[Exception] = []
+        for gateway in self._gateways:
+            try:
+                return self._ask(gateway, cid)
+            except (BlockNotFound, ContentError, httpx.HTTPError) as error:
+                log.info("gateway %s: no block %s: %s", gateway, cid, error)
+                failures.append(error)
+        for failure in failures:
+            if isinstance(failure, httpx.HTTPError):
+                raise GatewayUnavailable(f"no gateway gave {cid}; {type(failure).__name__}: {failure}") from failure
+        raise next((failure for failure in failures if isinstance(failure, ContentError)), failures[0])
+
+    def _ask(self, gateway: str, cid: Cid) -> bytes:
+        url = f"{gateway}/ipfs/{cid}"
+        with self._http.stream("GET", url, params={"format": "raw"}, headers={"Accept": RAW_TYPE}) as response:
+            if response.status_code in (404, 410):
+                raise BlockNotFound(f"{gateway} could not find {cid}")
+            response.raise_for_status()
+            block = bytearray()
+            for piece in response.iter_raw():
+                block += piece
+                if len(block) > MAX_BLOCK_BYTES:
+                    raise BlockMismatch(f"{gateway} sends more for {cid} than any block may hold")
+        return verify_block(cid, bytes(block))
+
+    def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
+        """The verified blocks that the first gateway able to do so streams; ends early where it fails."""
+        headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
+        for gateway in self._gateways:
+            url = f"{gateway}/ipfs/{root}"
+            try:
+                with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
+                    response.raise_for_status()
+                    yield from car.read(response.iter_raw(), root)
+                    return
+            except (httpx.HTTPStatusError, httpx.ConnectError, httpx.ConnectTimeout) as error:
+                log.info("gateway %s: no archive of %s: %s", gateway, root, error)
+            except (ContentError, httpx.HTTPError) as error:
+                log.info("gateway %s: the archive of %s ends early: %s", gateway, root, error)
+                return
+
+
+class _Archive:
+    """Blocks of an archive in its own order; knows the one before, since an archive carries each block once."""
+
+    def __init__(self, blocks: Generator[tuple[Cid, bytes], None, None]) -> None:
+        self._blocks = blocks
+        self._current: tuple[Cid, bytes] | None = None
+        self._next: tuple[Cid, bytes] | None = next(blocks, None)
+
+    def get(self, cid: Cid) -> bytes | None:
+        """The block, if it is the one at hand or the next; None sends the reader elsewhere."""
+        if self._next is not None and self._next[0] == cid:
+            self._current, self._next = self._next, next(self._blocks, None)
+        return self._current[1] if self._current is not None and self._current[0] == cid else None
+
+    def close(self) -> None:
+        self._blocks.close()
+
+
+def _already_there(file: BinaryIO, leaf: Leaf) -> bool:
+    """Whether the file holds this leaf's bytes at its place; if so, its position is behind them."""
+    if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
+        return False
+    file.seek(leaf.offset)
+    return hashlib.sha256(file.read(leaf.size)).digest() == leaf.cid.digest
