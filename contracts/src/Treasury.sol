@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {
+    AccessControlDefaultAdminRules
+} from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {ITreasury} from "./interfaces/ITreasury.sol";
+import {IZenToken} from "./interfaces/IZenToken.sol";
+
+/// @title Treasury of the network
+contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardTransient {
+    using SafeERC20 for IZenToken;
+
+    bytes32 public constant TREASURER_ROLE = keccak256("TREASURER_ROLE");
+    uint256 private constant BPS = 10_000;
+
+    /// @notice The ZEN token.
+    IZenToken public immutable token;
+
+    uint16[3] private _shares;
+    uint256[3] private _spent;
+    uint256 private _totalSpent;
+
+    /// @param zen The ZEN token.
+    /// @param shares Basis points of protocol development, security audits, community grants; 10,000 together.
+    /// @param adminDelay Seconds between proposing and accepting a new admin.
+    /// @param admin First holder of DEFAULT_ADMIN_ROLE.
+    /// @param treasurer First holder of TREASURER_ROLE.
+    constructor(IZenToken zen, uint16[3] memory shares, uint48 adminDelay, address admin, address treasurer)
+        AccessControlDefaultAdminRules(adminDelay, admin)
+    {
+        require(address(zen) != address(0), InvalidParameter("token"));
+        require(uint256(shares[0]) + shares[1] + shares[2] == BPS, InvalidParameter("shares"));
+        token = zen;
+        _shares = shares;
+        _grantRole(TREASURER_ROLE, treasurer);
+    }
+
+    /// @inheritdoc ITreasury
+    function spend(uint8 destination, address to, uint256 amount, bytes32 purpose)
+        external
+        nonReentrant
+        onlyRole(TREASURER_ROLE)
+    {
+        require(amount > 0, ZeroAmount());
+        require(to != address(this), SpendToItself());
+        uint256 funds = available(destination);
+        require(amount <= funds, InsufficientFunds(amount, funds));
+        _spent[destination] += amount;
+        _totalSpent += amount;
+        emit Spent(destination, to, amount, purpose);
+        token.safeTransfer(to, amount);
+    }
+
+    /// @inheritdoc ITreasury
+    function spent(uint8 destination) external view returns (uint256) {
+        _requireKnown(destination);
+        return _spent[destination];
+    }
+
+    /// @inheritdoc ITreasury
+    function received() public view returns (uint256) {
+        return token.balanceOf(address(this)) + _totalSpent;
+    }
+
+    /// @inheritdoc ITreasury
+    function available(uint8 destination) public view returns (uint256) {
+        return received() * shareBps(destination) / BPS - _spent[destination];
+    }
+
+    /// @inheritdoc ITreasury
+    function shareBps(uint8 destination) public view returns (uint256) {
+        _requireKnown(destination);
+        return _shares[destination];
+    }
+
+    function _requireKnown(uint8 destination) private view {
+        require(destination < _shares.length, UnknownDestination(destination));
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {
+    AccessControlDefaultAdminRules
+} from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
+import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {IZenToken} from "../interfaces/IZenToken.sol";
+
+/// @title What every contract that takes in ZEN shares
+/// @notice The token, permits, and a pause that stops intake only and ends by itself: a pauser who disappears or
+/// turns hostile delays new deposits by at most MAX_PAUSE per call and never touches an exit.
+abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, ReentrancyGuardTransient {
+    bytes32 public constant PAUSER_ROLE = keccak256("PAUSER_ROLE");
+    /// @notice Seconds after which a pause ends by itself.
+    uint256 public constant MAX_PAUSE = 72 hours;
+
+    /// @notice The ZEN token. Amounts are credited as given, so a token that takes a fee on transfer must not be used.
+    IZenToken public immutable token;
+    /// @notice Unix time at which the present pause ends; in the past (or 0) when intake is open.
+    uint256 public pausedUntil;
+
+    /// @notice A constructor argument makes no sense.
+    /// @param parameter Its name.
+    error InvalidParameter(string parameter);
+
+    /// @param zen The ZEN token.
+    /// @param adminDelay Seconds between proposing and accepting a new admin.
+    /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
+    constructor(IZenToken zen, uint48 adminDelay, address admin) AccessControlDefaultAdminRules(adminDelay, admin) {
+        require(address(zen) != address(0), InvalidParameter("token"));
+        token = zen;
+        _grantRole(PAUSER_ROLE, admin);
+    }
+
+    /// @notice Stops intake for MAX_PAUSE seconds. A running pause cannot be extended.
+    function pause() external onlyRole(PAUSER_ROLE) {
+        _pause();
+        pausedUntil = block.timestamp + MAX_PAUSE;
+    }
+
+    /// @notice Ends a pause early.
+    function unpause() external onlyRole(PAUSER_ROLE) {
+        _unpause();
+        pausedUntil = 0;
+    }
+
+    /// @notice Whether intake is stopped now.
+    function paused() public view override returns (bool) {
+        return block.timestamp < pausedUntil;
+    }
+
+    /// @dev Applies an EIP-2612 permit if it still can be. A permit that fails is no error: somebody may have used it
+    /// first to get in the way, or the owner approved by transaction. The transfer that follows decides.
+    function _tryPermit(address owner, uint256 amount, uint256 deadline, uint8 v, bytes32 r, bytes32 s) internal {
+        try token.permit(owner, address(this), amount, deadline, v, r, s) {} catch {}
+    }
+}
