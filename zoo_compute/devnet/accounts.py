@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from eth_account import Account
-from eth_account.hdaccount import Mnemonic
+from eth_account.hdaccount.mnemonic import Mnemonic
 from eth_account.types import Language
 
 from zoo_compute.errors import DevnetError

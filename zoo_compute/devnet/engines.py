@@ -9,6 +9,7 @@ import socket
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from zoo_compute.devnet import accounts
 from zoo_compute.devnet.parts import Part
@@ -38,11 +39,9 @@ def postgres(directory: StateDirectory, state: State) -> list[Part]:
     drop = _drop_root(home)
     # Renamed only when complete: an initdb killed half-way must not be taken for a database.
     new, data = shlex.quote(str(home / "new")), shlex.quote(str(home / "data"))
-    initdb = f"{shlex.quote(str(binaries / 'initdb'))} --no-sync --username=postgres --auth=scram-sha-256"
-    script = (
-        f"[ -d {data} ] && exit 0; rm -rf {new} && "
-        f"{initdb} --pwfile={shlex.quote(str(password_file))} --encoding=UTF8 --no-locale --pgdata={new} && mv {new} {data}"
-    )
+    initdb = f"{shlex.quote(str(binaries / 'initdb'))} --no-sync --encoding=UTF8 --no-locale --pgdata={new}"
+    initdb += f" --username=postgres --auth=scram-sha-256 --pwfile={shlex.quote(str(password_file))}"
+    script = f"[ -d {data} ] && exit 0; rm -rf {new} && {initdb} && mv {new} {data}"
     settings = {
         "listen_addresses": HOST,
         "unix_socket_directories": "",
@@ -153,10 +152,19 @@ def ipfs(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def http_answers(url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bool:
-    """Whether the URL answers with a success (POST when there is a body)."""
-    request = urllib.request.Request(url, data=body, headers=headers or {})
+    """Whether the URL answers with a success (to a POST where there is a body)."""
+    return _http(url, body, headers) is not None
+
+
+def http_json(url: str) -> Any:
+    """The JSON at a URL, or None where there is no good answer."""
+    body = _http(url, None, None)
+    return json.loads(body) if body else None
+
+
+def _http(url: str, body: bytes | None, headers: dict[str, str] | None) -> bytes | None:
     try:
-        with urllib.request.urlopen(request, timeout=2):
-            return True
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}), timeout=2) as answer:
+            return bytes(answer.read())
     except OSError:
-        return False
+        return None

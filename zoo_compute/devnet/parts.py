@@ -48,13 +48,14 @@ class Status(Enum):
 class PartRunner:
     """Runs one part. ``step`` is called over and over by the supervisor's loop; nothing here blocks for long."""
 
-    def __init__(self, part: Part, log: Path) -> None:
+    def __init__(self, part: Part, log: Path, working_directory: Path) -> None:
         self.part = part
         self.status = Status.WAITING
         self.identity: Identity | None = None
         self.failures = 0  # in a row
         self.exit_code: int | None = None
         self._log = log
+        self._working_directory = working_directory
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._next_try_at = 0.0
@@ -78,6 +79,7 @@ class PartRunner:
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 self.part.argv,
+                cwd=self._working_directory,
                 env={**os.environ, **self.part.env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -38,25 +38,22 @@ class Identity:
             return None
 
 
-def stop(identities: Iterable[Identity], number: signal.Signals, grace_seconds: float) -> None:
-    """Ask the processes to end with one signal, and kill them and their descendants after the grace.
+def stop(processes: Iterable[tuple[Identity, signal.Signals]], grace_seconds: float) -> None:
+    """Ask each process to end with its signal; kill it and its descendants after the grace.
 
     Processes that are gone, or whose pid now belongs to somebody else, are left alone.
     """
-    leaders = [process for identity in identities if (process := identity.process()) is not None]
-    family = list(leaders)
-    for leader in leaders:
+    leaders = [(found, number) for identity, number in processes if (found := identity.process()) is not None]
+    family = [leader for leader, _ in leaders]
+    for leader, number in leaders:
         with contextlib.suppress(psutil.NoSuchProcess):
             family += leader.children(recursive=True)
-    for leader in leaders:
-        with contextlib.suppress(psutil.NoSuchProcess):
             leader.send_signal(number)
-    deadline = time.monotonic() + grace_seconds
     _, alive = psutil.wait_procs(family, timeout=grace_seconds)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=max(1.0, deadline - time.monotonic()))
+    psutil.wait_procs(alive, timeout=2)
 
 
 def free_port(taken: Iterable[int] = ()) -> int:

@@ -24,6 +24,18 @@ class Options:
     cheat: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A part's process, and how to stop it should its supervisor be gone.
+
+    ``layer``: its distance from the engines; higher layers are stopped first.
+    """
+
+    identity: Identity
+    stop_signal: int
+    layer: int
+
+
 @dataclass(slots=True)
 class State:
     """The recorded facts of one devnet.
@@ -35,16 +47,17 @@ class State:
         phase: starting | ready | stopping | stopped | failed.
         failure: why it failed, for people.
         start_seconds: from the command to the whole stack being healthy.
+        settings: the ``ZOO_*`` variables that the market's processes run with.
     """
 
     options: Options = field(default_factory=Options)
     ports: dict[str, int] = field(default_factory=dict)
-    parts: dict[str, Identity] = field(default_factory=dict)
+    parts: dict[str, Started] = field(default_factory=dict)
     supervisor: Identity | None = None
     phase: str = "stopped"
     failure: str | None = None
     start_seconds: float | None = None
-    external: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
     database_password: str = ""
 
 
@@ -82,8 +95,11 @@ class StateDirectory:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise DevnetError("devnet-state-damaged", f"{self.path('state.json')} is no JSON: {error}",
-                              remedy="Run: zoo-compute devnet reset") from error
+            raise DevnetError(
+                "devnet-state-damaged",
+                f"{self.path('state.json')} is no JSON: {error}",
+                remedy="Run: zoo-compute devnet reset",
+            ) from error
         return _from_document(document)
 
     def save(self, state: State) -> None:
@@ -116,7 +132,10 @@ def _from_document(document: dict[str, Any]) -> State:
         **{
             **document,
             "options": Options(**document["options"]),
-            "parts": {name: Identity(**part) for name, part in document["parts"].items()},
+            "parts": {
+                name: Started(**{**part, "identity": Identity(**part["identity"])})
+                for name, part in document["parts"].items()
+            },
             "supervisor": Identity(**supervisor) if supervisor else None,
         }
     )
