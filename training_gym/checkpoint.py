@@ -1,0 +1,131 @@
+"""Checkpoints: the model file, the error feedback file and the manifest that ties them to a job. No network, no torch.
+
+A manifest is the canonical JSON of::
+
+    {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
+     "outer_state": null, "error_feedback": {slot: CID}, "data_cursor": inner steps done per slot,
+     "spec_hash": "0x...", "validation_loss": decimal string}
+
+``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from training_gym.config import TrainingSpec
+from training_gym.errors import ManifestError
+from training_gym.manifests import read_cid, read_fields, read_hash, read_integer, read_json, read_pattern
+from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
+from training_gym.tensors import Vector, load_arrays, save_arrays
+from zoo_protocol.hashing import canonical_json
+
+KIND = "zoo-checkpoint/1"
+MAX_ROUNDS = 10_000
+MAX_SLOTS = 4096
+
+_FIELDS = [
+    "kind",
+    "job_id",
+    "round",
+    "parent",
+    "model",
+    "outer_state",
+    "error_feedback",
+    "data_cursor",
+    "spec_hash",
+    "validation_loss",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """One checkpoint of a job, see the module's docstring for its fields and units."""
+
+    job_id: str
+    round: int
+    parent: str | None
+    model: str
+    outer_state: str | None
+    error_feedback: dict[str, str]
+    data_cursor: int
+    spec_hash: str
+    validation_loss: str
+
+    def to_bytes(self) -> bytes:
+        """The canonical manifest file."""
+        return canonical_json({"kind": KIND, **asdict(self)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "CheckpointManifest":
+        """The manifest in a file from a stranger.
+
+        Raises:
+            ManifestError: naming the field that is wrong.
+        """
+        document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
+        if document["kind"] != KIND:
+            raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
+        if document["outer_state"] is not None:
+            raise ManifestError("unsupported_value", "outer_state", "must be null: the outer step keeps no state")
+        parent = document["parent"]
+        return cls(
+            job_id=read_hash(document["job_id"], "job_id"),
+            round=read_integer(document["round"], "round", 0, MAX_ROUNDS),
+            parent=None if parent is None else read_cid(parent, "parent"),
+            model=read_cid(document["model"], "model"),
+            outer_state=None,
+            error_feedback=_read_error_feedback(document["error_feedback"]),
+            data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
+            spec_hash=read_hash(document["spec_hash"], "spec_hash"),
+            validation_loss=read_pattern(
+                document["validation_loss"], "validation_loss", r"[0-9]{1,6}\.[0-9]{6}", "a decimal with six places"
+            ),
+        )
+
+
+def _read_error_feedback(document: object) -> dict[str, str]:
+    if not isinstance(document, dict) or len(document) > MAX_SLOTS:
+        raise ManifestError("wrong_type", "error_feedback", f"must be an object of at most {MAX_SLOTS} slots")
+    return {
+        read_pattern(slot, "error_feedback", "0|[1-9][0-9]{0,3}", "a slot number"): read_cid(
+            cid, f"error_feedback.{slot}"
+        )
+        for slot, cid in document.items()
+    }
+
+
+def initial_checkpoint(spec: TrainingSpec) -> bytes:
+    """The model file of round 0: a pure function of the specification, equal on every machine."""
+    return save_state(initial_parameters(spec.model, spec.training.seed))
+
+
+def save_state(parameters: Arrays) -> bytes:
+    """The model file of ``parameters``: equal parameters give equal bytes, hence equal CIDs."""
+    return save_arrays(parameters)
+
+
+def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
+    """The parameters in a model file.
+
+    Raises:
+        StateError: too large, malformed, not this specification's model, or not finite.
+    """
+    return load_arrays(data, parameter_shapes(spec.model), "checkpoint")
+
+
+def save_error_feedback(vector: Vector) -> bytes:
+    """The error feedback file: one flat vector in canonical parameter order."""
+    return save_arrays({"error_feedback": vector})
+
+
+def load_error_feedback(spec: TrainingSpec, data: bytes | None) -> Vector:
+    """The vector in an error feedback file; without a file, zeros (how every slot begins).
+
+    Raises:
+        StateError: too large, malformed, not this specification's size, or not finite.
+    """
+    size = spec.num_parameters()
+    if data is None:
+        return np.zeros(size, np.float32)
+    return load_arrays(data, {"error_feedback": (size,)}, "error_feedback")["error_feedback"]

@@ -1,0 +1,236 @@
+"""The declarative description of a training job. Importable without torch: the market validates with it.
+
+A specification comes from a stranger, so every field has a type and a bound, and an unknown key is refused
+rather than ignored. The bounds are generous for one device and small enough that no valid specification can
+exhaust the machine that validates, stores or replays it.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
+from typing import Any, TypeVar, cast
+
+from training_gym.errors import SpecError
+from zoo_protocol.hashing import canonical_json, keccak, to_hex
+
+CHUNK = 4096
+"""Elements per compression chunk; ``top_k`` of them are sent. An index fits in 12 bits."""
+
+MAX_PARAMETERS = 500_000_000
+MAX_TOKENS_PER_STEP = 1 << 20
+MAX_SEGMENTS = 64
+
+
+def _choice(default: Any, *choices: Any) -> Any:
+    return field(default=default, metadata={"choices": choices})
+
+
+def _between(default: float, low: float, high: float) -> Any:
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A GPT-like decoder over bytes (``models/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
+
+    architecture: str = _choice("gpt", "gpt")
+    vocab_size: int = _choice(256, 256)
+    hidden_size: int = _between(64, 8, 2048)
+    num_layers: int = _between(2, 1, 48)
+    num_heads: int = _between(4, 1, 64)
+    sequence_length: int = _between(64, 8, 2048)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """How each unit (one slot's one round) trains, compresses and how the rounds are joined.
+
+    Attributes:
+        rounds: outer rounds of the job.
+        inner_steps: optimiser steps of one unit.
+        segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one such segment.
+        batch_size: sequences per inner step.
+        learning_rate: peak rate of the inner AdamW.
+        warmup_steps: steps of linear warm-up at the start of every unit, because its optimiser starts fresh.
+        weight_decay: decoupled decay of matrices (norm gains are not decayed).
+        gradient_clip: largest global gradient norm of an inner step.
+        top_k: entries sent per 4096 parameters.
+        value_bits: bits per sent entry, sign included.
+        error_feedback_decay: what share of the unsent remainder is kept for the next round.
+        outer_learning_rate: factor on the aggregated pseudo-gradient.
+        seed: root of the initial weights and of the data order.
+    """
+
+    rounds: int = _between(8, 1, 10_000)
+    inner_steps: int = _between(48, 1, 10_000)
+    segment_steps: int = _between(12, 1, 10_000)
+    batch_size: int = _between(16, 1, 4096)
+    learning_rate: float = _between(3e-3, 1e-7, 1.0)
+    warmup_steps: int = _between(4, 0, 10_000)
+    weight_decay: float = _between(0.01, 0.0, 1.0)
+    gradient_clip: float = _between(1.0, 1e-3, 1e3)
+    top_k: int = _between(1024, 1, CHUNK)
+    value_bits: int = _choice(4, 2, 4, 8)
+    error_feedback_decay: float = _between(0.95, 0.0, 1.0)
+    outer_learning_rate: float = _between(1.0, 1e-3, 2.0)
+    seed: int = _between(0, 0, 2**53 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSpec:
+    """Model, data and training of one job; ``dataset`` is the CID of a dataset manifest (``data/manifest.py``)."""
+
+    model: ModelConfig
+    dataset: str
+    training: TrainingConfig
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
+        """The specification in ``document``: ``model_config``, ``data_config.dataset``, ``training_config``.
+
+        A missing setting takes its default; the dataset has none.
+
+        Raises:
+            SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
+        """
+        document = _section(document, "spec", ["model_config", "data_config", "training_config"])
+        data = _section(document.get("data_config"), "data_config", ["dataset"])
+        spec = cls(
+            model=_read(ModelConfig, document.get("model_config", {}), "model_config"),
+            dataset=_dataset(data.get("dataset")),
+            training=_read(TrainingConfig, document.get("training_config", {}), "training_config"),
+        )
+        _check_together(spec)
+        return spec
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical document: every setting is written out. ``from_dict`` gives an equal specification back."""
+        return {
+            "model_config": asdict(self.model),
+            "data_config": {"dataset": self.dataset},
+            "training_config": asdict(self.training),
+        }
+
+    def spec_hash(self) -> str:
+        """Keccak-256 of the canonical JSON, 0x hex."""
+        return to_hex(keccak(canonical_json(self.to_dict())))
+
+    @property
+    def segments(self) -> int:
+        """Segments of one unit; its trace has one leaf more."""
+        return self.training.inner_steps // self.training.segment_steps
+
+    def num_parameters(self) -> int:
+        """Trainable parameters of the model."""
+        model, width = self.model, self.model.hidden_size
+        per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
+        return 2 * model.vocab_size * width + model.num_layers * per_layer + width
+
+    def flops_per_unit(self) -> int:
+        """Floating-point operations of the matrix products of one unit.
+
+        Two per weight and token forward, twice that backward; attention counts full (unmasked) score matrices, as
+        they are computed.
+        """
+        model, width = self.model, self.model.hidden_size
+        weights = model.num_layers * 12 * width * width + model.vocab_size * width
+        attention = model.num_layers * 2 * model.sequence_length * width
+        tokens = self.training.inner_steps * self.training.batch_size * model.sequence_length
+        return 3 * 2 * (weights + attention) * tokens
+
+
+_Config = TypeVar("_Config", ModelConfig, TrainingConfig)
+
+
+def _section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
+    """``document`` as a mapping whose keys are all ``known``."""
+    if not isinstance(document, Mapping):
+        raise SpecError("wrong_type", name, f"must be an object with the keys {', '.join(known)}")
+    for key in document:
+        if key not in known:
+            path = str(key) if name == "spec" else f"{name}.{key}"
+            nearest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)[0]
+            raise SpecError(
+                "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
+            )
+    return document
+
+
+def _read(config: type[_Config], document: object, name: str) -> _Config:
+    settings = {setting.name: setting for setting in fields(config)}
+    given = _section(document, name, list(settings))
+    return config(**{key: _value(settings[key], value, f"{name}.{key}") for key, value in given.items()})
+
+
+def _value(setting: Field[Any], value: object, path: str) -> Any:
+    """``value`` checked against the type and the bounds that ``setting`` declares."""
+    expected = cast(type, setting.type)
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not expected:
+        names = {int: "a whole number", float: "a number", str: "a string"}
+        raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")
+    choices = setting.metadata.get("choices")
+    if choices is not None:
+        if value not in choices:
+            listed = ", ".join(repr(choice) for choice in choices)
+            raise SpecError("unsupported_value", path, f"is {value!r:.80}; choose one of {listed}")
+        return value
+    low, high = setting.metadata["low"], setting.metadata["high"]
+    number = cast(float, value)
+    if not (low <= number <= high and math.isfinite(number)):
+        raise SpecError("out_of_range", path, f"is {value!r:.80}; choose a value from {low} to {high}")
+    return value
+
+
+def _dataset(value: object) -> str:
+    path = "data_config.dataset"
+    if value is None:
+        raise SpecError("missing_key", path, "is missing; give the CID of a dataset manifest")
+    if not isinstance(value, str):
+        raise SpecError("wrong_type", path, "must be the CID of a dataset manifest as a string")
+    if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
+        raise SpecError("out_of_range", path, "is no CID; put the dataset manifest on IPFS and give the CID you get")
+    return value
+
+
+def _check_together(spec: TrainingSpec) -> None:
+    model, training = spec.model, spec.training
+    if model.hidden_size % (2 * model.num_heads):
+        raise SpecError(
+            "not_divisible",
+            "model_config.num_heads",
+            f"hidden_size {model.hidden_size} must be a multiple of 2 * num_heads = {2 * model.num_heads}",
+        )
+    if training.inner_steps % training.segment_steps:
+        raise SpecError(
+            "not_divisible",
+            "training_config.segment_steps",
+            f"must divide inner_steps; {training.inner_steps} is no multiple of {training.segment_steps}",
+        )
+    if spec.segments > MAX_SEGMENTS:
+        raise SpecError(
+            "out_of_range",
+            "training_config.segment_steps",
+            f"makes {spec.segments} segments per unit; choose at least {-(-training.inner_steps // MAX_SEGMENTS)}",
+        )
+    if training.warmup_steps > training.inner_steps:
+        raise SpecError(
+            "out_of_range",
+            "training_config.warmup_steps",
+            f"is {training.warmup_steps}, beyond inner_steps = {training.inner_steps}; choose no more than that",
+        )
+    if spec.num_parameters() > MAX_PARAMETERS:
+        raise SpecError(
+            "out_of_range",
+            "model_config.hidden_size",
+            f"makes {spec.num_parameters()} parameters, beyond {MAX_PARAMETERS}; lower hidden_size or num_layers",
+        )
+    tokens = training.batch_size * model.sequence_length
+    if tokens > MAX_TOKENS_PER_STEP:
+        raise SpecError(
+            "out_of_range",
+            "training_config.batch_size",
+            f"times sequence_length is {tokens} tokens per step, beyond {MAX_TOKENS_PER_STEP}; lower one of them",
+        )

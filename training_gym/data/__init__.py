@@ -1,0 +1,1 @@
+"""Datasets of byte tokens: the manifest, the splits and the order in which samples are drawn."""

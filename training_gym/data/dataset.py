@@ -1,0 +1,108 @@
+"""The byte-token dataset: its manifest, and the windows of a split. No torch.
+
+A manifest is the canonical JSON of::
+
+    {"kind": "zoo-dataset/1", "tokenizer": "bytes",
+     "train":      {"cid": ..., "size": bytes, "sha256": "0x..."},
+     "validation": {"cid": ..., "size": bytes, "sha256": "0x..."}}
+
+Each split is one raw file; its tokens are its bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.config import TrainingSpec
+from training_gym.data.order import window_start
+from training_gym.errors import ManifestError, StateError
+from training_gym.manifests import read_cid, read_fields, read_hash, read_integer, read_json
+from zoo_protocol.hashing import canonical_json, sha256, to_hex
+
+KIND = "zoo-dataset/1"
+MAX_SPLIT_BYTES = 1 << 36
+
+Tokens = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One file of a dataset: its CID, its size in bytes and its SHA2-256 as 0x hex."""
+
+    cid: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetManifest:
+    """The two splits of a byte-token dataset."""
+
+    train: Split
+    validation: Split
+
+    def to_bytes(self) -> bytes:
+        """The canonical manifest file."""
+        splits = {"train": asdict(self.train), "validation": asdict(self.validation)}
+        return canonical_json({"kind": KIND, "tokenizer": "bytes", **splits})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "DatasetManifest":
+        """The manifest in a file from a stranger.
+
+        Raises:
+            ManifestError: naming the field that is wrong.
+        """
+        document = read_json(data, "dataset manifest")
+        read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
+        if (document["kind"], document["tokenizer"]) != (KIND, "bytes"):
+            raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} with tokenizer 'bytes'")
+        return cls(_read_split(document["train"], "train"), _read_split(document["validation"], "validation"))
+
+
+def describe_split(cid: str, content: bytes) -> Split:
+    """The manifest entry of a split whose file ``content`` has the CID ``cid``."""
+    return Split(cid, len(content), to_hex(sha256(content)))
+
+
+def _read_split(document: Mapping[str, Any], name: str) -> Split:
+    read_fields(document, name, ["cid", "size", "sha256"])
+    return Split(
+        cid=read_cid(document["cid"], f"{name}.cid"),
+        size=read_integer(document["size"], f"{name}.size", 1, MAX_SPLIT_BYTES),
+        sha256=read_hash(document["sha256"], f"{name}.sha256"),
+    )
+
+
+def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
+    """The tokens of a split's file.
+
+    Raises:
+        StateError: if the split is shorter than one window of ``sequence_length + 1`` tokens.
+    """
+    window = spec.model.sequence_length + 1
+    if len(content) < window:
+        raise StateError("too_short", what, f"has {len(content)} tokens; one window takes {window}. Give more text")
+    return np.frombuffer(content, np.uint8)
+
+
+def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, step: int) -> Tokens:
+    """The windows [batch_size, sequence_length + 1] of one inner step (``step`` counts from 0 in its unit)."""
+    length = spec.model.sequence_length
+    starts = [
+        window_start(spec.training.seed, round_, slot, step, row, len(train) - length)
+        for row in range(spec.training.batch_size)
+    ]
+    return np.stack([train[start : start + length + 1] for start in starts])
+
+
+def validation_windows(spec: TrainingSpec, validation: Tokens, most: int) -> Tokens:
+    """At most ``most`` windows [W, sequence_length + 1], evenly spread over the split, never overlapping."""
+    length = spec.model.sequence_length
+    count = min(most, len(validation) // (length + 1))
+    last = len(validation) - length - 1
+    starts = [last * index // max(count - 1, 1) for index in range(count)]
+    return np.stack([validation[start : start + length + 1] for start in starts])

@@ -1,0 +1,1 @@
+"""Units of work of a job that many untrusted workers train together."""

@@ -1,0 +1,1 @@
+"""Model definitions: the parameter layout (no torch), the network, text generation."""
