@@ -19,7 +19,7 @@ _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy",
 _SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
 
 
-class _NoAnswer(Exception):
+class NoAnswer(Exception):
     """The market could not be reached, or could not answer now; the same request may succeed later."""
 
 
@@ -84,7 +84,7 @@ class Connection:
         """
         try:
             for attempt in stamina.retry_context(
-                on=_NoAnswer,
+                on=NoAnswer,
                 attempts=None if repeatable else 1,
                 timeout=self._patience,
                 wait_initial=0.1,
@@ -94,7 +94,7 @@ class Connection:
                 with attempt, self.stream(method, path, **request) as response:
                     response.read()
                     return response.json() if response.content else None
-        except (_NoAnswer, httpx.TransportError) as error:
+        except (NoAnswer, httpx.TransportError) as error:
             raise Unreachable(
                 "market-unreachable",
                 f"{method} {self.api_url}{path}: {error}",
@@ -108,6 +108,7 @@ class Connection:
 
         Raises:
             ApiError: the market refused it.
+            NoAnswer: no answer, a server error, or a connection lost while the body was read.
         """
         token = self._token
         with self._attempt(method, path, token, request) as response:
@@ -127,7 +128,7 @@ class Connection:
             with self._http.stream(method, path, **{**request, "headers": headers}) as response:
                 yield response
         except httpx.TransportError as error:
-            raise _NoAnswer(f"{type(error).__name__} {error}".strip()) from error
+            raise NoAnswer(f"{type(error).__name__} {error}".strip()) from error
 
     def _sign_in(self, *, stale: str | None) -> None:
         """A new session, unless another thread has just made one."""
@@ -153,7 +154,7 @@ def _raise_for_problem(response: httpx.Response) -> None:
         problem = {}
     detail = str(problem.get("detail") or f"HTTP {response.status_code}")
     if response.status_code >= 500 or response.status_code == 429:
-        raise _NoAnswer(detail)
+        raise NoAnswer(detail)
     raise ApiError(
         response.status_code,
         str(problem.get("code", f"http-{response.status_code}")),

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,10 @@ def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | Non
 
 
 class Chain:
-    """What a provider or a user does on the chain with a wallet of their own. Amounts in wei of ZEN."""
+    """What a provider or a user does on the chain with a wallet of their own. Amounts in wei of ZEN.
+
+    Every method raises Unreachable where the node does not answer.
+    """
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
         """
@@ -132,73 +136,85 @@ class Chain:
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
         self._wallet = wallet
         self._sender = to_checksum_address(wallet.address)
-        self._contracts = {
-            name: self._web3.eth.contract(address=to_checksum_address(contracts[name]), abi=artifact(name).abi)
+        self._token, self._staking = (
+            self._web3.eth.contract(address=to_checksum_address(contracts[name]), abi=artifact(name).abi)
             for name in ("ZenToken", "ProviderStaking")
-        }
+        )
 
     def balance(self, address: str | None = None) -> int:
         """ZEN of an address (default: the wallet's own)."""
-        return int(self._contracts["ZenToken"].functions.balanceOf(address or self._wallet.address).call())
+        with _chain_errors():
+            return int(self._token.functions.balanceOf(address or self._sender).call())
 
     def staked(self) -> int:
         """The wallet's stake that counts towards a tier."""
-        return int(self._contracts["ProviderStaking"].functions.stakeOf(self._wallet.address).call())
+        with _chain_errors():
+            return int(self._staking.functions.stakeOf(self._sender).call())
 
     def stake(self, amount: int) -> str:
         """Add to the wallet's stake, with a permit, in one transaction; returns its hash once it is mined.
 
         Raises:
-            ZooError: if the wallet has less ZEN than that, or the transaction fails.
+            ZooError: the wallet has less ZEN than that, or the transaction fails.
         """
-        token, staking = self._contracts["ZenToken"], self._contracts["ProviderStaking"]
         if (balance := self.balance()) < amount:
             raise ZooError(
                 "balance-too-low",
-                f"{self._wallet.address} has {balance} wei of ZEN, but {amount} are to be staked",
+                f"{self._sender} has {balance} wei of ZEN, but {amount} are to be staked",
                 remedy="Send ZEN to this address, and start again.",
             )
         deadline = int(time.time()) + _PERMIT_SECONDS
-        permit = messages.permit_typed_data(
-            self._web3.eth.chain_id,
-            token.address,
-            token.functions.name().call(),
-            self._wallet.address,
-            staking.address,
-            amount,
-            token.functions.nonces(self._wallet.address).call(),
-            deadline,
-        )
-        r, s, v = split_signature(self._wallet.sign_typed_data(permit))
-        return self._send(staking.functions.stakeWithPermit(amount, deadline, v, r, s))
+        with _chain_errors():
+            permit = messages.permit_typed_data(
+                self._web3.eth.chain_id,
+                self._token.address,
+                self._token.functions.name().call(),
+                self._sender,
+                self._staking.address,
+                amount,
+                self._token.functions.nonces(self._sender).call(),
+                deadline,
+            )
+        r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
+        return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
 
     def transfer(self, to: str, amount: int) -> str:
         """Send ZEN; returns the transaction's hash once it is mined.
 
         Raises:
-            ZooError: if the transaction fails.
+            ZooError: the transaction fails.
         """
-        return self._send(self._contracts["ZenToken"].functions.transfer(to, amount))
+        return self._send(self._token.functions.transfer(to, amount))
 
     def _send(self, call: Any) -> str:
-        from web3.exceptions import ContractLogicError, TimeExhausted
-
         eth = self._web3.eth
-        try:
+        with _chain_errors():
             nonce = eth.get_transaction_count(self._sender, "pending")
             transaction = call.build_transaction({"from": self._sender, "nonce": nonce})
             sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
             receipt = eth.wait_for_transaction_receipt(sent, timeout=120, poll_latency=0.2)
-        except ContractLogicError as error:
-            raise ZooError("transaction-refused", f"{call.fn_name} would fail: {error}") from error
-        except TimeExhausted as error:
-            raise Unreachable("transaction-pending", f"{call.fn_name} was not mined within 120 s: {error}") from error
         if receipt["status"] != 1:
             raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
         return str(sent.to_0x_hex())
 
 
-def split_signature(signature: str) -> tuple[bytes, bytes, int]:
+@contextmanager
+def _chain_errors() -> Iterator[None]:
+    """web3's errors as this package's."""
+    from requests.exceptions import RequestException
+    from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError
+
+    try:
+        yield
+    except ContractLogicError as error:
+        raise ZooError("transaction-refused", f"the contract refuses: {error}") from error
+    except (RequestException, TimeExhausted, Web3RPCError) as error:
+        raise Unreachable(
+            "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
+        ) from error
+
+
+def _split_signature(signature: str) -> tuple[bytes, bytes, int]:
     """(r, s, v) of a 65-byte signature in 0x hex."""
     raw = bytes.fromhex(signature.removeprefix("0x"))
     return raw[:32], raw[32:64], raw[64]

@@ -36,7 +36,7 @@ _PACE = {
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour; below every honest ask, so that the cheat is always matched
-_HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
+HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
 
 
 def prepare(directory: StateDirectory, state: State) -> None:
@@ -111,28 +111,36 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 def _nodes(directory: StateDirectory, state: State) -> list[Part]:
     wallets = _wallets(state)
+    last = len(wallets.providers) - 1
     parts = []
-    for role, group in (("provider", wallets.providers), ("verifier", wallets.verifiers)):
-        for index, wallet in enumerate(group):
-            name = f"{role}-{index + 1}"
-            argv = [*(sys.executable, "-m", "zoo_compute", "node", "run"), "--api-url", api_url(state), "--role", role]
-            argv += ["--name", name, "--state-dir", str(directory.path("nodes", name))]
-            environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
-            if role == "provider":
-                cheats = state.options.cheat and index == len(group) - 1
-                price = CHEAT_PRICE if cheats else _HONEST_PRICES[index % len(_HONEST_PRICES)]
-                argv += ["--tier", "bronze", "--min-price", price]
-                if cheats:
-                    environment["ZOO_NODE_BEHAVIOUR"] = "fabricate"
-            path = f"{api_url(state)}/v1/providers/{wallet.address}"
-            # Processes start before the API listens: they load meanwhile, and ask until it answers.
-            parts.append(Part(name, argv, environment, ("fund",), ready=lambda path=path: _is_active(path)))  # type: ignore[misc]
+    for index, wallet in enumerate(wallets.providers):
+        name = f"provider-{index + 1}"
+        if state.options.cheat and index == last:
+            parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
+        else:
+            price = HONEST_PRICES[index % len(HONEST_PRICES)]
+            parts.append(_node(directory, state, wallet, name, "zoo_compute node run --role provider", price))
+    for index, wallet in enumerate(wallets.verifiers):
+        command = "zoo_compute node run --role verifier"
+        parts.append(_node(directory, state, wallet, f"verifier-{index + 1}", command, "0"))
     return parts
 
 
-def _is_active(url: str) -> bool:
+def _node(
+    directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
+) -> Part:
+    argv = [sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
+    argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
+    environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
+    url = f"{api_url(state)}/v1/providers/{wallet.address}"
+    # It starts before the API listens: it loads meanwhile, and asks until it answers.
+    return Part(name, argv, environment, ("fund",), ready=lambda: _has_joined(url))
+
+
+def _has_joined(url: str) -> bool:
+    """Whether the node works, or is barred from work for what it did."""
     document = engines.http_json(url)
-    return document is not None and document.get("status") == "active"
+    return document is not None and document["status"] in ("active", "jailed")
 
 
 def api_url(state: State) -> str:
