@@ -10,7 +10,8 @@ import torch
 
 from training_gym.checkpoint import load_error_feedback
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.distributed.unit import Unit, run_unit
+from training_gym.distributed.trace import Unit
+from training_gym.distributed.unit import run_unit
 from training_gym.models.layout import initial_parameters
 from training_gym.profile import ExecutionProfile
 from zoo_protocol.hashing import canonical_json, keccak, to_hex

@@ -36,6 +36,10 @@ class StartStateMismatch(GymError):
     """A replayed segment's start state is not the one the worker committed to."""
 
 
+class ResultMismatch(GymError):
+    """A worker's result that contradicts its own trace or its unit's input."""
+
+
 class ProfileError(GymError):
     """This process does not run under the execution profile it claims."""
 

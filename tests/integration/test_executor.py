@@ -1,0 +1,266 @@
+"""The executor with its real child process, real training and the kernel's limits."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from training_gym.checkpoint import initial_checkpoint
+from training_gym.config import TrainingSpec
+from training_gym.profile import CPU
+from zoo_compute.devnet.cheat import FabricatingExecutor
+from zoo_compute.node.executor import Executor, ExecutorError
+
+MEMORY = 1 << 30
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
+
+
+def specification(**training: Any) -> dict[str, Any]:
+    settings = {"inner_steps": 8, "segment_steps": 2, "batch_size": 4, "warmup_steps": 2, **training}
+    document = {"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings}
+    return TrainingSpec.from_dict(document).to_dict()
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, MEMORY, tmp_path_factory.mktemp("executor")) as running:
+        running.start()
+        yield running
+
+
+@pytest.fixture
+def task(executor: Executor, tmp_path: Path) -> dict[str, Any]:
+    spec = specification()
+    (tmp_path / "text").write_bytes(TEXT)
+    (tmp_path / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
+    (tmp_path / "output").mkdir()
+    return {
+        "kind": "train",
+        "spec": spec,
+        "job_id": "0x" + "11" * 32,
+        "round": 0,
+        "slot": 1,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "train_data": str(tmp_path / "text"),
+        "error_feedback": None,
+        "environment": executor.environment_class,
+        "output": str(tmp_path / "output"),
+    }
+
+
+def long(task: dict[str, Any]) -> dict[str, Any]:
+    return {**task, "spec": specification(inner_steps=10_000, segment_steps=500)}
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def child_in(workdir: Path) -> psutil.Process:
+    """The training child that runs in ``workdir``."""
+    (found,) = [child for child in children() if child.cwd() == str(workdir)]
+    return found
+
+
+def child_of(executor: Executor) -> psutil.Process:
+    return child_in(executor._workdir)
+
+
+def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> ExecutorError:
+    with pytest.raises(ExecutorError) as refusal:
+        executor.run(task, timeout)
+    return refusal.value
+
+
+def test_every_segment_replays_to_the_committed_leaf(executor: Executor, task: dict[str, Any]) -> None:
+    seen: list[dict[str, Any]] = []
+    result = executor.run(task, 60, seen.append)
+    assert [progress["step"] for progress in seen] == list(range(1, 9))
+    assert result["steps"] == seen[-1]["steps"] == 8
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] == result["leaves"][segment + 1]
+    tampered = {**replay, "start_leaf": result["leaves"][0], "state": result["states"][3]}
+    assert refused(executor, tampered).code == "start_state_mismatch"
+
+
+def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    first = executor.run(task, 60)
+    with Executor(CPU, MEMORY, tmp_path) as other:
+        assert other.environment_class == executor.environment_class
+        second = other.run({**task, "output": str(tmp_path / "other")}, 60)
+    assert second["trace_root"] == first["trace_root"]
+    for file in ("payload", "error_feedback"):
+        assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
+
+
+def test_a_fabricated_unit_fails_the_replay_of_each_segment(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    with FabricatingExecutor(CPU, MEMORY, tmp_path) as cheat:
+        result = cheat.run(task, 60)
+        assert cheat.run({"kind": "probe"}, 60)["environment"] == executor.environment_class
+    assert set(result) == set(executor.run({**task, "output": str(tmp_path)}, 60))
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+
+
+def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:
+    evaluation = {"kind": "evaluate", "spec": task["spec"], "checkpoint": task["checkpoint"]}
+    result = executor.run({**evaluation, "validation_data": task["train_data"]}, 60)
+    assert 5.3 < float(result["validation_loss"]) < 5.8
+    assert len(result["validation_loss"].partition(".")[2]) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "code"),
+    [
+        ({"kind": "execute"}, "task.kind", "invalid_task"),
+        ({"spec": {"data_config": {}}}, "data_config.dataset", "missing_key"),
+        ({"job_id": "0x12"}, "task.job_id", "invalid_task"),
+        ({"round": 8}, "task.round", "invalid_task"),
+        ({"checkpoint": "/nowhere"}, "task.checkpoint", "missing_input"),
+        ({"checkpoint": __file__}, "checkpoint", "malformed"),
+        ({"error_feedback": __file__}, "error_feedback", "malformed"),
+        ({"environment": "0x" + "00" * 32}, "task.environment", "environment_mismatch"),
+        ({"output": "/nowhere"}, "task", "task_failed"),
+    ],
+)
+def test_a_wrong_task_is_refused_and_the_child_lives_on(
+    executor: Executor, task: dict[str, Any], change: dict[str, Any], field: str, code: str
+) -> None:
+    before = child_of(executor).pid
+    error = refused(executor, {**task, **change})
+    assert (error.field, error.code) == (field, code)
+    assert child_of(executor).pid == before
+
+
+def test_a_task_beyond_its_time_is_killed_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+    before = child_of(executor)
+    assert refused(executor, long(task), timeout=0.3).code == "timeout"
+    assert not before.is_running()
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_a_task_beyond_its_memory_is_refused_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
+    greedy = {**task, "spec": specification(batch_size=4096)}
+    assert refused(executor, greedy).code == "out_of_memory"
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_a_crash_is_reported_and_the_next_task_runs(executor: Executor, task: dict[str, Any]) -> None:
+    child = child_of(executor)
+    with pytest.raises(ExecutorError, match="SIGSEGV") as refusal:
+        executor.run(long(task), 60, lambda progress: os.kill(child.pid, signal.SIGSEGV))
+    assert refusal.value.code == "crashed"
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_an_observer_that_raises_abandons_the_task(executor: Executor, task: dict[str, Any]) -> None:
+    def cancel(progress: dict[str, Any]) -> None:
+        raise InterruptedError("the lease is gone")
+
+    with pytest.raises(InterruptedError):
+        executor.run(long(task), 60, cancel)
+    assert executor.run(task, 60)["steps"] == 8
+
+
+def test_closing_ends_a_running_task_and_leaves_no_process(task: dict[str, Any], tmp_path: Path) -> None:
+    executor = Executor(CPU, MEMORY, tmp_path)
+    begun = threading.Event()
+    errors: list[ExecutorError] = []
+
+    def work() -> None:
+        with pytest.raises(ExecutorError) as refusal:
+            executor.run(long(task), 60, lambda progress: begun.set())
+        errors.append(refusal.value)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(60)
+    executor.close()
+    worker.join(10)
+    assert [error.code for error in errors] == ["closed"]
+    assert not [child for child in children() if child.cwd() == str(tmp_path)]
+    assert refused(executor, task).code == "closed"
+
+
+def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed cannot tell its child to stop."""
+    program = (
+        "import sys, time; from pathlib import Path; from training_gym.profile import CPU\n"
+        "from zoo_compute.node.executor import Executor\n"
+        f"executor = Executor(CPU, {MEMORY}, Path({str(tmp_path)!r})); executor.environment_class\n"
+        "print('warm', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"warm\n"
+        (child,) = psutil.Process(parent.pid).children()
+        parent.kill()
+    child.wait(10)
+
+
+def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with Executor(CPU, 1 << 20, tmp_path) as executor:
+        error = refused(executor, {"kind": "probe"})
+    assert error.code == "start_failed"
+    assert "MemoryError" in error.message or "exit status" in error.message
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "socket.socket()",
+        "socket.getaddrinfo('localhost', 80)",
+        "socket.create_connection(('127.0.0.1', {port}))",
+        "subprocess.run(['true'])",
+        "os.system('true')",
+        "os.fork()",
+    ],
+)
+def test_the_sandbox_refuses_network_and_programs(attempt: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        call = attempt.format(port=server.getsockname()[1])
+        program = f"""
+import os, socket, subprocess
+from zoo_compute.node import sandbox
+sandbox.enter({MEMORY})
+try:
+    {call}
+except PermissionError as error:
+    raise SystemExit(0 if "not allowed" in str(error) else 1)
+raise SystemExit(2)
+"""
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_childs_network_is_gone_where_the_kernel_allows_it(executor: Executor, task: dict[str, Any]) -> None:
+    removed = executor._child is not None and executor._child.ready["network_removed"]
+    ours, theirs = (os.readlink(f"/proc/{pid}/ns/net") for pid in (os.getpid(), child_of(executor).pid))
+    assert (ours != theirs) == removed
+
+
+def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZOO_PRIVATE_KEY", "0xsecret")
+    with Executor(CPU, MEMORY, tmp_path) as executor:
+        executor.start()
+        child = child_in(tmp_path)
+        deadline = time.monotonic() + 10
+        while "OMP_NUM_THREADS" not in (variables := child.environ()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert variables["MKL_CBWR"] == CPU.variables["MKL_CBWR"]
+    assert "ZOO_PRIVATE_KEY" not in variables

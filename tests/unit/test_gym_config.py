@@ -1,0 +1,96 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from training_gym.config import TrainingSpec
+from training_gym.errors import SpecError
+from training_gym.models.decoder import build_decoder
+from training_gym.models.layout import initial_parameters
+
+DATASET = "Qm" + "a" * 44
+
+
+def document(**sections: Any) -> dict[str, Any]:
+    return {"data_config": {"dataset": DATASET}, **sections}
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["training_gym.config", "training_gym.aggregation", "training_gym.distributed.trace", "training_gym.benchmark"],
+)
+def test_the_market_can_import_this_without_torch(module: str) -> None:
+    check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_the_canonical_form_is_complete_and_its_hash_depends_on_every_setting() -> None:
+    spec = TrainingSpec.from_dict(document())
+    assert TrainingSpec.from_dict(spec.to_dict()) == spec
+    assert spec.spec_hash() == TrainingSpec.from_dict(document(training_config={"weight_decay": 0.01})).spec_hash()
+    other = TrainingSpec.from_dict(document(training_config={"seed": 1}))
+    assert other.spec_hash() != spec.spec_hash()
+
+
+def test_whole_numbers_are_accepted_for_real_settings() -> None:
+    whole = TrainingSpec.from_dict(document(training_config={"learning_rate": 1}))
+    assert whole.spec_hash() == TrainingSpec.from_dict(document(training_config={"learning_rate": 1.0})).spec_hash()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "code", "says"),
+    [
+        (document(training_config={"lerning_rate": 1e-3}), "training_config.lerning_rate", "unknown_key", "'learning_"),
+        (document(modelconfig={}), "modelconfig", "unknown_key", "'model_config'"),
+        (document(model_config=[]), "model_config", "wrong_type", "object"),
+        ({}, "data_config", "wrong_type", "object"),
+        ({"data_config": {}}, "data_config.dataset", "missing_key", "CID"),
+        ({"data_config": {"dataset": "../etc/passwd"}}, "data_config.dataset", "out_of_range", "CID"),
+        (document(training_config={"rounds": True}), "training_config.rounds", "wrong_type", "whole number"),
+        (document(training_config={"rounds": 8.0}), "training_config.rounds", "wrong_type", "whole number"),
+        (document(training_config={"rounds": 0}), "training_config.rounds", "out_of_range", "from 1 to"),
+        (document(training_config={"learning_rate": "1"}), "training_config.learning_rate", "wrong_type", "number"),
+        (
+            document(training_config={"learning_rate": float("nan")}),
+            "training_config.learning_rate",
+            "out_of_range",
+            "from",
+        ),
+        (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
+        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "48"),
+        (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "80 seg"),
+        (document(training_config={"warmup_steps": 49}), "training_config.warmup_steps", "out_of_range", "48"),
+        (document(model_config={"num_heads": 5}), "model_config.num_heads", "not_divisible", "10"),
+        (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt'"),
+        (
+            document(model_config={"hidden_size": 2048, "num_layers": 48}),
+            "model_config.hidden_size",
+            "out_of_range",
+            "parameters",
+        ),
+        (
+            document(model_config={"sequence_length": 2048}, training_config={"batch_size": 4096}),
+            "training_config.batch_size",
+            "out_of_range",
+            "tokens",
+        ),
+    ],
+)
+def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field: str, code: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says) as refusal:
+        TrainingSpec.from_dict(wrong)
+    assert (refusal.value.field, refusal.value.code) == (field, code)
+
+
+@pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])
+def test_parameters_and_operations_are_what_the_network_has_and_does(model: dict[str, int]) -> None:
+    training = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0}
+    spec = TrainingSpec.from_dict(document(model_config=model, training_config=training))
+    decoder = build_decoder(spec.model, initial_parameters(spec.model, 0), "cpu")
+    assert spec.num_parameters() == sum(parameter.numel() for parameter in decoder.parameters())
+    with FlopCounterMode(display=False) as counter:
+        decoder.loss(torch.zeros(2, spec.model.sequence_length + 1, dtype=torch.int64)).backward()
+    assert spec.flops_per_unit() == 3 * counter.get_total_flops()

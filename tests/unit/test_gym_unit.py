@@ -1,0 +1,169 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training_gym.aggregation import aggregate
+from training_gym.checkpoint import load_error_feedback
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.data.dataset import training_batch
+from training_gym.determinism import configure
+from training_gym.distributed.trace import Unit, UnitResult, boundary_leaf, check_ends, load_boundary_state, state_path
+from training_gym.distributed.unit import replay_segment, run_unit
+from training_gym.errors import GymError, ProfileError, ResultMismatch, StartStateMismatch, StateError, TrainingDiverged
+from training_gym.evaluation.loss import validation_loss
+from training_gym.models.layout import initial_parameters
+from training_gym.profile import CPU
+from zoo_compute.devnet.cheat import fabricate_unit
+
+TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
+    "unused",
+    TrainingConfig(rounds=2, inner_steps=12, segment_steps=4, batch_size=4, learning_rate=1e-2, seed=3),
+)
+
+
+@pytest.fixture
+def unit() -> Unit:
+    noise = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
+    return Unit(
+        spec=SPEC,
+        job_id="0x" + "11" * 32,
+        round=1,
+        slot=2,
+        checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
+        train=np.frombuffer(TEXT, np.uint8),
+        error_feedback=noise,
+        environment="0x" + "22" * 32,
+    )
+
+
+def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: Path) -> None:
+    result = run_unit(unit, tmp_path)
+    assert len(result.leaves) == SPEC.segments + 1
+    for segment in range(SPEC.segments):
+        state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    check_ends(unit, result)
+    assert run_unit(unit, tmp_path) == result
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 0},
+        {"slot": 3},
+        {"job_id": "0x" + "12" * 32},
+        {"environment": "0x" + "23" * 32},
+        {"error_feedback": np.zeros(SPEC.num_parameters(), np.float32)},
+        {"checkpoint": initial_parameters(SPEC.model, 4)},
+    ],
+)
+def test_a_trace_is_bound_to_everything_that_determines_the_unit(
+    unit: Unit, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    result = run_unit(unit, tmp_path)
+    other = replace(unit, **change)
+    with pytest.raises(StartStateMismatch):
+        replay_segment(other, 0, result.leaves[0], None)
+
+
+def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> None:
+    result = run_unit(unit, tmp_path)
+    state = bytearray(state_path(tmp_path, 1).read_bytes())
+    state[-1] ^= 1
+    with pytest.raises(StartStateMismatch) as refusal:
+        replay_segment(unit, 1, result.leaves[1], bytes(state))
+    assert refusal.value.code == "start_state_mismatch"
+    with pytest.raises(StartStateMismatch) as refusal:
+        replay_segment(unit, 1, result.leaves[1], None)
+    assert refusal.value.code == "start_state_missing"
+    for malformed in (b"", b"{}", bytes(state[:-4]), bytes(state) * 2):
+        with pytest.raises(StateError):
+            replay_segment(unit, 1, result.leaves[1], malformed)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [
+        (lambda r: replace(r, payload=r.payload[:-1] + b"\0"), "wrong_end_leaf"),
+        (lambda r: replace(r, error_feedback=r.error_feedback[:-1] + b"\x01"), "wrong_end_leaf"),
+        (lambda r: replace(r, end_state_digest=bytes(32)), "wrong_end_leaf"),
+        (lambda r: replace(r, leaves=[bytes(32), *r.leaves[1:]]), "wrong_start_leaf"),
+        (lambda r: replace(r, leaves=r.leaves[1:]), "wrong_leaf_count"),
+    ],
+)
+def test_what_is_handed_in_must_be_what_the_trace_is_about(
+    unit: Unit, tmp_path: Path, tamper: Callable[[UnitResult], UnitResult], code: str
+) -> None:
+    with pytest.raises(ResultMismatch) as refusal:
+        check_ends(unit, tamper(run_unit(unit, tmp_path)))
+    assert refusal.value.code == code
+
+
+def test_a_fabricated_unit_looks_right_and_no_segment_survives_replay(unit: Unit, tmp_path: Path) -> None:
+    cheat = fabricate_unit(unit, tmp_path)
+    check_ends(unit, cheat)
+    for segment in range(1, SPEC.segments):
+        state = load_boundary_state(SPEC, state_path(tmp_path, segment).read_bytes())
+        assert boundary_leaf(unit, segment, state, unit.error_feedback) == cheat.leaves[segment]
+    honest = {slot: run_unit(replace(unit, slot=slot), tmp_path).payload for slot in range(2)}
+    assert aggregate(SPEC, unit.checkpoint, {**honest, 2: cheat.payload}).verdicts[2].included
+    fabricate_unit(unit, tmp_path)  # the honest units wrote their states over the cheat's
+    for segment in range(SPEC.segments):
+        state_file = state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, cheat.leaves[segment], state_file) != cheat.leaves[segment + 1]
+
+
+def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -> None:
+    parameters = unit.checkpoint
+    validation = np.frombuffer(TEXT[::-1][:4000], np.uint8)[::-1]
+    feedback = {slot: load_error_feedback(SPEC, None) for slot in range(2)}
+    losses = [validation_loss(SPEC, parameters, validation)]
+    for round_ in range(2):
+        payloads = {}
+        for slot in feedback:
+            now = replace(unit, round=round_, slot=slot, checkpoint=parameters, error_feedback=feedback[slot])
+            result = run_unit(now, tmp_path)
+            payloads[slot], feedback[slot] = result.payload, load_error_feedback(SPEC, result.error_feedback)
+        parameters = aggregate(SPEC, parameters, payloads).parameters
+        losses.append(validation_loss(SPEC, parameters, validation))
+    assert losses[0] > 5.3
+    assert losses[1] < losses[0] - 0.5
+    assert losses[2] < losses[1] - 0.5
+
+
+def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
+    broken = dict(unit.checkpoint)
+    broken["norm.weight"] = np.full_like(broken["norm.weight"], 3e38)
+    with pytest.raises(TrainingDiverged) as refusal:
+        run_unit(replace(unit, checkpoint=broken), tmp_path)
+    assert isinstance(refusal.value, GymError)
+    assert refusal.value.field == "training_config.learning_rate"
+
+
+def test_batches_depend_on_every_coordinate_and_on_nothing_else() -> None:
+    tokens = np.arange(100_000).astype(np.uint8)
+    coordinates = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    batches = [training_batch(SPEC, tokens, *where) for where in coordinates]
+    assert all((batches[0] != other).any() for other in batches[1:])
+    assert (training_batch(SPEC, tokens, 0, 0, 0) == batches[0]).all()
+    assert batches[0].shape == (4, 17)
+    assert len({tuple(row) for row in batches[0]}) == 4
+
+
+def test_every_window_can_be_drawn() -> None:
+    tokens = np.arange(SPEC.model.sequence_length + 3).astype(np.uint8)
+    first = {int(row[0]) for step in range(20) for row in training_batch(SPEC, tokens, 0, 0, step)}
+    assert first == {0, 1, 2}
+
+
+def test_a_process_without_the_profiles_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    with pytest.raises(ProfileError) as refusal:
+        configure(CPU)
+    assert refusal.value.field == "MKL_CBWR"

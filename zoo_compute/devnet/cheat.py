@@ -1,0 +1,76 @@
+"""The development network's adversary: a provider that hands in units it never trained.
+
+It exists so that a demonstration and the tests meet a real cheat, one that statistics do not catch: its payload is of
+ordinary size and norm, its states lead smoothly from the checkpoint to that payload, its first and last leaves are
+true to what it hands in. Only a replay shows that no segment follows from the one before. Nothing in a provider's node
+refers to this module; the development network puts :class:`FabricatingExecutor` in the place of its cheat's executor.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training_gym.checkpoint import save_error_feedback
+from training_gym.compression.wire import decode, encode
+from training_gym.distributed.trace import Unit, UnitResult, boundary_leaf, fresh_state, state_path
+from training_gym.models.layout import Arrays
+from training_gym.tensors import flatten, save_arrays, tensor_digest
+from zoo_compute.node.executor import Executor, Progress
+from zoo_compute.node.tasks import take_unit, write_unit_result
+from zoo_protocol.hashing import from_hex
+
+STEP_SHARE = 0.5
+"""Noise per parameter and step, as a share of the learning rate: about what real steps add up to."""
+
+
+class FabricatingExecutor(Executor):
+    """An executor that fabricates ``train`` results at once and is honest in everything else."""
+
+    def run(self, task: dict[str, Any], timeout: float, on_progress: Progress | None = None) -> dict[str, Any]:
+        if task.get("kind") != "train":
+            return super().run(task, timeout, on_progress)
+        unit = take_unit(task, self.environment_class, "cpu")
+        output = Path(task["output"])
+        result = fabricate_unit(unit, output)
+        if on_progress is not None:
+            on_progress({"step": result.steps, "steps": result.steps, "loss": result.train_loss})
+        return {**write_unit_result(unit, result, output), "seconds": 0.0}
+
+
+def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
+    """A plausible result of ``unit`` without one training step; its start states lie in ``workdir`` like real ones."""
+    spec, training = unit.spec, unit.spec.training
+    noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
+    deviation = STEP_SHARE * training.learning_rate * training.segment_steps
+    state = fresh_state(unit.checkpoint)
+    leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
+    for segment in range(spec.segments):
+        state_path(workdir, segment).write_bytes(save_arrays(state))
+        state = _drift(state, noise, deviation)
+        if segment + 1 < spec.segments:
+            leaves.append(boundary_leaf(unit, segment + 1, state, unit.error_feedback))
+    ended = flatten({name: state[f"parameters.{name}"] for name in unit.checkpoint})
+    wanted = np.float32(training.error_feedback_decay) * unit.error_feedback + (flatten(unit.checkpoint) - ended)
+    payload = encode(spec, wanted)
+    unsent = wanted - decode(spec, payload).dense()
+    leaves.append(boundary_leaf(unit, spec.segments, state, unsent, payload))
+    return UnitResult(
+        payload=payload,
+        error_feedback=save_error_feedback(unsent),
+        leaves=leaves,
+        end_state_digest=tensor_digest(state),
+        train_loss=1.2 + 0.9 / (1 + unit.round),
+        steps=training.inner_steps,
+    )
+
+
+def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:
+    """Parameters moved by noise, and moments of the size that training leaves."""
+    scale = {"parameters": deviation, "exp_avg": 1e-3, "exp_avg_sq": 1e-6}
+    drifted = {}
+    for name, array in state.items():
+        part = name.partition(".")[0]
+        step = noise.normal(0.0, scale[part], array.shape).astype(np.float32)
+        drifted[name] = np.abs(step) if part == "exp_avg_sq" else array * np.float32(part == "parameters") + step
+    return drifted

@@ -1,0 +1,1 @@
+"""The provider's and the verifier's node."""

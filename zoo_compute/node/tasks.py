@@ -1,0 +1,117 @@
+"""Training tasks as JSON objects: what the executor's child reads and writes. No torch.
+
+Every path names a file that was fetched and verified before; ``output`` names an existing directory.
+
+``train``     spec, job_id, round, slot, checkpoint, train_data, error_feedback (path or null), environment, output
+``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
+``evaluate``  spec, checkpoint, validation_data
+``probe``     nothing more
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training_gym.checkpoint import load_error_feedback, load_state
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import tokens_of
+from training_gym.distributed.trace import Unit, UnitResult, state_path
+from training_gym.errors import GymError
+from zoo_protocol.hashing import to_hex
+
+Task = Mapping[str, Any]
+_T = TypeVar("_T")
+
+
+class TaskError(GymError):
+    """A task that is refused before any work."""
+
+
+def take(task: Task, field: str, kind: type[_T]) -> _T:
+    """``task[field]``, which must be exactly a ``kind``.
+
+    Raises:
+        TaskError: if it is missing or of another type.
+    """
+    value = task.get(field)
+    if type(value) is not kind:
+        raise TaskError("invalid_task", f"task.{field}", f"must be a {kind.__name__}, got {value!r:.80}")
+    return value
+
+
+def take_hash(task: Task, field: str) -> str:
+    """``task[field]``, which must be 0x hex of 32 bytes."""
+    value = take(task, field, str)
+    if not re.fullmatch("0x[0-9a-f]{64}", value):
+        raise TaskError("invalid_task", f"task.{field}", "must be 0x and 64 lower-case hex digits")
+    return value
+
+
+def take_count(task: Task, field: str, below: int) -> int:
+    """``task[field]``, which must be a whole number from 0 to ``below - 1``."""
+    value = take(task, field, int)
+    if not 0 <= value < below:
+        raise TaskError("invalid_task", f"task.{field}", f"must be from 0 to {below - 1}, got {value}")
+    return value
+
+
+def take_file(task: Task, field: str) -> bytes:
+    """Content of the file that ``task[field]`` names."""
+    path = Path(take(task, field, str))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TaskError("missing_input", f"task.{field}", f"cannot be read: {error.strerror}") from error
+
+
+def take_optional_file(task: Task, field: str) -> bytes | None:
+    """Content of the file that ``task[field]`` names, None where it is null."""
+    return None if task.get(field) is None else take_file(task, field)
+
+
+def take_spec(task: Task) -> TrainingSpec:
+    """The task's specification."""
+    return TrainingSpec.from_dict(take(task, "spec", dict))
+
+
+def take_unit(task: Task, environment: str, device: str) -> Unit:
+    """The unit of a ``train`` or ``replay`` task, to be run here.
+
+    Raises:
+        TaskError: malformed task, or one of another environment class than ``environment``.
+        SpecError, StateError: malformed specification or input file.
+    """
+    spec = take_spec(task)
+    wanted = take_hash(task, "environment")
+    if wanted != environment:
+        raise TaskError("environment_mismatch", "task.environment", f"is {wanted}; this process is of {environment}")
+    return Unit(
+        spec=spec,
+        job_id=take_hash(task, "job_id"),
+        round=take_count(task, "round", spec.training.rounds),
+        slot=take_count(task, "slot", 1 << 32),
+        checkpoint=load_state(spec, take_file(task, "checkpoint")),
+        train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
+        error_feedback=load_error_feedback(spec, take_optional_file(task, "error_feedback")),
+        environment=environment,
+        device=device,
+    )
+
+
+def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str, Any]:
+    """Write a unit's files into ``output``, beside its segments' start states; the result object names them."""
+    payload, error_feedback = output / "payload.bin", output / "error_feedback.safetensors"
+    payload.write_bytes(result.payload)
+    error_feedback.write_bytes(result.error_feedback)
+    return {
+        "payload": str(payload),
+        "payload_sha256": to_hex(result.payload_sha256),
+        "error_feedback": str(error_feedback),
+        "states": [str(state_path(output, segment)) for segment in range(unit.spec.segments)],
+        "leaves": [to_hex(leaf) for leaf in result.leaves],
+        "trace_root": to_hex(result.trace_root),
+        "end_state_digest": to_hex(result.end_state_digest),
+        "train_loss": result.train_loss,
+        "steps": result.steps,
+    }

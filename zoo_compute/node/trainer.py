@@ -1,0 +1,94 @@
+"""Runs training tasks in this process (``tasks.py`` says what they hold). Imports torch."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_gym.checkpoint import load_state
+from training_gym.data.dataset import tokens_of
+from training_gym.determinism import configure
+from training_gym.distributed.unit import replay_segment, run_unit
+from training_gym.environment import environment_class
+from training_gym.evaluation.loss import validation_loss
+from training_gym.profile import ExecutionProfile
+from zoo_compute.node.tasks import (
+    Task,
+    TaskError,
+    take,
+    take_count,
+    take_file,
+    take_hash,
+    take_optional_file,
+    take_spec,
+    take_unit,
+    write_unit_result,
+)
+from zoo_protocol.hashing import from_hex, to_hex
+
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+class Trainer:
+    """This process, held to an execution profile and probed.
+
+    Raises:
+        ProfileError: if the process was not started as the profile says.
+    """
+
+    def __init__(self, profile: ExecutionProfile) -> None:
+        configure(profile)
+        self.profile = profile
+        self.environment = environment_class(profile)
+        self._handlers = {
+            "train": self._train,
+            "replay": self._replay,
+            "evaluate": self._evaluate,
+            "probe": self._probe,
+        }
+
+    def run(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        """The task's result object, with the seconds it took.
+
+        Raises:
+            GymError: malformed task or input, a start state that was not committed to, or diverged training.
+        """
+        kind = take(task, "kind", str)
+        if kind not in self._handlers:
+            raise TaskError("invalid_task", "task.kind", f"{kind!r:.80} is none of {', '.join(self._handlers)}")
+        started = time.monotonic()
+        result = self._handlers[kind](task, on_progress)
+        return {**result, "seconds": round(time.monotonic() - started, 3)}
+
+    def _train(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        unit = take_unit(task, self.environment, self.profile.device)
+        output = Path(take(task, "output", str))
+
+        def report(step: int, loss: float) -> None:
+            on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
+
+        return write_unit_result(unit, run_unit(unit, output, report), output)
+
+    def _replay(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        unit = take_unit(task, self.environment, self.profile.device)
+        segment = take_count(task, "segment", unit.spec.segments)
+        steps = unit.spec.training.segment_steps
+
+        def report(step: int, loss: float) -> None:
+            on_progress({"step": step + 1 - segment * steps, "steps": steps, "loss": loss})
+
+        start_leaf = from_hex(take_hash(task, "start_leaf"))
+        end_leaf = replay_segment(unit, segment, start_leaf, take_optional_file(task, "state"), report)
+        return {"end_leaf": to_hex(end_leaf), "steps": steps}
+
+    def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        spec = take_spec(task)
+        parameters = load_state(spec, take_file(task, "checkpoint"))
+        validation = tokens_of(take_file(task, "validation_data"), spec, "validation_data")
+        loss = validation_loss(spec, parameters, validation, self.profile.device)
+        return {"validation_loss": f"{loss:.6f}"}
+
+    def _probe(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        return {"environment": self.environment, "profile": self.profile.name, "torch": torch.__version__}
