@@ -50,7 +50,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 def report(error: ZooError, *, as_json: bool) -> None:
     """An error on standard error: what is wrong and what to do."""
     if as_json:
-        document = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
+        document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
         if isinstance(error, ApiError):
             document |= {"status": error.status, "field": error.field, **error.extra}
         note(json.dumps({"error": document}, default=str))

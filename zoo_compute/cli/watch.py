@@ -4,10 +4,13 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zoo_compute.job import Job
 from zoo_compute.models import Event, JobState
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class View(Protocol):
@@ -82,7 +85,7 @@ def _bar(state: JobState) -> Iterator[View]:
 
 
 class _Bar:
-    def __init__(self, progress: "Progress", state: JobState) -> None:  # noqa: F821
+    def __init__(self, progress: "Progress", state: JobState) -> None:
         self._progress = progress
         loss = state.progress.validation_loss or "-"
         self._task = progress.add_task(state.status, total=state.rounds, loss=loss)
