@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Integer, String
+from sqlalchemy import Index, Integer, String, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -17,18 +17,19 @@ class IdempotentRequest(Base, CreatedAt):
     caller: Mapped[str] = mapped_column(Address, primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
     body_hash: Mapped[str] = mapped_column(Hash32)
-    status_code: Mapped[int | None] = mapped_column(Integer)
-    response: Mapped[dict[str, object] | None] = mapped_column(JSONB)
+    status_code: Mapped[int] = mapped_column(Integer)
+    response: Mapped[dict[str, object]] = mapped_column(JSONB)
 
 
 class JobEventRow(Base, CreatedAt):
     """The outbox: what subscribers of a job see, written with the change it tells of.
 
-    The events worker announces a row after its commit; SSE reads rows by ``id`` (Last-Event-ID), so a lost
-    announcement only delays it.
+    The events worker announces rows after their commit. Subscribers read them in the order of announcement, because
+    ids are taken before commits and may become visible out of order; a lost announcement only delays them.
     """
 
     __tablename__ = "job_events"
+    __table_args__ = (Index("ix_job_events_unannounced", "id", postgresql_where=text("announced_at IS NULL")),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(Hash32, index=True)

@@ -1,6 +1,7 @@
 """Tables of jobs: the order, its slots, units, leases and checkpoints."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -61,13 +62,17 @@ class Job(Base, CreatedAt):
 
 
 class Slot(Base):
-    """One worker place of a job, and who holds it now (None: vacant, to be filled from the book)."""
+    """One worker place of a running job, and who holds it now (None: vacant, to be filled from the book).
+
+    A node holds at most one slot at a time, of all jobs; slots are freed when their job stops training.
+    """
 
     __tablename__ = "slots"
+    __table_args__ = (Index("uq_slots_provider", "provider", unique=True),)
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
-    provider: Mapped[str | None] = mapped_column(Address, index=True)
+    provider: Mapped[str | None] = mapped_column(Address)
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)  # of the last unit included in this slot
 
 
@@ -76,7 +81,15 @@ class Unit(Base, CreatedAt):
 
     __tablename__ = "units"
     __table_args__ = (
-        Index("uq_units_live", "job_id", "round", "slot", unique=True, postgresql_where=text("status <> 'lost'")),
+        # A lost or rejected unit may be done over by somebody else while its round is open.
+        Index(
+            "uq_units_live",
+            "job_id",
+            "round",
+            "slot",
+            unique=True,
+            postgresql_where=text("status NOT IN ('lost', 'rejected')"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -112,6 +125,12 @@ class Lease(Base, CreatedAt):
     __tablename__ = "leases"
     __table_args__ = (
         Index("ix_leases_open_holder", "holder", postgresql_where=text("status IN ('offered','active')")),
+        Index(
+            "uq_leases_open_train",
+            "unit_id",
+            unique=True,
+            postgresql_where=text("kind = 'train' AND status IN ('offered','active')"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
@@ -120,7 +139,7 @@ class Lease(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     token: Mapped[str] = mapped_column(Hash32)
-    task: Mapped[dict[str, object]] = mapped_column(JSONB)
+    task: Mapped[dict[str, Any]] = mapped_column(JSONB)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"), index=True)
     replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"))
@@ -141,6 +160,7 @@ class Checkpoint(Base, CreatedAt):
     round: Mapped[int] = mapped_column(Integer)
     cid: Mapped[str] = mapped_column(Cid)
     model_cid: Mapped[str] = mapped_column(Cid)
+    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # manifest and all it names, in the order of a pin proof
     validation_loss: Mapped[str] = mapped_column(String(32))  # decimal string, 6 places
 
 

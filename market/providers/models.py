@@ -1,4 +1,4 @@
-"""Tables of providers and verifiers, their benchmarks and what the chain says of their stake."""
+"""Tables of providers and verifiers, their benchmarks and asks, and what the chain says of stakes."""
 
 from datetime import datetime
 
@@ -23,9 +23,17 @@ class Provider(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.ProviderStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     tier_id: Mapped[int | None] = mapped_column(Integer)  # earned by benchmark; verifiers have none
-    at_risk_wei: Mapped[int] = mapped_column(Wei, default=0)  # finalised projection of the staking contract
-    stake_wei: Mapped[int] = mapped_column(Wei, default=0)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Stake(Base):
+    """Finalised projection of the staking contract, of any wallet: one may stake before it registers."""
+
+    __tablename__ = "stakes"
+
+    address: Mapped[str] = mapped_column(Address, primary_key=True)
+    stake_wei: Mapped[int] = mapped_column(Wei, default=0)
+    unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # asked back, not yet withdrawn: still at risk
 
 
 class BenchmarkRun(Base, CreatedAt):

@@ -23,7 +23,7 @@ from zoo_protocol.cid import RAW, Cid, ContentError, ContentTooLarge, of_block, 
 
 os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
 import ipfshttpclient
-from ipfshttpclient.exceptions import AddressError, CommunicationError, ErrorResponse
+from ipfshttpclient import exceptions as ipfs
 
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
@@ -60,7 +60,7 @@ class Storage:
         self._local = threading.local()
         try:
             ipfshttpclient.Client(self._address)  # opens nothing; it only reads the address
-        except AddressError as error:
+        except ipfs.AddressError as error:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
     def put(self, data: bytes | BinaryIO, *, max_bytes: int) -> StoredBlob:
@@ -87,7 +87,7 @@ class Storage:
         """
         if len(data) > MAX_BLOCK_BYTES:
             raise _too_large(MAX_BLOCK_BYTES)
-        opts = {"cid-codec": "raw", "mhtype": "sha2-256", "pin": "true"}
+        opts = {"cid-codec": "raw", "mhtype": "sha2-256", "cid-base": "base32", "pin": "true"}
         answer = self._retry(lambda: self._client().block.put(io.BytesIO(data), opts=dict(opts)))
         return _checked(answer["Key"], of_block(RAW, data), len(data))
 
@@ -169,7 +169,7 @@ class Storage:
                     raise _too_large(max_bytes)
                 yield piece
 
-        opts = {"cid-version": "1", "raw-leaves": "true", "pin": "true"}
+        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": "true"}
         cid = self._client().add_bytes(pieces(), opts=opts)
         return _checked(cid, builder.finish().cid, builder.size)
 
@@ -179,7 +179,7 @@ class Storage:
 
     def _retry(self, call: Callable[[], Result]) -> Result:
         for attempt in stamina.retry_context(
-            on=StorageUnavailable, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
+            on=_may_pass, attempts=3, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
         ):
             with attempt, _rpc_errors():
                 return call()
@@ -188,6 +188,13 @@ class Storage:
 
 class _NotPinned(StorageError):
     """IPFS says that there is no such pin."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether sending again may help at once: the connection failed, and IPFS neither refused nor kept silent."""
+    return isinstance(error, StorageUnavailable) and not isinstance(
+        error.__cause__, ipfs.ErrorResponse | ipfs.TimeoutError
+    )
 
 
 def _multiaddr(api: str) -> str:
@@ -217,14 +224,14 @@ def _checked(given: str, expected: Cid, size: int) -> StoredBlob:
 def _rpc_errors() -> Iterator[None]:
     try:
         yield
-    except ErrorResponse as error:
+    except ipfs.ErrorResponse as error:
         text = str(error)
         if "not pinned" in text:
             raise _NotPinned(text) from error
         if any(sign in text for sign in _ABSENT):
             raise BlobNotFound(f"IPFS does not have it: {text}") from error
         raise StorageUnavailable(f"IPFS refused: {text}") from error
-    except (CommunicationError, requests.RequestException) as error:
+    except (ipfs.CommunicationError, requests.RequestException) as error:
         raise StorageUnavailable(f"IPFS does not answer: {error}") from error
 
 

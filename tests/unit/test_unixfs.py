@@ -85,3 +85,21 @@ def test_a_chain_without_end_is_cut():
         blocks[cid] = block
     with pytest.raises(ContentTooLarge):
         list(unixfs.read(cid, blocks.__getitem__, max_bytes=10))
+
+
+@pytest.mark.parametrize(
+    ("true", "altered"),
+    [
+        (b"\x08\x02\x18\x04", b"\x08\x02\x18\x05"),  # total size
+        (b"\x08\x02\x18\x04", b"\x08\x01\x18\x04"),  # a directory
+        (b"\x12\x00\x18\x04", b"\x12\x00\x98\x00"),  # an integer longer than needed
+        (b"\x12\x00\x18\x04", b"\x18\x04\x12\x00"),  # another order
+        (b"\x12\x00\x18\x04", b"\x20\x00\x18\x04"),  # an unknown field
+    ],
+)
+def test_a_node_has_one_encoding(true, altered):
+    _cid, block = _node(Link(of_block(0x55, b"four"), 4, 4))
+    assert unixfs.decode_node(block)
+    assert block.count(true) == 1
+    with pytest.raises(InvalidBlock):
+        unixfs.decode_node(block.replace(true, altered))

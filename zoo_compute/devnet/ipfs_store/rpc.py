@@ -23,8 +23,8 @@ from zoo_protocol.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, In
 VERSION = "0.1.0"  # of this service; Kubo's own numbers would claim more than is served
 MAX_BLOCK_PUT_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
-_OPTIONS_OF_ADD = {"cid-version", "raw-leaves", "pin", "chunker", "hash"}
-_OPTIONS_OF_BLOCK_PUT = {"cid-codec", "mhtype", "mhlen", "pin", "allow-big-block"}
+_OPTIONS_OF_ADD = {"cid-version", "raw-leaves", "pin", "chunker", "hash", "cid-base"}
+_OPTIONS_OF_BLOCK_PUT = {"cid-codec", "mhtype", "mhlen", "pin", "allow-big-block", "cid-base"}
 _NEUTRAL_OPTIONS = {"stream-channels", "timeout", "offline", "quiet", "quieter", "silent", "progress", "encoding"}
 
 
@@ -73,6 +73,7 @@ class Rpc:
         _require(request, "raw-leaves", {"true"})
         _require(request, "chunker", {"size-262144"}, default="size-262144")
         _require(request, "hash", {"sha2-256"}, default="sha2-256")
+        _require(request, "cid-base", {"base32"}, default="base32")
         _refuse_others(request, _OPTIONS_OF_ADD)
         files = await receive_files(request, lambda: _FileSink(self._store, self._max_file_bytes))
         lines = []
@@ -99,6 +100,7 @@ class Rpc:
         _require(request, "mhtype", {"sha2-256"}, default="sha2-256")
         _require(request, "mhlen", {"-1", "32"}, default="-1")
         _require(request, "allow-big-block", {"false"}, default="false")
+        _require(request, "cid-base", {"base32"}, default="base32")
         _refuse_others(request, _OPTIONS_OF_BLOCK_PUT)
         [(_name, data), *others] = await receive_files(request, _BlockSink)
         if others:

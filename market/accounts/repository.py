@@ -1,0 +1,73 @@
+"""Queries on accounts."""
+
+from datetime import datetime
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.accounts.models import Account, Credential, SiweNonce
+
+
+def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
+    """Use up an open nonce of that address. Returns when it was issued; None if there is none to use."""
+    statement = (
+        update(SiweNonce)
+        .where(
+            SiweNonce.nonce == nonce,
+            SiweNonce.address == address,
+            SiweNonce.used_at.is_(None),
+            SiweNonce.expires_at > now,
+        )
+        .values(used_at=now)
+        .returning(SiweNonce.created_at)
+    )
+    return session.scalar(statement)
+
+
+def ensure_account(session: Session, address: str) -> Account:
+    """The account of that wallet, made at its first sign-in."""
+    session.execute(insert(Account).values(address=address, is_admin=False).on_conflict_do_nothing())
+    return session.get_one(Account, address)
+
+
+def live_credential(session: Session, secret_hash: str, now: datetime) -> tuple[Credential, Account] | None:
+    """The unexpired, unrevoked credential with that hash, and its account."""
+    row = session.execute(
+        select(Credential, Account)
+        .join(Account, Account.address == Credential.address)
+        .where(Credential.secret_hash == secret_hash, Credential.revoked_at.is_(None), Credential.expires_at > now)
+    ).first()
+    return None if row is None else (row[0], row[1])
+
+
+def live_keys(session: Session, address: str, now: datetime) -> list[Credential]:
+    """The account's usable API keys, newest first."""
+    statement = (
+        select(Credential)
+        .where(
+            Credential.address == address,
+            Credential.kind == "key",
+            Credential.revoked_at.is_(None),
+            Credential.expires_at > now,
+        )
+        .order_by(Credential.id.desc())
+    )
+    return list(session.scalars(statement))
+
+
+def revoke(session: Session, credential_id: int, address: str, now: datetime) -> bool:
+    """Revoke one credential of that account; False if it has no such open one."""
+    statement = (
+        update(Credential)
+        .where(Credential.id == credential_id, Credential.address == address, Credential.revoked_at.is_(None))
+        .values(revoked_at=now)
+        .returning(Credential.id)
+    )
+    return session.scalar(statement) is not None
+
+
+def delete_expired(session: Session, now: datetime) -> None:
+    """Remove nonces and sessions that can no longer be used. API keys stay, for the record."""
+    session.execute(delete(SiweNonce).where(SiweNonce.expires_at < now))
+    session.execute(delete(Credential).where(Credential.kind == "session", Credential.expires_at < now))

@@ -1,0 +1,175 @@
+"""Sign-in with Ethereum (EIP-4361), sessions and API keys.
+
+A bearer secret is 256 random bits; the database keeps its SHA-256 only, which is enough for random secrets.
+Signing in needs a key-held account; contract wallets (ERC-1271) can pay for jobs, not sign in.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+import siwe
+from sqlalchemy.orm import Session
+
+from market.accounts import repository
+from market.accounts.errors import ApiKeyNotFound, NotAuthenticated, SignInRefused
+from market.accounts.models import Account, Credential, SiweNonce
+from market.db.base import utc_now
+from market.settings import Settings
+from zoo_protocol.hashing import sha256, to_hex
+
+STATEMENT = "Sign in to Zoo Compute."
+NONCE_LIFE = timedelta(minutes=10)
+CLOCK_SKEW = timedelta(minutes=1)
+
+_PREFIX = {"session": "zcs_", "key": "zck_"}
+Kind = Literal["session", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a request, and with which kind of credential."""
+
+    address: str
+    is_admin: bool
+    credential_id: int
+    credential_kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new credential with its secret, which is shown only once."""
+
+    credential: Credential
+    secret: str
+
+
+def issue_nonce(session: Session, address: str) -> SiweNonce:
+    """A challenge that ``address`` (checksummed) can sign once, within ten minutes."""
+    row = SiweNonce(nonce=siwe.generate_nonce(), address=address, expires_at=utc_now() + NONCE_LIFE)
+    session.add(row)
+    return row
+
+
+def sign_in(session: Session, settings: Settings, chain_id: int, message: str, signature: str) -> Issued:
+    """Check a signed EIP-4361 message and open a session.
+
+    Raises:
+        SignInRefused: any field or the signature is not what it must be; ``field`` says which.
+    """
+    now = utc_now()
+    parsed = _verified(settings, chain_id, message, signature, now)
+    issued_at = repository.use_nonce(session, parsed.nonce, parsed.address, now)
+    if issued_at is None:
+        raise SignInRefused("the nonce is unknown, used, expired or another wallet's", field="message.nonce")
+    if not issued_at - CLOCK_SKEW <= _instant(parsed.issued_at) <= now + CLOCK_SKEW:
+        raise SignInRefused("issued-at lies outside the life of the nonce", field="message.issued_at")
+    account = repository.ensure_account(session, parsed.address)
+    return _issue(session, account, "session", "", now + timedelta(hours=settings.session_hours))
+
+
+def _verified(settings: Settings, chain_id: int, message: str, signature: str, now: datetime) -> siwe.SiweMessage:
+    """The message, if every field but nonce and issued-at is right and its address signed it."""
+    try:
+        parsed = siwe.SiweMessage.from_message(message)
+    except ValueError as error:
+        raise SignInRefused("the message is not in EIP-4361 form", field="message") from error
+    if parsed.prepare_message() != message:
+        raise SignInRefused("the message is not in canonical EIP-4361 form", field="message")
+    if parsed.warnings:
+        raise SignInRefused("the address is not checksummed (EIP-55)", field="message.address")
+    if parsed.expiration_time is None:
+        raise SignInRefused("the message has no expiration time", field="message.expiration_time")
+    try:
+        parsed.verify(
+            signature,
+            domain=settings.domain,
+            uri=settings.public_url,
+            chain_id=chain_id,
+            nonce=parsed.nonce,
+            timestamp=now,
+            strict=True,
+        )
+    except siwe.DomainMismatch as error:
+        raise SignInRefused(f"the domain must be {settings.domain}", field="message.domain") from error
+    except siwe.UriMismatch as error:
+        raise SignInRefused(f"the URI must be {settings.public_url}", field="message.uri") from error
+    except siwe.ChainIdMismatch as error:
+        raise SignInRefused(f"the chain id must be {chain_id}", field="message.chain_id") from error
+    except siwe.ExpiredMessage as error:
+        raise SignInRefused("the message has expired", field="message.expiration_time") from error
+    except siwe.NotYetValidMessage as error:
+        raise SignInRefused("the message is not valid yet", field="message.not_before") from error
+    except siwe.InvalidSignature as error:
+        raise SignInRefused("the signature is not that of the message's address", field="signature") from error
+    return parsed
+
+
+def _instant(timestamp: str) -> datetime:
+    return datetime.fromisoformat(timestamp)
+
+
+def create_key(session: Session, address: str, name: str, days: int) -> Issued:
+    """A new API key of that account, valid for ``days``."""
+    account = repository.ensure_account(session, address)
+    return _issue(session, account, "key", name, utc_now() + timedelta(days=days))
+
+
+def list_keys(session: Session, address: str) -> list[Credential]:
+    """The account's usable API keys, newest first."""
+    return repository.live_keys(session, address, utc_now())
+
+
+def revoke_key(session: Session, address: str, key_id: int) -> None:
+    """End an API key at once.
+
+    Raises:
+        ApiKeyNotFound: the account has no usable key with that id.
+    """
+    if key_id not in {key.id for key in list_keys(session, address)}:
+        raise ApiKeyNotFound(f"no usable key {key_id}", field="key_id")
+    repository.revoke(session, key_id, address, utc_now())
+
+
+def sign_out(session: Session, principal: Principal) -> None:
+    """End the credential that makes this request."""
+    repository.revoke(session, principal.credential_id, principal.address, utc_now())
+
+
+def authenticate(session: Session, secret: str) -> Principal:
+    """Who holds this bearer secret.
+
+    Raises:
+        NotAuthenticated: nobody: it is unknown, expired or revoked.
+    """
+    found = repository.live_credential(session, _hash(secret), utc_now())
+    if found is None:
+        raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
+    credential, account = found
+    kind: Kind = "session" if credential.kind == "session" else "key"
+    return Principal(account.address, account.is_admin, credential.id, kind)
+
+
+def discard_expired(session: Session, now: datetime) -> None:
+    """Remove what can no longer be used; called by the sweep."""
+    repository.delete_expired(session, now)
+
+
+def _issue(session: Session, account: Account, kind: Kind, name: str, expires_at: datetime) -> Issued:
+    secret = _PREFIX[kind] + secrets.token_urlsafe(32)
+    credential = Credential(
+        secret_hash=_hash(secret),
+        prefix=secret[:10],
+        kind=kind,
+        name=name,
+        address=account.address,
+        expires_at=expires_at,
+    )
+    session.add(credential)
+    session.flush()
+    return Issued(credential, secret)
+
+
+def _hash(secret: str) -> str:
+    return to_hex(sha256(secret.encode()))

@@ -1,0 +1,81 @@
+"""Every error that an endpoint can raise, as one problem document."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from market.api.errors import InvalidRequest, MethodNotAllowed, NotFound, StateConflict, StorageDown
+from market.api.problem import MarketError, problem_response
+from market.domain.lifecycle import IllegalTransition
+from market.storage.errors import StorageUnavailable
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Render refusals, validation errors, illegal moves and the framework's own errors as problem+json."""
+    app.add_exception_handler(MarketError, _market_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(IllegalTransition, _illegal_transition)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(StorageUnavailable, _storage_down)
+
+
+def _market_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, MarketError)
+    return problem_response(request, error)
+
+
+def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = [_explain(item) for item in error.errors()]
+    first = problems[0]
+    return problem_response(
+        request,
+        InvalidRequest(
+            f"{first['field']}: {first['detail']}",
+            field=first["field"],
+            remedy=first["remedy"],
+            extra={"errors": problems},
+        ),
+    )
+
+
+def _explain(item: dict[str, Any]) -> dict[str, str]:
+    """One validation error: dotted path of the field, what is wrong with it, and what to do."""
+    path: Sequence[str | int] = item["loc"]
+    context = item.get("ctx", {})
+    remedy = InvalidRequest.default_remedy
+    if item["type"] == "unknown_key":
+        path = [*path, context["key"]]
+        known = ", ".join(context["known"])
+        nearest = context["nearest"]
+        remedy = f"Did you mean {nearest!r}? Known keys: {known}." if nearest else f"Remove it. Known keys: {known}."
+    if item["type"] == "json_invalid":
+        path = ["body"]
+        remedy = "Send valid JSON with Content-Type: application/json."
+    if len(path) > 1 and path[0] == "body":
+        path = path[1:]
+    return {"field": ".".join(map(str, path)), "detail": item["msg"], "remedy": str(remedy)}
+
+
+def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, IllegalTransition)
+    refusal = StateConflict(f"{error.event} is not possible while the state is {error.state}")
+    return problem_response(request, refusal)
+
+
+def _storage_down(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, StorageDown(str(error)))
+
+
+def _http_exception(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem_response(request, NotFound(f"no resource at {request.url.path}"), headers)
+    if error.status_code == 405:
+        return problem_response(request, MethodNotAllowed(f"{request.method} on {request.url.path}"), headers)
+    return problem_response(request, InvalidRequest(str(error.detail), field="body"), headers)

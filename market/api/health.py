@@ -1,0 +1,102 @@
+"""Is the process alive, can it serve, and what has it counted."""
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+from sqlalchemy import text
+
+from market.api.deps import ServicesDep
+from market.api.services import Services
+
+router = APIRouter(tags=["operations"])
+
+MAX_INDEXER_LAG_BLOCKS = 100
+
+
+class Alive(BaseModel):
+    status: str = "alive"
+
+
+class Check(BaseModel):
+    ok: bool
+    detail: str
+
+
+class Readiness(BaseModel):
+    ready: bool
+    checks: dict[str, Check]
+
+
+@router.get("/healthz")
+def check_alive() -> Alive:
+    """The process answers; nothing else is looked at."""
+    return Alive()
+
+
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "At least one part does not work."}})
+def check_ready(services: ServicesDep, response: Response) -> Readiness:
+    """Every part that requests depend on works: database, Redis, storage, chain, and an indexer that keeps up."""
+    probes: dict[str, Callable[[Services], str]] = {
+        "database": _database,
+        "redis": _redis,
+        "storage": _storage,
+        "chain": _chain,
+        "indexer": _indexer,
+    }
+    checks = {name: _run(probe, services) for name, probe in probes.items()}
+    for name, check in checks.items():
+        services.metrics.checked(name, check.ok)
+    ready = all(check.ok for check in checks.values())
+    response.status_code = 200 if ready else 503
+    return Readiness(ready=ready, checks=checks)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def get_metrics(services: ServicesDep) -> Response:
+    """Metrics in the Prometheus text format."""
+    return Response(services.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+class _NotReady(Exception):
+    """A part works, but not well enough; the message says why."""
+
+
+def _run(probe: Callable[[Services], str], services: Services) -> Check:
+    try:
+        return Check(ok=True, detail=probe(services))
+    except Exception as error:  # whatever a broken part throws, the answer is "not ready"
+        detail = str(error) if isinstance(error, _NotReady) else type(error).__name__
+        return Check(ok=False, detail=detail)
+
+
+def _database(services: Services) -> str:
+    with services.database.transaction() as session:
+        session.execute(text("SELECT 1"))
+    return "answers"
+
+
+def _redis(services: Services) -> str:
+    services.redis.ping()
+    return "answers"
+
+
+def _storage(services: Services) -> str:
+    if not services.storage.healthy():
+        raise _NotReady("does not answer")
+    return "answers"
+
+
+def _chain(services: Services) -> str:
+    return f"head is block {services.chain.head_number()}"
+
+
+def _indexer(services: Services) -> str:
+    with services.database.transaction() as session:
+        indexed = chain.indexed_head(session)
+    if indexed is None:
+        raise _NotReady("has not begun")
+    lag = max(0, services.chain.head_number() - indexed)
+    if lag > MAX_INDEXER_LAG_BLOCKS:
+        raise _NotReady(f"{lag} blocks behind")
+    return f"{lag} blocks behind"

@@ -1,0 +1,103 @@
+"""Idempotency-Key: a retried request gets the answer that the first one got.
+
+The answer is stored in the transaction that does the work, so there is never work without its answer or the reverse,
+and a crash in between leaves nothing to clean up.
+"""
+
+import zlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request
+from fastapi.responses import JSONResponse
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from market.accounts.deps import CurrentAccount
+from market.api.deps import ServicesDep
+from market.api.errors import KeyReused, RequestInFlight
+from market.db.session import Database
+from market.events.models import IdempotentRequest
+from zoo_protocol.hashing import sha256, to_hex
+
+KEPT_FOR = timedelta(days=7)
+
+Work = Callable[[Session], tuple[int, dict[str, Any]]]
+
+
+class Once:
+    """One request that may carry an Idempotency-Key. Without one the work simply runs."""
+
+    def __init__(self, database: Database, caller: str, key: str | None, body_hash: str) -> None:
+        self._database, self._caller, self._key, self._body_hash = database, caller, key, body_hash
+
+    def earlier_answer(self) -> JSONResponse | None:
+        """The answer to an earlier request with this key; ask before slow checks.
+
+        Raises:
+            KeyReused: that request had another body.
+        """
+        with self._database.transaction() as session:
+            return self._find(session)
+
+    def run(self, work: Work) -> JSONResponse:
+        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
+
+        Raises:
+            KeyReused: the key was used with another body.
+            RequestInFlight: another request with this key is at work now.
+        """
+        with self._database.transaction() as session:
+            if self._key is not None:
+                lock = zlib.crc32(f"{self._caller}/{self._key}".encode())
+                if not session.scalar(select(func.pg_try_advisory_xact_lock(_LOCK_SPACE, lock - 2**31))):
+                    raise RequestInFlight("the first request has not been answered yet", field="Idempotency-Key")
+                earlier = self._find(session)
+                if earlier is not None:
+                    return earlier
+            status, body = work(session)
+            if self._key is not None:
+                session.add(
+                    IdempotentRequest(
+                        caller=self._caller,
+                        key=self._key,
+                        body_hash=self._body_hash,
+                        status_code=status,
+                        response=body,
+                    )
+                )
+        return JSONResponse(body, status)
+
+    def _find(self, session: Session) -> JSONResponse | None:
+        row = session.get(IdempotentRequest, (self._caller, self._key)) if self._key is not None else None
+        if row is None:
+            return None
+        if row.body_hash != self._body_hash:
+            raise KeyReused("this key belongs to a request with another body", field="Idempotency-Key")
+        return JSONResponse(row.response, row.status_code, headers={"Idempotent-Replayed": "true"})
+
+
+_LOCK_SPACE = zlib.crc32(b"idempotency") - 2**31  # advisory locks take two signed 32-bit numbers
+
+
+async def once(
+    request: Request,
+    services: ServicesDep,
+    account: CurrentAccount,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="Repeat it to retry safely: the same answer comes back."),
+    ] = None,
+) -> Once:
+    """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
+    content = f"{request.method} {request.url.path}\n".encode() + await request.body()
+    return Once(services.database, account.address, idempotency_key, to_hex(sha256(content)))
+
+
+Idempotent = Annotated[Once, Depends(once)]
+
+
+def forget_old_answers(session: Session, now: datetime) -> None:
+    """Delete the answers whose keys are older than a week; called by the sweep."""
+    session.execute(delete(IdempotentRequest).where(IdempotentRequest.created_at < now - KEPT_FOR))

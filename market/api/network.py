@@ -1,0 +1,108 @@
+"""What a client must know of this network before it can sign anything."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from market.api.deps import ServicesDep
+from market.api.types import WeiOut
+from market.domain.network import Tier
+
+router = APIRouter(prefix="/v1", tags=["network"])
+
+
+class BenchmarkView(BaseModel):
+    size: int
+    rounds: int
+    min_gflops: int
+    deadline_seconds: int
+
+
+class TierView(BaseModel):
+    """One row of the tier table: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
+
+    id: Annotated[int, Field(description="The `tier` in signed orders and asks.")]
+    gpu_model: str
+    gpus: int
+    gpu_memory_gb: int
+    ram_gb: int
+    network_gbps: int
+    uptime_sla_bps: int
+    reserve_price_wei: WeiOut
+    minimum_stake_wei: WeiOut
+    reference_flops_per_gpu: int
+    benchmark: BenchmarkView
+
+
+class DomainView(BaseModel):
+    """EIP-712 domain of orders, asks and unit commitments."""
+
+    name: str
+    version: str
+    chainId: int
+    verifyingContract: str
+
+
+class NetworkView(BaseModel):
+    name: str
+    chain_id: int
+    rpc_url: str
+    gateway_url: str
+    contracts: dict[str, str]
+    eip712_domain: DomainView
+    fee_bps: int
+    tiers: dict[str, TierView]
+    verifier_minimum_stake_wei: WeiOut
+    unbonding_seconds: int
+    refund_delay_seconds: int
+    newcomer_sampling_bps: int
+    sampling_floor_bps: int
+    penalty_bps: dict[str, int]
+    treasury_split_bps: dict[str, int]
+    max_blob_bytes: int
+
+
+@router.get("/network")
+def get_network(services: ServicesDep) -> NetworkView:
+    """The rules, addresses and parameters of this network."""
+    network, settings = services.network, services.settings
+    return NetworkView(
+        name=network.name,
+        chain_id=services.deployment.chain_id,
+        rpc_url=settings.public_rpc_url or settings.rpc_url,
+        gateway_url=settings.gateway_url,
+        contracts=dict(services.deployment.contracts),
+        eip712_domain=DomainView(**services.domain.as_dict()),
+        fee_bps=network.fee_bps,
+        tiers={tier.name: _tier_view(tier) for tier in network.tiers},
+        verifier_minimum_stake_wei=network.verifier_minimum_stake_wei,
+        unbonding_seconds=network.unbonding_seconds,
+        refund_delay_seconds=network.refund_delay_seconds,
+        newcomer_sampling_bps=network.newcomer_sampling_bps,
+        sampling_floor_bps=network.sampling_floor_bps,
+        penalty_bps=dict(network.penalty_bps),
+        treasury_split_bps=dict(network.treasury_split_bps),
+        max_blob_bytes=settings.max_blob_bytes,
+    )
+
+
+def _tier_view(tier: Tier) -> TierView:
+    return TierView(
+        id=tier.id,
+        gpu_model=tier.gpu_model,
+        gpus=tier.gpus,
+        gpu_memory_gb=tier.gpu_memory_gb,
+        ram_gb=tier.ram_gb,
+        network_gbps=tier.network_gbps,
+        uptime_sla_bps=tier.uptime_sla_bps,
+        reserve_price_wei=tier.reserve_price_wei,
+        minimum_stake_wei=tier.minimum_stake_wei,
+        reference_flops_per_gpu=tier.reference_flops_per_gpu,
+        benchmark=BenchmarkView(
+            size=tier.benchmark.size,
+            rounds=tier.benchmark.rounds,
+            min_gflops=tier.benchmark.min_gflops,
+            deadline_seconds=tier.benchmark.deadline_seconds,
+        ),
+    )

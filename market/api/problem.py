@@ -1,0 +1,57 @@
+"""Errors that callers see: one exception base, rendered as RFC 9457 problem+json with a stable code."""
+
+from typing import Any, ClassVar
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class MarketError(Exception):
+    """Base of every refusal. A subclass fixes ``status``, ``code`` and ``title`` and, where it can, what to do.
+
+    Args:
+        detail: one sentence on this occurrence.
+        field: dotted path of the offending input, if one is to blame.
+        remedy: what the caller should do; defaults to that of the class.
+        extra: further members of the problem document.
+    """
+
+    status: ClassVar[int] = 400
+    code: ClassVar[str]
+    title: ClassVar[str]
+    default_remedy: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        field: str | None = None,
+        remedy: str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.field = field
+        self.remedy = remedy or self.default_remedy
+        self.extra = extra or {}
+
+    def document(self, instance: str) -> dict[str, Any]:
+        """The problem document; ``instance`` is the path of the request that was refused."""
+        return {
+            "type": f"/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "field": self.field,
+            "remedy": self.remedy,
+            "instance": instance,
+            **self.extra,
+        }
+
+
+def problem_response(request: Request, error: MarketError, headers: dict[str, str] | None = None) -> JSONResponse:
+    """``error`` as the answer to ``request``."""
+    return JSONResponse(error.document(request.url.path), error.status, headers=headers, media_type=MEDIA_TYPE)

@@ -1,0 +1,105 @@
+"""Composition root of the API: settings in, application out."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from redis import Redis
+
+from market.accounts.router import router as accounts
+from market.api import health, network, problems
+from market.api.handlers import install_handlers
+from market.api.middleware import BodyLimit, RequestContext
+from market.api.openapi import COMMON, install_openapi, operation_id
+from market.api.services import Services
+from market.auctions.router import router as auctions
+from market.chain.contracts import Deployment
+from market.chain.views import ChainViews
+from market.console.router import router as console
+from market.db.session import Database
+from market.domain.network import NETWORKS
+from market.events.router import router as events
+from market.jobs.leases_router import router as leases
+from market.jobs.router import router as jobs
+from market.ledger.router import router as ledger
+from market.observability.logs import configure_logs
+from market.observability.metrics import Metrics
+from market.providers.router import router as providers
+from market.settings import Settings
+from market.settlement.router import router as settlement
+from market.storage.router import UPLOAD_PATH
+from market.storage.router import router as storage
+from market.storage.service import Storage
+from market.wakeups import celery_wake
+
+DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
+
+Amounts are strings of decimal digits in wei of ZEN (1 ZEN = 10^18 wei). Every refusal is a problem document
+(`application/problem+json`) with a stable `code`, the `field` to blame and a `remedy`; all codes are at `/problems`.
+"""
+
+
+def build_services(settings: Settings) -> Services:
+    """Connect everything. Nothing is asked yet: parts may come up later than this process.
+
+    Raises:
+        ValueError: the deployment file or an address is malformed.
+        OSError: the deployment file cannot be read.
+    """
+    deployment = Deployment.load(Path(settings.deployment_file))
+    return Services(
+        settings=settings,
+        database=Database(settings.database_url, wake=celery_wake(settings.redis_url)),
+        network=NETWORKS[settings.network],
+        deployment=deployment,
+        chain=ChainViews.connect(settings, deployment),
+        storage=Storage(settings.ipfs_api),
+        redis=Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2),
+        metrics=Metrics(),
+    )
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The API. Without settings they come from the environment (``uvicorn --factory market.app:create_app``)."""
+    settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
+    configure_logs(settings.log_level, as_json=settings.log_json)
+    services = build_services(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        services.database.dispose()
+        services.redis.close()
+
+    app = FastAPI(
+        title="Zoo Compute",
+        version="0.1.0",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        responses=COMMON,
+        generate_unique_id_function=operation_id,
+    )
+    app.state.services = services
+    install_handlers(app)
+    install_openapi(app)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, streamed=frozenset({UPLOAD_PATH}))
+    app.add_middleware(RequestContext, metrics=services.metrics)
+    for router in (
+        network.router,
+        accounts,
+        storage,
+        providers,
+        auctions,
+        jobs,
+        events,
+        leases,
+        settlement,
+        ledger,
+        health.router,
+        problems.router,
+        console,
+    ):
+        app.include_router(router)
+    return app

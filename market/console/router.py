@@ -1,0 +1,69 @@
+"""Read-only pages on the network and its treasury: public facts only, nothing to click that changes anything."""
+
+from collections import Counter
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from market.api.deps import ServicesDep
+from market.api.services import Services
+from market.auctions import service as auctions
+from market.providers import service as providers
+
+router = APIRouter(prefix="/console", include_in_schema=False)
+
+_HERE = Path(__file__).parent
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def zen(wei: int | None) -> str:
+    """An amount in ZEN, exact, without trailing zeros; a dash for none."""
+    if wei is None:
+        return "–"
+    whole, fraction = divmod(wei, 10**18)
+    return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
+
+
+_templates = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=select_autoescape(),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.filters["zen"] = zen
+
+
+@router.get("")
+def show_network(services: ServicesDep) -> HTMLResponse:
+    """Tiers with their last prices, nodes by status, addresses."""
+    with services.database.transaction() as session:
+        counts = providers.count_by_status(session)
+        prices = {tier.name: auctions.last_price(session, tier.id) for tier in services.network.tiers}
+    kinds = Counter(kind for kind, _ in counts)
+    return _page("network.html", services, counts=sorted(counts.items()), kinds=kinds, prices=prices)
+
+
+@router.get("/treasury")
+def show_treasury(services: ServicesDep) -> HTMLResponse:
+    """What the treasury received, spent and holds, by destination, as the chain says now."""
+    return _page("treasury.html", services, treasury=services.chain.treasury())
+
+
+@router.get("/console.css")
+def get_style() -> FileResponse:
+    """The pages' only style sheet."""
+    return FileResponse(_HERE / "console.css", media_type="text/css")
+
+
+def _page(template: str, services: Services, **values: object) -> HTMLResponse:
+    context = {"network": services.network, "deployment": services.deployment, **values}
+    return HTMLResponse(_templates.get_template(template).render(context), headers=_HEADERS)

@@ -1,0 +1,41 @@
+"""Queries on the outbox of job events."""
+
+from sqlalchemy import exists, func, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from market.events.models import JobEventRow
+
+_ANNOUNCE_LOCK = 0x616E6E6F  # "anno"
+
+
+def announce_all(session: Session) -> set[str]:
+    """Mark all unannounced events as announced now; returns the jobs that they are of.
+
+    Announcements are serialised, so that their times order all events of a job.
+    """
+    session.execute(select(func.pg_advisory_xact_lock(_ANNOUNCE_LOCK)))
+    now = session.scalars(select(func.clock_timestamp())).one()
+    statement = (
+        update(JobEventRow)
+        .where(JobEventRow.announced_at.is_(None))
+        .values(announced_at=now)
+        .returning(JobEventRow.job_id)
+    )
+    return set(session.scalars(statement))
+
+
+def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEventRow]:
+    """The job's announced events that follow the event ``last_id`` (0: all), in order."""
+    statement = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_not(None))
+    last = session.get(JobEventRow, last_id)
+    if last is not None and last.job_id == job_id and last.announced_at is not None:
+        position = tuple_(JobEventRow.announced_at, JobEventRow.id)
+        statement = statement.where(position > tuple_(last.announced_at, last.id))
+    statement = statement.order_by(JobEventRow.announced_at, JobEventRow.id).limit(limit)
+    return list(session.scalars(statement))
+
+
+def has_unannounced(session: Session, job_id: str) -> bool:
+    """Whether events of the job await their announcement."""
+    statement = select(exists().where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_(None)))
+    return bool(session.scalar(statement))

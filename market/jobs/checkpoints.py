@@ -1,0 +1,129 @@
+"""Building and storing checkpoints. Everything here is slow and runs with no session open."""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.db.session import Database
+from market.events.service import emit
+from market.jobs import repository
+from market.jobs.models import Checkpoint
+from market.jobs.pins import checkpoint_files
+from market.storage.service import Storage
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, tokens_of
+from training_gym.errors import ManifestError
+from training_gym.manifests import MAX_MANIFEST_BYTES
+from training_gym.models.layout import Arrays
+from zoo_protocol.hashing import sha256, to_hex
+
+_HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
+_FILE_ALLOWANCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint whose files are all in storage."""
+
+    cid: str
+    manifest: CheckpointManifest
+
+
+def state_bytes(spec: TrainingSpec) -> int:
+    """Most bytes that a model file or an error feedback file of this specification takes."""
+    return 4 * spec.num_parameters() + _FILE_ALLOWANCE
+
+
+def store_checkpoint(
+    storage: Storage,
+    spec: TrainingSpec,
+    *,
+    job_id: str,
+    round_: int,
+    parent: str | None,
+    parameters: Arrays,
+    error_feedback: dict[int, str],
+) -> StoredCheckpoint:
+    """Evaluate the model after ``round_`` rounds and store it with its manifest.
+
+    Equal arguments give an equal CID, so repeating it after a crash changes nothing.
+
+    Args:
+        error_feedback: CID by slot of what that slot's next unit starts with.
+
+    Raises:
+        StorageError: storage failed, or lost the dataset.
+    """
+    model = storage.put(save_state(parameters), max_bytes=state_bytes(spec))
+    manifest = CheckpointManifest(
+        job_id=job_id,
+        round=round_,
+        parent=parent,
+        model=model.cid,
+        outer_state=None,
+        error_feedback={str(slot): cid for slot, cid in error_feedback.items()},
+        data_cursor=round_ * spec.training.inner_steps,
+        spec_hash=spec.spec_hash(),
+        validation_loss=_validation_loss(storage, spec, parameters),
+    )
+    return StoredCheckpoint(storage.put(manifest.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid, manifest)
+
+
+def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
+    """The parameters of a checkpoint of ours. Raises StorageError, or GymError if it is no checkpoint of ``spec``."""
+    manifest = CheckpointManifest.from_bytes(storage.get(manifest_cid, max_bytes=MAX_MANIFEST_BYTES))
+    return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
+
+
+def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
+    """Build, store and record the checkpoint of round 0; whoever comes second leaves it to the first."""
+    with database.exclusive(f"checkpoint:{job_id}") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            job = repository.job(session, job_id)
+            if job is None or repository.checkpoint(session, job_id, 0) is not None:
+                return
+        spec = TrainingSpec.from_dict(job.spec)
+        stored = store_checkpoint(
+            storage,
+            spec,
+            job_id=job_id,
+            round_=0,
+            parent=None,
+            parameters=load_state(spec, initial_checkpoint(spec)),
+            error_feedback={},
+        )
+        with database.transaction() as session:
+            record_checkpoint(session, stored)
+
+
+def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
+    """Write the row of a stored checkpoint and tell the job's subscribers."""
+    manifest = stored.manifest
+    session.add(
+        Checkpoint(
+            job_id=manifest.job_id,
+            round=manifest.round,
+            cid=stored.cid,
+            model_cid=manifest.model,
+            file_cids=checkpoint_files(stored.cid, manifest),
+            validation_loss=manifest.validation_loss,
+        )
+    )
+    session.flush()
+    seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": manifest.validation_loss}
+    emit(session, manifest.job_id, "checkpoint", seen)
+
+
+def _validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
+    """Loss on the held-out split in nats per token, as a decimal string with six places."""
+    from training_gym.evaluation.loss import validation_loss  # imports torch, which only workers load
+
+    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
+    content = storage.get(split.cid, max_bytes=split.size)
+    if to_hex(sha256(content)) != split.sha256:
+        raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
+    loss = validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
+    return f"{loss if loss < _HIGHEST_LOSS else _HIGHEST_LOSS:.6f}"

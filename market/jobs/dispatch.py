@@ -1,0 +1,170 @@
+"""Moving a job on: whoever calls, whenever, does what is due and nothing twice.
+
+One transaction that holds the job's lock fills vacant slots, offers the round's units to their nodes and sees whether
+the round can be aggregated. Aggregation itself and the first checkpoint need storage and time; they run outside it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.auction import gross_ask
+from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
+from market.jobs import pins, repository
+from market.jobs.checkpoints import build_initial_checkpoint
+from market.jobs.leases import create_lease, stop_training
+from market.jobs.models import Checkpoint, Job, Slot, Unit
+from market.jobs.moves import move_job
+from market.jobs.schemas import LeaseKind
+from market.jobs.units import settle_if_decided
+from market.providers import service as providers
+from market.settings import Settings
+from market.storage.service import Storage
+
+MAX_FAILURES = 3
+"""How often one node may lose or fail the units of one round before it gets no more of that round."""
+
+NO_CAPACITY_AFTER = 3
+"""A round that cannot be closed fails its job after this many round deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected."""
+
+    nodes: int
+    open: int
+    delivered: int
+    started_at: datetime
+    deadline: timedelta
+
+    @property
+    def quorum(self) -> int:
+        """Two thirds of the slots, rounded up."""
+        return -(-2 * self.nodes // 3)
+
+    def can_close(self, now: datetime) -> bool:
+        """Whether to aggregate now: a quorum is delivered, and nothing is worth waiting for any longer."""
+        late = now >= self.started_at + self.deadline
+        return self.delivered >= self.quorum and (self.open == 0 or late)
+
+    def is_hopeless(self, now: datetime) -> bool:
+        return self.delivered < self.quorum and now >= self.started_at + NO_CAPACITY_AFTER * self.deadline
+
+
+def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
+    """Do whatever is due for a job, in any status; finds nothing to do when called again."""
+    with database.transaction() as session:
+        job = repository.job(session, job_id)
+        starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
+        needs_checkpoint = starts and repository.checkpoint(session, job_id, 0) is None
+    if needs_checkpoint:
+        build_initial_checkpoint(database, storage, job_id)
+    with database.transaction() as session:
+        job = repository.lock_job(session, job_id)
+        if job is None:
+            return
+        if job.status == JobStatus.RUNNING:
+            _advance_round(session, settings, job)
+        if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
+            pins.request_pins(session, settings, job)
+        settle_if_decided(session, job, utc_now())
+
+
+def due_jobs(database: Database) -> list[str]:
+    """Ids of all jobs that :func:`dispatch` may have something to do for; the sweep calls it for each."""
+    with database.transaction() as session:
+        return repository.active_jobs(session)
+
+
+def round_state(job: Job, units: list[Unit], settings: Settings) -> RoundState:
+    """The state of the job's current round, given all its units."""
+    return RoundState(
+        nodes=job.nodes,
+        open=sum(unit.status in repository.OPEN_UNIT for unit in units),
+        delivered=sum(unit.status in repository.DELIVERED_UNIT for unit in units),
+        started_at=job.round_started_at or job.created_at,
+        deadline=timedelta(seconds=settings.round_deadline_seconds),
+    )
+
+
+def _advance_round(session: Session, settings: Settings, job: Job) -> None:
+    checkpoint = repository.checkpoint(session, job.id, job.current_round)
+    if checkpoint is None:
+        return
+    units = repository.units_of_round(session, job.id, job.current_round)
+    slots = repository.slots(session, job.id)
+    done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+    _fill(session, settings, job, [slot for slot in slots if slot.provider is None and slot.slot not in done], units)
+    for slot in slots:
+        if slot.provider is not None and slot.slot not in done:
+            units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
+    state, now = round_state(job, units, settings), utc_now()
+    if state.can_close(now):
+        wake_after_commit(session, "jobs.aggregate", job.id)
+    elif state.is_hopeless(now):
+        move_job(session, job, JobEvent.FAIL, reason="no_capacity")
+        stop_training(session, job, "no_capacity")
+
+
+def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], units: list[Unit]) -> None:
+    """Put spare nodes into vacant slots: of the job's class, within its price, best offer first.
+
+    A node that failed in this round comes after those that did not, and not at all after ``MAX_FAILURES``.
+    """
+    if not vacant:
+        return
+    assert job.clearing_price_wei is not None  # set when the job was matched
+    assert job.fee_bps is not None  # set when it was funded
+    repository.lock_placement(session)
+    busy = repository.slot_holders(session)
+    failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]
+    spares = [
+        offer.provider
+        for offer in providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
+        if offer.environment_class == job.environment_class
+        and offer.provider not in busy
+        and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
+        and failures.count(offer.provider) < MAX_FAILURES
+    ]
+    spares.sort(key=failures.count)  # stable: offers come best first
+    for slot, spare in zip(vacant, spares, strict=False):
+        slot.provider = spare
+
+
+def _offer_unit(
+    session: Session, settings: Settings, job: Job, slot: Slot, provider: str, checkpoint: Checkpoint
+) -> Unit:
+    unit = Unit(
+        job_id=job.id,
+        round=job.current_round,
+        slot=slot.slot,
+        provider=provider,
+        status=UnitStatus.LEASED,
+        start_checkpoint_cid=checkpoint.cid,
+        start_error_feedback_cid=slot.error_feedback_cid,
+    )
+    session.add(unit)
+    session.flush()
+    task = {
+        "job_id": job.id,
+        "spec": job.spec,
+        "round": unit.round,
+        "slot": unit.slot,
+        "checkpoint_cid": unit.start_checkpoint_cid,
+        "error_feedback_cid": unit.start_error_feedback_cid,
+        "environment": job.environment_class,
+    }
+    create_lease(
+        session,
+        kind=LeaseKind.TRAIN,
+        holder=provider,
+        job_id=job.id,
+        task=task,
+        unit_id=unit.id,
+        seconds=settings.lease_seconds,
+    )
+    return unit

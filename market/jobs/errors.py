@@ -1,0 +1,106 @@
+"""Refusals of jobs and leases; each code is stable and says which field is at fault and what to do."""
+
+from market.api.problem import MarketError
+
+
+class InvalidSpec(MarketError):
+    """The training specification breaks a rule; ``reason`` is the rule's code."""
+
+    status = 422
+    code = "invalid-spec"
+    title = "The training specification is not valid"
+    default_remedy = "Correct the field as the detail says and ask again."
+
+
+class InvalidOrder(MarketError):
+    """An amount, a time or a count of the order is out of range."""
+
+    status = 422
+    code = "invalid-order"
+    title = "The order is not valid"
+
+
+class BudgetBelowOneUnit(MarketError):
+    status = 422
+    code = "budget-below-one-unit"
+    title = "The budget does not buy one unit of work"
+
+
+class InsufficientBalance(MarketError):
+    status = 422
+    code = "insufficient-balance"
+    title = "The payer does not hold the budget"
+    default_remedy = "Lower budget_max, or transfer ZEN to the payer's address first."
+
+
+class DatasetNotFound(MarketError):
+    status = 422
+    code = "dataset-not-found"
+    title = "The dataset cannot be found"
+    default_remedy = "Upload the dataset and its manifest (POST /v1/blobs), or check the CID."
+
+
+class InvalidDataset(MarketError):
+    status = 422
+    code = "invalid-dataset"
+    title = "The dataset manifest is not valid"
+    default_remedy = "Correct the manifest, upload it again and give its new CID."
+
+
+class PermitTooShort(MarketError):
+    status = 422
+    code = "permit-too-short"
+    title = "The permit ends too early"
+
+
+class JobNotFound(MarketError):
+    status = 404
+    code = "job-not-found"
+    title = "There is no such job"
+    default_remedy = "Check the id; GET /v1/jobs lists your jobs."
+
+
+class NotCancellable(MarketError):
+    status = 409
+    code = "not-cancellable"
+    title = "The job cannot be cancelled in this state"
+
+
+class LeaseLost(MarketError):
+    """Wrong token, ended or expired: whoever calls no longer holds the lease."""
+
+    status = 409
+    code = "lease-lost"
+    title = "You do not hold this lease"
+    default_remedy = "Stop this work and ask for the next lease (POST /v1/leases/next)."
+
+
+class WrongStep(MarketError):
+    """The call does not fit what the lease is for, or how far it is."""
+
+    status = 409
+    code = "wrong-step"
+    title = "The lease does not take this call now"
+
+
+class CommitmentChanged(MarketError):
+    status = 409
+    code = "commitment-changed"
+    title = "A different result was committed before"
+    default_remedy = "A commitment is final; complete the lease with the result first committed."
+
+
+class ResultRefused(MarketError):
+    """What was delivered is not what was asked or committed; the member ``reason`` tells which rule it breaks."""
+
+    status = 422
+    code = "result-refused"
+    title = "The result was refused"
+    default_remedy = "Check the node: all but reveal leases end with this, and the work goes to another node."
+
+
+class ChainDown(MarketError):
+    status = 503
+    code = "chain-unavailable"
+    title = "The chain does not answer"
+    default_remedy = "Nothing was changed; repeat the request in a few seconds."

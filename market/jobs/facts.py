@@ -1,0 +1,149 @@
+"""Jobs as settlement, verification and events see them, and the moves of a job's settlement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import JobEvent, JobStatus
+from market.jobs import repository
+from market.jobs.errors import JobNotFound
+from market.jobs.models import Job
+from market.jobs.moves import move_job
+from zoo_protocol.messages import JobOrder
+
+_ENDED_EARLY = (JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobStatus.DISPUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """One job. Amounts in wei; ``times`` by name, None where it has not come to that."""
+
+    id: str
+    payer: str
+    status: str
+    reason: str | None
+    order: JobOrder
+    order_signature: str
+    spec: dict[str, Any]
+    spec_cid: str
+    segments: int
+    rounds: int
+    escrowed_wei: int
+    fee_bps: int | None
+    clearing_price_wei: int | None
+    auction_round_id: int | None
+    environment_class: str | None
+    record_cid: str | None
+    open_tx: str | None
+    settlement_tx: str | None
+    times: Mapping[str, datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending."""
+
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str
+    pins: list[str]
+
+
+def get(session: Session, job_id: str) -> JobFacts:
+    """Facts of one job.
+
+    Raises:
+        JobNotFound: there is none with this id.
+    """
+    job = repository.job(session, job_id)
+    if job is None:
+        raise JobNotFound(f"There is no job {job_id}.", field="job_id")
+    return _facts(job)
+
+
+def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
+    """The job's checkpoints by round."""
+    pins = repository.pins_of_job(session, job_id)
+    return [
+        CheckpointFacts(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
+        for row in repository.checkpoints(session, job_id)
+    ]
+
+
+def start_settling(session: Session, job_id: str) -> JobFacts | None:
+    """The job, locked and in ``settling``, if it is due to be settled.
+
+    A job that was cancelled, expired or failed is moved there once all its units are decided. None if it is not due:
+    still at work, units undecided, or settled already.
+    """
+    job = repository.lock_job(session, job_id)
+    if job is None:
+        return None
+    if job.status in _ENDED_EARLY and not repository.has_undecided_units(session, job_id):
+        move_job(session, job, JobEvent.SETTLE)
+    return _facts(job) if job.status == JobStatus.SETTLING else None
+
+
+def set_record(session: Session, job_id: str, record_cid: str) -> None:
+    """Note the CID of the job record that goes into the settlement; the caller has the job locked in ``settling``."""
+    job = repository.lock_job(session, job_id)
+    if job is not None:
+        job.record_cid = record_cid
+
+
+def finish_settlement(
+    session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int, tx: str, at: datetime
+) -> bool:
+    """The settlement is final on chain. False if the job is unknown or was finished before."""
+    job = repository.lock_job(session, job_id)
+    if job is None or job.status != JobStatus.SETTLING:
+        return False
+    job.paid_wei, job.fee_wei, job.refund_wei = paid_wei, fee_wei, refund_wei
+    job.settlement_tx, job.settled_at = tx, at
+    move_job(session, job, JobEvent.SETTLEMENT_FINAL)
+    return True
+
+
+def _facts(job: Job) -> JobFacts:
+    return JobFacts(
+        id=job.id,
+        payer=job.payer,
+        status=job.status,
+        reason=job.reason,
+        order=JobOrder(
+            payer=job.payer,
+            specHash=job.spec_hash,
+            tier=job.tier_id,
+            units=job.units_ordered,
+            unitWeight=job.unit_weight_us,
+            budget=job.budget_wei,
+            maxPrice=job.max_price_wei,
+            waitUntil=int(job.wait_until.timestamp()),
+            nonce=job.nonce,
+        ),
+        order_signature=job.order_signature,
+        spec=job.spec,
+        spec_cid=job.spec_cid,
+        segments=job.segments,
+        rounds=job.rounds,
+        escrowed_wei=job.escrowed_wei,
+        fee_bps=job.fee_bps,
+        clearing_price_wei=job.clearing_price_wei,
+        auction_round_id=job.auction_round_id,
+        environment_class=job.environment_class,
+        record_cid=job.record_cid,
+        open_tx=job.open_tx,
+        settlement_tx=job.settlement_tx,
+        times={
+            "submitted_at": job.created_at,
+            "funded_at": job.funded_at,
+            "matched_at": job.matched_at,
+            "first_step_at": job.first_step_at,
+            "trained_at": job.trained_at,
+            "settled_at": job.settled_at,
+        },
+    )

@@ -1,0 +1,195 @@
+"""Leases: how work reaches a node, and what happens when the node goes silent or gives up.
+
+A lease is addressed to one node, which pulls it, keeps it by heartbeats and ends it. Every call after the pull carries
+the lease's token. A lease whose time has passed is gone, even before the sweep has noticed: a call with it is refused
+(``lease-lost``), so a node that was away never delivers into somebody else's place.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent
+from market.events.service import emit
+from market.jobs import repository
+from market.jobs.errors import LeaseLost
+from market.jobs.models import Job, Lease, Unit
+from market.jobs.moves import move_lease, move_unit
+from market.jobs.schemas import LeaseKind, LeaseView
+from market.jobs.units import settle_if_decided
+from market.verification import service as verification
+from zoo_protocol.hashing import to_hex
+
+
+def create_lease(
+    session: Session,
+    *,
+    kind: LeaseKind | str,
+    holder: str,
+    job_id: str,
+    task: dict[str, Any],
+    unit_id: int | None = None,
+    replay_id: int | None = None,
+    checkpoint_id: int | None = None,
+    seconds: float,
+) -> Lease:
+    """Offer work to a node, which has ``seconds`` to pull it."""
+    lease = Lease(
+        id=str(uuid4()),
+        kind=LeaseKind(kind),
+        holder=holder,
+        status=LeaseStatus.OFFERED,
+        token=to_hex(secrets.token_bytes(32)),
+        task=task,
+        job_id=job_id,
+        unit_id=unit_id,
+        replay_id=replay_id,
+        checkpoint_id=checkpoint_id,
+        step=0,
+        expires_at=utc_now() + timedelta(seconds=seconds),
+    )
+    session.add(lease)
+    session.flush()
+    return lease
+
+
+def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
+    """Hand the node the oldest lease offered to it, if there is one. From now on it must heartbeat."""
+    now = utc_now()
+    lease = repository.lock_next_lease(session, address, kinds, now)
+    if lease is None:
+        return None
+    move_lease(session, lease, LeaseEvent.PULL, at=now)
+    lease.expires_at = now + timedelta(seconds=lease_seconds)
+    return LeaseView(
+        id=lease.id,
+        kind=LeaseKind(lease.kind),
+        job_id=lease.job_id,
+        token=lease.token,
+        task=lease.task,
+        expires_at=lease.expires_at,
+        lease_seconds=lease_seconds,
+    )
+
+
+def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:
+    """``lease``, if the caller may still act on it.
+
+    Raises:
+        LeaseLost: no such lease, another holder's, a wrong token, ended, or out of time.
+    """
+    if lease is None or lease.holder != address or not hmac.compare_digest(lease.token, token):
+        raise LeaseLost("No lease with this id and token is yours.", field="token")
+    if lease.status != LeaseStatus.ACTIVE:
+        reason = f" ({lease.reason})" if lease.reason else ""
+        raise LeaseLost(f"The lease is {lease.status}{reason}.")
+    if lease.expires_at <= now:
+        raise LeaseLost("The lease's time has passed without a heartbeat.")
+    return lease
+
+
+def lock_held(session: Session, lease_id: str, address: str, token: str) -> tuple[Job, Unit | None, Lease]:
+    """The lease that the caller holds, with its job and unit, all locked. Raises LeaseLost."""
+    locked = repository.lock_lease(session, lease_id)
+    require_held(None if locked is None else locked[2], address, token, utc_now())
+    assert locked is not None
+    return locked
+
+
+def heartbeat(session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float) -> datetime:
+    """Extend the lease and note progress; returns the new end. Raises LeaseLost."""
+    now = utc_now()
+    seen = require_held(repository.lease(session, lease_id), address, token, now)
+    if step > 0 and seen.kind == LeaseKind.TRAIN:
+        mark_first_step(session, seen.job_id, now)
+    lease = require_held(repository.lock_lease_alone(session, lease_id), address, token, now)
+    lease.expires_at = now + timedelta(seconds=lease_seconds)
+    if step > lease.step:
+        lease.step = step
+        if lease.kind == LeaseKind.TRAIN:
+            place = {"round": lease.task["round"], "slot": lease.task["slot"]}
+            emit(session, lease.job_id, "step", {**place, "provider": address, "step": step})
+    return lease.expires_at
+
+
+def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
+    """Note when the job's first training step was reported. Takes the job's lock, so call it before a lease's."""
+    job = repository.job(session, job_id)
+    if job is not None and job.first_step_at is None:
+        job = repository.lock_job(session, job_id)
+        if job is not None and job.first_step_at is None:
+            job.first_step_at = now
+
+
+def fail(session: Session, lease_id: str, address: str, token: str, code: str, detail: str) -> None:
+    """The node says that it cannot do the work. Raises LeaseLost."""
+    job, unit, lease = lock_held(session, lease_id, address, token)
+    abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
+
+
+def expire_due(database: Database, now: datetime) -> int:
+    """End every lease whose time has passed, each in its own transaction; returns how many there were."""
+    with database.transaction() as session:
+        due = repository.expired_leases(session, now)
+    for lease_id in due:
+        with database.transaction() as session:
+            locked = repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE and locked[2].expires_at <= now:
+                abandon(session, *locked, LeaseEvent.EXPIRE, "node_silent")
+    return len(due)
+
+
+def abandon(
+    session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
+) -> None:
+    """End an open lease without its result; the caller has locked all three. What it was for goes to somebody else."""
+    now = utc_now()
+    move_lease(session, lease, event, at=now, reason=reason, detail=detail)
+    if lease.kind == LeaseKind.REPLAY:
+        verification.replay_abandoned(session, lease)
+    elif lease.kind == LeaseKind.PIN:
+        wake_after_commit(session, "jobs.dispatch", job.id)
+    elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:
+        move_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        if job.status == JobStatus.RUNNING:
+            _free_slot(session, job.id, lease.holder)
+        settle_if_decided(session, job, now)
+
+
+def vacate(session: Session, provider: str, reason: str) -> None:
+    """Take the node out of all running jobs: its slots become free and all its open leases end, for ``reason``."""
+    for job_id in repository.jobs_held_by(session, provider):
+        repository.lock_job(session, job_id)
+        for lease_id in repository.open_leases(session, job_id, holder=provider):
+            locked = repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+        _free_slot(session, job_id, provider)
+
+
+def stop_training(session: Session, job: Job, reason: str) -> None:
+    """The job trains no more: end its train leases, lose what was not delivered and free its nodes.
+
+    The caller has locked the job and moved it out of ``running``.
+    """
+    for lease_id in repository.open_leases(session, job.id, kind=LeaseKind.TRAIN):
+        locked = repository.lock_lease(session, lease_id)
+        if locked and locked[2].status in repository.OPEN_LEASE:
+            abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+    for slot in repository.slots(session, job.id):
+        slot.provider = None
+    settle_if_decided(session, job, utc_now())
+
+
+def _free_slot(session: Session, job_id: str, provider: str) -> None:
+    for slot in repository.slots(session, job_id):
+        if slot.provider == provider:
+            slot.provider = None
+            wake_after_commit(session, "jobs.dispatch", job_id)

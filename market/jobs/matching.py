@@ -1,0 +1,121 @@
+"""Jobs in the book: what they bid, who gets them, and how they leave it without a match."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.accounts.service import Principal
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.auction import BidOrder
+from market.domain.lifecycle import JobEvent, JobStatus
+from market.jobs import repository
+from market.jobs.errors import JobNotFound, NotCancellable
+from market.jobs.leases import stop_training
+from market.jobs.models import Job, Slot
+from market.jobs.moves import move_job
+from market.jobs.quotes import highest_price
+
+_CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
+_CANCELLED = "cancelled_by_payer"
+
+
+def open_bids(session: Session, tier_id: int, now: datetime) -> list[BidOrder]:
+    """The jobs waiting in the book of a tier, oldest first.
+
+    A job bids for ``nodes`` at the highest price that its payer takes and at which its budget pays all its units.
+    """
+    return [
+        BidOrder(
+            id=job.id,
+            qty=job.nodes,
+            limit_price=highest_price(job.escrowed_wei, job.max_price_wei, job.units_ordered, job.unit_weight_us),
+            time=job.funded_at or job.created_at,
+        )
+        for job in repository.jobs_in_book(session, tier_id, now)
+    ]
+
+
+def busy_providers(session: Session) -> set[str]:
+    """Addresses of the nodes that hold a slot of a running job."""
+    return repository.slot_holders(session)
+
+
+def assign(
+    session: Session,
+    job_id: str,
+    price: int,
+    auction_round_id: int,
+    providers: Sequence[str],
+    environment_class: str,
+) -> bool:
+    """Give a cleared job its nodes, slot by slot, at ``price`` wei per GPU-hour; training starts after the commit.
+
+    All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
+
+    Returns:
+        False, with nothing done, if the job has left the book or one of the nodes was placed elsewhere meanwhile.
+    """
+    job = repository.lock_job(session, job_id)
+    repository.lock_placement(session)
+    now = utc_now()
+    if job is None or job.status != JobStatus.MATCHING or job.wait_until <= now:
+        return False
+    if repository.slot_holders(session) & set(providers):
+        return False
+    session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(providers))
+    job.clearing_price_wei = price
+    job.auction_round_id = auction_round_id
+    job.environment_class = environment_class
+    job.matched_at = job.round_started_at = now
+    job.current_round = 0
+    move_job(session, job, JobEvent.MATCHED)
+    wake_after_commit(session, "jobs.dispatch", job_id)
+    return True
+
+
+def expire_due(database: Database, now: datetime) -> int:
+    """Take jobs out of the book whose ``wait_until`` has passed; they are refunded in full. Returns how many."""
+    with database.transaction() as session:
+        due = repository.jobs_past_waiting(session, now)
+    for job_id in due:
+        with database.transaction() as session:
+            job = repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.MATCHING:
+                move_job(session, job, JobEvent.EXPIRE, reason="expired")
+                wake_after_commit(session, "settlement.settle", job_id)
+    return len(due)
+
+
+def cancel(session: Session, principal: Principal, job_id: str) -> Job:
+    """Stop a job for its payer. Work already delivered is still checked and paid, the rest is refunded.
+
+    Cancelling a job again changes nothing.
+
+    Raises:
+        JobNotFound: there is none, or it is somebody else's.
+        NotCancellable: its deposit is still on its way, or its training is over.
+    """
+    job = repository.lock_job(session, job_id)
+    if job is None or not (principal.is_admin or principal.address == job.payer):
+        raise JobNotFound(f"You have no job {job_id}.")
+    if job.reason == _CANCELLED:
+        return job
+    if job.status == JobStatus.SUBMITTED:
+        raise NotCancellable(
+            "The deposit is on its way to the escrow and cannot be called back.",
+            remedy="Cancel again once the job is funded, in some seconds; it is then refunded in full.",
+        )
+    if job.status not in _CANCELLABLE:
+        raise NotCancellable(
+            f"The job is {job.status}.",
+            remedy="Nothing is left to cancel; what is not paid to providers is refunded at settlement.",
+        )
+    trains = job.status == JobStatus.RUNNING
+    move_job(session, job, JobEvent.CANCEL, reason=_CANCELLED, actor=principal.address)
+    if trains:
+        stop_training(session, job, _CANCELLED)
+    else:
+        wake_after_commit(session, "settlement.settle", job_id)
+    return job

@@ -1,0 +1,92 @@
+"""Checkpoints kept by distinct nodes, each of which proves that it has every byte.
+
+The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce", "cids"}`` is::
+
+    SHA2-256( nonce || file(cids[0]) || file(cids[1]) || ... )        as 0x hex
+
+``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
+blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, the outer state if the manifest
+names one, and the error feedback files in ascending slot number. The node keeps all of them until the job is over;
+the market reads the same files from storage and compares.
+"""
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.events.service import emit
+from market.jobs import repository
+from market.jobs.leases import create_lease
+from market.jobs.models import Job, Lease, Pin
+from market.jobs.schemas import LeaseKind
+from market.jobs.units import missing_pins
+from market.providers import service as providers
+from market.settings import Settings
+from market.storage.service import Storage
+from training_gym.checkpoint import CheckpointManifest
+from zoo_protocol.hashing import from_hex, to_hex
+
+MAX_ATTEMPTS = 3
+"""How often one node that gives no valid proof is asked to pin the same checkpoint."""
+
+
+def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:
+    """CIDs of all files of a checkpoint, in the order in which a pin proof reads them."""
+    state = [manifest.outer_state] if manifest.outer_state else []
+    feedback = [manifest.error_feedback[slot] for slot in sorted(manifest.error_feedback, key=int)]
+    return [manifest_cid, manifest.model, *state, *feedback]
+
+
+def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> str:
+    """The proof that a holder of the files ``cids`` gives, 0x hex. Reads them from storage; raises StorageError.
+
+    The files are the market's own checkpoints or were measured when they were delivered, so no limit is set here.
+    """
+    digest = hashlib.sha256(from_hex(nonce))
+    for cid in cids:
+        for piece in storage.open_stream(cid, max_bytes=2**63):
+            digest.update(piece)
+    return to_hex(digest.digest())
+
+
+def request_pins(session: Session, settings: Settings, job: Job) -> None:
+    """Ask as many nodes as are still needed to pin the job's checkpoints: its own first, then others of its tier."""
+    missing = missing_pins(session, job)
+    if not missing:
+        return
+    offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
+    nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
+    holders, attempts = repository.pins_of_job(session, job.id), repository.pin_attempts(session, job.id)
+    for checkpoint in repository.checkpoints(session, job.id):
+        running, failed = attempts.get(checkpoint.id, (set(), Counter()))
+        wanted = missing.get(checkpoint.id, 0) - len(running)
+        taken = running | set(holders.get(checkpoint.id, []))
+        candidates = [node for node in nodes if node not in taken and failed[node] < MAX_ATTEMPTS]
+        candidates.sort(key=lambda node: failed[node])
+        for node in candidates[: max(wanted, 0)]:
+            create_lease(
+                session,
+                kind=LeaseKind.PIN,
+                holder=node,
+                job_id=job.id,
+                task={
+                    "checkpoint_cid": checkpoint.cid,
+                    "round": checkpoint.round,
+                    "nonce": to_hex(secrets.token_bytes(32)),
+                    "cids": checkpoint.file_cids,
+                },
+                checkpoint_id=checkpoint.id,
+                seconds=settings.lease_seconds,
+            )
+
+
+def record_pin(session: Session, lease: Lease, proof: str) -> None:
+    """The lease's holder has proven its copy."""
+    assert lease.checkpoint_id is not None
+    session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
+    seen = {"round": lease.task["round"], "cid": lease.task["checkpoint_cid"], "provider": lease.holder}
+    emit(session, lease.job_id, "pin", seen)

@@ -1,0 +1,290 @@
+"""From a job description to the exact order its payer signs, and what it will cost."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from market.api.errors import StorageDown, UnknownTier
+from market.chain.contracts import Deployment
+from market.chain.errors import ChainError
+from market.chain.views import ChainViews
+from market.domain.money import BPS, unit_price
+from market.domain.network import HOUR_US, NetworkParameters, Tier
+from market.jobs.errors import (
+    BudgetBelowOneUnit,
+    ChainDown,
+    DatasetNotFound,
+    InsufficientBalance,
+    InvalidDataset,
+    InvalidOrder,
+    InvalidSpec,
+)
+from market.jobs.schemas import JobSpec, Quote
+from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
+from market.storage.service import Storage
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest
+from training_gym.errors import ManifestError, SpecError
+from training_gym.manifests import MAX_MANIFEST_BYTES
+from zoo_protocol.cid import InvalidCid
+from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
+from zoo_protocol.sampling import detection_probability
+
+TOKEN_NAME = "ZEN"
+PERMIT_MARGIN = timedelta(hours=1)
+"""How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
+
+MAX_UNITS = 10_000
+_UINT96 = 2**96 - 1
+_UINT40 = 2**40 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A checked job: what is trained, in how many units of what size, for how much at most."""
+
+    spec: TrainingSpec
+    tier: Tier
+    nodes: int
+    units: int
+    unit_weight_us: int
+    budget_wei: int
+    max_price_wei: int
+    wait_until: datetime
+
+    def order(self, payer: str, nonce: int) -> JobOrder:
+        """The order that ``payer`` signs; its struct hash is the job's id."""
+        return JobOrder(
+            payer=payer,
+            specHash=self.spec.spec_hash(),
+            tier=self.tier.id,
+            units=self.units,
+            unitWeight=self.unit_weight_us,
+            budget=self.budget_wei,
+            maxPrice=self.max_price_wei,
+            waitUntil=int(self.wait_until.timestamp()),
+            nonce=nonce,
+        )
+
+
+def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
+    """Check everything about a job that needs neither network nor database.
+
+    Raises:
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: naming the field and what to do.
+    """
+    spec = _spec(request)
+    tier = _tier(request.tier, network)
+    units = spec.training.rounds * request.nodes
+    if units > MAX_UNITS:
+        raise InvalidOrder(
+            f"{spec.training.rounds} rounds on {request.nodes} nodes are {units} units of work, beyond {MAX_UNITS}.",
+            field="training_config.rounds",
+            remedy="Take fewer rounds of more inner_steps, or fewer nodes.",
+        )
+    for name, amount in (("budget_max", request.budget_max), ("max_price", request.max_price)):
+        if not 0 < amount <= _UINT96:
+            raise InvalidOrder(
+                f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {_UINT96} wei."
+            )
+    weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    _require_one_unit(request, tier, weight)
+    return Terms(
+        spec=spec,
+        tier=tier,
+        nodes=request.nodes,
+        units=units,
+        unit_weight_us=weight,
+        budget_wei=request.budget_max,
+        max_price_wei=request.max_price,
+        wait_until=_wait_until(request.wait_until, now),
+    )
+
+
+def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Fetch and read the dataset's manifest; storage bounds how long it searches.
+
+    Raises:
+        DatasetNotFound, InvalidDataset, StorageDown.
+    """
+    field = "data_config.dataset"
+    try:
+        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+        for split in (manifest.train, manifest.validation):
+            storage.stat(split.cid)
+    except BlobNotFound as error:
+        raise DatasetNotFound(f"Storage did not find the dataset {spec.dataset}: {error}", field=field) from error
+    except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
+        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+    window = spec.model.sequence_length + 1
+    for name, split in (("train", manifest.train), ("validation", manifest.validation)):
+        if split.size < window:
+            raise InvalidDataset(
+                f"Its {name} split has {split.size} tokens; one window of this model takes {window}.", field=field
+            )
+
+
+def require_balance(chain: ChainViews, payer: str, budget_wei: int) -> None:
+    """Raises InsufficientBalance unless the payer holds the budget now; ChainDown."""
+    with _chain_errors():
+        balance = chain.balance_of(payer)
+    if balance < budget_wei:
+        detail = f"{payer} holds {balance} wei of ZEN, the budget is {budget_wei}."
+        raise InsufficientBalance(detail, field="budget_max")
+
+
+def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
+    """Highest price in wei per GPU-hour that the payer takes and at which the budget pays all units.
+
+    The unit's price is rounded down to a multiple of 10,000 wei, so it stays payable until the exact price reaches
+    the next multiple beyond what one unit may cost.
+    """
+    per_unit = budget_wei // units
+    limit = per_unit - per_unit % BPS + BPS
+    return min(max_price_wei, (limit * HOUR_US - 1) // unit_weight_us)
+
+
+def quote(
+    request: JobSpec,
+    payer: str,
+    *,
+    network: NetworkParameters,
+    deployment: Deployment,
+    chain: ChainViews,
+    storage: Storage,
+    now: datetime,
+) -> Quote:
+    """Price a job and give the two documents that its payer signs to submit it. Writes nothing.
+
+    Raises:
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset,
+        InsufficientBalance, StorageDown, ChainDown.
+    """
+    job = terms(request, network, now)
+    require_dataset(storage, job.spec)
+    require_balance(chain, payer, job.budget_wei)
+    nonce = secrets.randbits(128)
+    deadline = int((job.wait_until + PERMIT_MARGIN).timestamp())
+    escrow = deployment.address("JobEscrow")
+    order = typed_data(Domain(deployment.chain_id, escrow), job.order(payer, nonce))
+    permit = permit_document(deployment, chain, payer, job.budget_wei, deadline)
+    best = highest_price(job.budget_wei, job.max_price_wei, job.units, job.unit_weight_us)
+    at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
+    return Quote(
+        spec=job.spec.to_dict(),
+        spec_hash=job.spec.spec_hash(),
+        tier=job.tier.name,
+        units=job.units,
+        unit_weight_us=job.unit_weight_us,
+        segments_per_unit=job.spec.segments,
+        unit_price_at_reserve_wei=at_reserve,
+        unit_price_at_max_price_wei=unit_price(job.max_price_wei, job.unit_weight_us),
+        cost_at_reserve_wei=at_reserve * job.units,
+        cost_at_max_price_wei=unit_price(best, job.unit_weight_us) * job.units,
+        highest_payable_price_wei=best,
+        reserve_price_wei=job.tier.reserve_price_wei,
+        fee_bps=network.fee_bps,
+        newcomer_sampling_bps=network.newcomer_sampling_bps,
+        detection_probability=newcomer_detection(job.spec.segments, network.newcomer_sampling_bps),
+        nonce=nonce,
+        permit_deadline=deadline,
+        order=_wallet_form(order),
+        permit=_wallet_form(permit),
+    )
+
+
+def permit_document(deployment: Deployment, chain: ChainViews, payer: str, value: int, deadline: int) -> dict[str, Any]:
+    """The EIP-2612 permit of ``value`` wei for the escrow contract, at the payer's present permit nonce."""
+    with _chain_errors():
+        nonce = chain.permit_nonce(payer)
+    return permit_typed_data(
+        deployment.chain_id,
+        deployment.address("ZenToken"),
+        TOKEN_NAME,
+        payer,
+        deployment.address("JobEscrow"),
+        value,
+        nonce,
+        deadline,
+    )
+
+
+def newcomer_detection(segments: int, rate_bps: int) -> float:
+    """Chance that one falsified segment of a unit is drawn at ``rate_bps``.
+
+    The number drawn is ``segments * rate_bps / 10_000``, its fraction by chance (``zoo_protocol.sampling``), so the
+    chance is the mean over both numbers.
+    """
+    whole, fraction = divmod(segments * rate_bps, BPS)
+    low = detection_probability(segments, 1, whole)
+    high = detection_probability(segments, 1, min(whole + 1, segments))
+    return low + (high - low) * fraction / BPS
+
+
+@contextmanager
+def _chain_errors() -> Iterator[None]:
+    try:
+        yield
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
+
+
+def _spec(request: JobSpec) -> TrainingSpec:
+    document = {
+        "model_config": request.model_settings,
+        "data_config": request.data_settings,
+        "training_config": request.training_settings,
+    }
+    try:
+        return TrainingSpec.from_dict(document)
+    except SpecError as error:
+        raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+
+
+def _tier(name: str, network: NetworkParameters) -> Tier:
+    try:
+        return network.tier(name)
+    except KeyError:
+        known = ", ".join(tier.name for tier in network.tiers)
+        raise UnknownTier(
+            f"{name!r} is no tier of this network.", field="tier", remedy=f"Choose one of: {known}."
+        ) from None
+
+
+def _wait_until(wanted: datetime, now: datetime) -> datetime:
+    whole = wanted.astimezone(UTC).replace(microsecond=0)
+    if not now < whole or whole.timestamp() > _UINT40:
+        raise InvalidOrder(
+            f"wait_until is {wanted.isoformat()}, now is {now.isoformat(timespec='seconds')}.",
+            field="wait_until",
+            remedy="Give a time in the future, such as an hour from now, with its time zone.",
+        )
+    return whole
+
+
+def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
+    unit = unit_price(request.max_price, weight)
+    if unit == 0:
+        least = -(-BPS * HOUR_US // weight)
+        raise InvalidOrder(
+            f"At max_price one unit costs less than {BPS} wei, the smallest amount that is paid.",
+            field="max_price",
+            remedy=f"Give at least {least} wei per GPU-hour; the reserve of {tier.name} is {tier.reserve_price_wei}.",
+        )
+    if request.budget_max < unit:
+        raise BudgetBelowOneUnit(
+            f"One unit costs {unit} wei at max_price, budget_max is {request.budget_max} wei.",
+            field="budget_max",
+            remedy=f"Give at least {unit} wei, better the cost of all units, or lower max_price.",
+        )
+
+
+def _wallet_form(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the message's integers as decimal strings, which survive JSON and sign to the same hash."""
+    message = {key: str(value) if isinstance(value, int) else value for key, value in document["message"].items()}
+    return {**document, "message": message}

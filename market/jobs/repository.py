@@ -1,0 +1,255 @@
+"""Every query on jobs, slots, units, leases, checkpoints and pins.
+
+Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Locks are always taken in the order
+job, unit, lease, so that no two transactions wait for each other.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
+from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
+
+OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
+OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
+DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.VERIFIED)
+
+_PLACEMENT_LOCK = 0x706C6163  # "plac"
+
+Row = TypeVar("Row", Job, Unit, Lease)
+
+
+def _locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
+    return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)
+
+
+# --- jobs
+
+
+def job(session: Session, job_id: str) -> Job | None:
+    return session.get(Job, job_id)
+
+
+def lock_job(session: Session, job_id: str) -> Job | None:
+    return session.scalar(_locked(select(Job).where(Job.id == job_id)))
+
+
+def jobs_of(session: Session, payer: str, limit: int, before: tuple[datetime, str] | None) -> list[Job]:
+    """The payer's jobs, newest first; ``before`` is the (creation time, id) of the last one seen."""
+    query = select(Job).where(Job.payer == payer)
+    if before is not None:
+        query = query.where((Job.created_at < before[0]) | ((Job.created_at == before[0]) & (Job.id < before[1])))
+    return list(session.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)))
+
+
+def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
+    """Jobs that stand in the book of a tier, oldest first."""
+    query = select(Job).where(Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, Job.wait_until > now)
+    return list(session.scalars(query.order_by(Job.funded_at, Job.id)))
+
+
+def jobs_past_waiting(session: Session, now: datetime) -> list[str]:
+    query = select(Job.id).where(Job.status == JobStatus.MATCHING, Job.wait_until <= now)
+    return list(session.scalars(query.order_by(Job.id)))
+
+
+def active_jobs(session: Session) -> list[str]:
+    """Ids of jobs that dispatch may have something to do for."""
+    active = (JobStatus.MATCHING, JobStatus.RUNNING, JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.FAILED)
+    return list(session.scalars(select(Job.id).where(Job.status.in_(active)).order_by(Job.id)))
+
+
+# --- slots
+
+
+def lock_placement(session: Session) -> None:
+    """Serialise placements until the end of the transaction, so that no node is placed twice at once."""
+    session.execute(select(func.pg_advisory_xact_lock(_PLACEMENT_LOCK)))
+
+
+def slots(session: Session, job_id: str) -> list[Slot]:
+    return list(session.scalars(select(Slot).where(Slot.job_id == job_id).order_by(Slot.slot)))
+
+
+def slot_holders(session: Session) -> set[str]:
+    return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
+
+
+def jobs_held_by(session: Session, provider: str) -> list[str]:
+    """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
+    held = select(Slot.job_id).where(Slot.provider == provider)
+    leased = select(Lease.job_id).where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE))
+    return sorted(set(session.scalars(held.union(leased))))
+
+
+# --- units
+
+
+def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
+    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.id == unit_id)
+    found = session.execute(query).one_or_none()
+    return None if found is None else found._tuple()
+
+
+def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
+    """The unit and its job, both locked."""
+    job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
+    job_row = None if job_id is None else lock_job(session, job_id)
+    unit_row = session.scalar(_locked(select(Unit).where(Unit.id == unit_id)))
+    return None if job_row is None or unit_row is None else (job_row, unit_row)
+
+
+def units_of_job(session: Session, job_id: str) -> list[Unit]:
+    return list(session.scalars(select(Unit).where(Unit.job_id == job_id).order_by(Unit.round, Unit.slot, Unit.id)))
+
+
+def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
+    """All units of a round, lost ones too, in slot order; the caller has locked the job, so none moves meanwhile."""
+    query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
+    return list(session.scalars(query.execution_options(populate_existing=True)))
+
+
+def unit_counts(session: Session, job_id: str) -> dict[str, int]:
+    """Number of the job's units by status."""
+    query = select(Unit.status, func.count()).where(Unit.job_id == job_id).group_by(Unit.status)
+    return dict(session.execute(query).tuples().all())
+
+
+def has_undecided_units(session: Session, job_id: str) -> bool:
+    query = select(Unit.id).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED)).limit(1)
+    return session.scalar(query) is not None
+
+
+def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
+    """Uploaded units that are in no window, oldest first; those that another transaction holds are left out."""
+    query = (
+        select(Job, Unit)
+        .join(Unit, Unit.job_id == Job.id)
+        .where(Unit.status == UnitStatus.UPLOADED, Unit.window_id.is_(None))
+        .order_by(Unit.uploaded_at, Unit.id)
+        .limit(limit)
+        .with_for_update(key_share=True, skip_locked=True, of=Unit)
+        .execution_options(populate_existing=True)
+    )
+    return [row._tuple() for row in session.execute(query)]
+
+
+def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
+    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.window_id == window_id)
+    return [row._tuple() for row in session.execute(query.order_by(Unit.window_index))]
+
+
+def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
+    return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
+
+
+def count_verified_units(session: Session, provider: str) -> int:
+    query = select(func.count()).where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
+    return session.scalar(query) or 0
+
+
+def unverified_units(session: Session, provider: str) -> list[int]:
+    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
+    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
+    return list(session.scalars(query))
+
+
+# --- leases
+
+
+def lease(session: Session, lease_id: str) -> Lease | None:
+    return session.get(Lease, lease_id)
+
+
+def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
+    """The lease with its job and unit, all locked."""
+    found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
+    if found is None:
+        return None
+    job_row = session.scalars(_locked(select(Job).where(Job.id == found.job_id))).one()
+    unit_row = session.scalar(_locked(select(Unit).where(Unit.id == found.unit_id)))
+    return job_row, unit_row, session.scalars(_locked(select(Lease).where(Lease.id == lease_id))).one()
+
+
+def lock_lease_alone(session: Session, lease_id: str) -> Lease | None:
+    """The lease, locked; for callers that touch neither its job nor its unit."""
+    return session.scalar(_locked(select(Lease).where(Lease.id == lease_id)))
+
+
+def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: datetime) -> Lease | None:
+    """The oldest lease offered to the node, unless another request of it is just taking it."""
+    query = select(Lease).where(
+        Lease.holder == holder, Lease.status == LeaseStatus.OFFERED, Lease.kind.in_(kinds), Lease.expires_at > now
+    )
+    return session.scalar(_locked(query.order_by(Lease.created_at, Lease.id).limit(1), skip_locked=True))
+
+
+def open_leases(
+    session: Session, job_id: str, *, holder: str | None = None, unit_id: int | None = None, kind: str | None = None
+) -> list[str]:
+    """Ids of the job's open leases, optionally only those of one node, unit or kind."""
+    query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
+    if holder is not None:
+        query = query.where(Lease.holder == holder)
+    if unit_id is not None:
+        query = query.where(Lease.unit_id == unit_id)
+    if kind is not None:
+        query = query.where(Lease.kind == kind)
+    return list(session.scalars(query.order_by(Lease.id)))
+
+
+def expired_leases(session: Session, now: datetime) -> list[str]:
+    query = select(Lease.id).where(Lease.status.in_(OPEN_LEASE), Lease.expires_at <= now)
+    return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
+
+
+# --- checkpoints and pins
+
+
+def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
+    return session.scalar(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
+
+
+def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
+    return session.get(Checkpoint, checkpoint_id)
+
+
+def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
+    return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
+
+
+def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
+    """Addresses of the proven holders by checkpoint id, ascending."""
+    query = select(Pin).join(Checkpoint, Checkpoint.id == Pin.checkpoint_id).where(Checkpoint.job_id == job_id)
+    holders: dict[int, list[str]] = {}
+    for pin in session.scalars(query.order_by(Pin.checkpoint_id, Pin.provider)):
+        holders.setdefault(pin.checkpoint_id, []).append(pin.provider)
+    return holders
+
+
+def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
+    """By checkpoint id: nodes with an open pin lease, and how often each node failed one."""
+    query = select(Lease.checkpoint_id, Lease.holder, Lease.status).where(
+        Lease.job_id == job_id, Lease.checkpoint_id.is_not(None)
+    )
+    attempts: dict[int, tuple[set[str], Counter[str]]] = {}
+    for checkpoint_id, holder, status in session.execute(query).tuples():
+        assert checkpoint_id is not None  # so says the query
+        running, failed = attempts.setdefault(checkpoint_id, (set(), Counter()))
+        if status in OPEN_LEASE:
+            running.add(holder)
+        elif status != LeaseStatus.DONE:
+            failed[holder] += 1
+    return attempts
+
+
+def nodes_of_job(session: Session, job_id: str) -> list[str]:
+    """Addresses of the nodes that hold a slot of the job, in slot order, then of those that held one."""
+    held = session.scalars(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
+    worked = session.scalars(select(Unit.provider).where(Unit.job_id == job_id).order_by(Unit.id.desc()))
+    return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))

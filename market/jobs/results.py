@@ -1,0 +1,241 @@
+"""What nodes deliver on their leases: commitments first, then results that are checked against them.
+
+Every call may be repeated: the same commitment or the same completion again answers as the first time. What is
+fetched from storage is fetched with no session open; the outcome is applied only if the lease is still held then.
+"""
+
+import hmac
+from dataclasses import dataclass
+
+from eth_utils.address import to_checksum_address
+from sqlalchemy.orm import Session
+
+from market.api.errors import InvalidSignature, StorageDown
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
+from market.jobs import repository
+from market.jobs.checkpoints import state_bytes
+from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
+from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
+from market.jobs.models import Job, Lease, Unit
+from market.jobs.moves import move_lease, move_unit
+from market.jobs.pins import pin_proof, record_pin
+from market.jobs.schemas import (
+    CommitReplay,
+    CommitTraining,
+    CompletePin,
+    CompleteReplay,
+    CompleteReveal,
+    CompleteTraining,
+    LeaseKind,
+)
+from market.storage.errors import StorageError, StorageUnavailable
+from market.storage.service import Storage
+from market.verification import service as verification
+from training_gym.compression.wire import decode, payload_size
+from training_gym.config import TrainingSpec
+from training_gym.errors import PayloadError
+from zoo_protocol import trace
+from zoo_protocol.cid import InvalidCid
+from zoo_protocol.hashing import from_hex, sha256, to_hex
+from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
+
+Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a result is refused: a stable ``reason``, the field at fault and a sentence."""
+
+    reason: str
+    field: str
+    detail: str
+
+
+def commit(
+    session: Session, domain: Domain, lease_id: str, address: str, commitment: CommitTraining | CommitReplay
+) -> None:
+    """Take a node's commitment to its result, before anything is revealed to it.
+
+    Raises:
+        LeaseLost; WrongStep: the lease takes no such commitment; InvalidSignature: it is not the holder's;
+        CommitmentChanged: another result was committed before.
+    """
+    job, unit, lease = lock_held(session, lease_id, address, commitment.token)
+    if isinstance(commitment, CommitReplay):
+        _require_kind(lease, LeaseKind.REPLAY)
+        verification.replay_committed(session, lease, commitment.result_hash)
+        return
+    _require_kind(lease, LeaseKind.TRAIN)
+    assert unit is not None  # every train lease has one
+    message = UnitCommitment(
+        jobId=job.id,
+        round=unit.round,
+        slot=unit.slot,
+        provider=address,
+        traceRoot=commitment.trace_root,
+        payloadHash=commitment.payload_hash,
+    )
+    _require_signed(domain, message, commitment.commitment_signature)
+    if unit.status == UnitStatus.LEASED:
+        unit.trace_root = commitment.trace_root
+        unit.payload_hash = commitment.payload_hash
+        unit.commitment_signature = commitment.commitment_signature
+        unit.committed_at = utc_now()
+        move_unit(session, unit, UnitEvent.COMMIT, at=unit.committed_at)
+        mark_first_step(session, job.id, unit.committed_at)
+    elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
+        raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
+
+
+def complete(
+    database: Database, storage: Storage, lease_id: str, address: str, result: Completion, max_blob_bytes: int
+) -> None:
+    """Take a node's result. If it is not what was asked or committed, the lease ends and the work goes to others.
+
+    Raises:
+        LeaseLost; WrongStep; ResultRefused: the result is not accepted; StorageDown: nothing was changed.
+    """
+    with database.transaction() as session:
+        lease = repository.lease(session, lease_id)
+        if _is_done(lease, address, result.token):
+            return
+        lease = require_held(lease, address, result.token, utc_now())
+        found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
+    refusal = _check(storage, lease, found, result, max_blob_bytes)
+    with database.transaction() as session:
+        locked = repository.lock_lease(session, lease_id)
+        assert locked is not None  # leases are never deleted
+        job, unit, lease = locked
+        if _is_done(lease, address, result.token):
+            return  # the same result came twice at once
+        require_held(lease, address, result.token, utc_now())
+        if refusal is None:
+            _accept(session, job, unit, lease, result)
+        elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
+            abandon(session, job, unit, lease, LeaseEvent.FAIL, refusal.reason, refusal.detail)
+    if refusal is not None:
+        raise ResultRefused(refusal.detail, field=refusal.field, extra={"reason": refusal.reason})
+
+
+def _is_done(lease: Lease | None, address: str, token: str) -> bool:
+    return (
+        lease is not None
+        and lease.status == LeaseStatus.DONE
+        and lease.holder == address
+        and hmac.compare_digest(lease.token, token)
+    )
+
+
+def _check(
+    storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion, max_blob_bytes: int
+) -> _Refusal | None:
+    """What is wrong with a result, if anything. Raises WrongStep, StorageDown."""
+    try:
+        match result:
+            case CompleteTraining():
+                _require_kind(lease, LeaseKind.TRAIN)
+                assert found is not None  # every train lease has a unit
+                return _check_training(storage, *found, result)
+            case CompleteReveal():
+                _require_kind(lease, LeaseKind.REVEAL)
+                return _check_stored(storage, result.state_cid, max_blob_bytes, "state_cid", "state_missing")
+            case CompleteReplay():
+                _require_kind(lease, LeaseKind.REPLAY)
+                return None  # verification judges it in the transaction that applies it
+            case CompletePin():
+                _require_kind(lease, LeaseKind.PIN)
+                expected = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
+                if not hmac.compare_digest(expected, result.proof):
+                    return _Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
+                return None
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+
+
+def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | None:
+    if unit.status != UnitStatus.COMMITTED:
+        raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
+    spec = TrainingSpec.from_dict(job.spec)
+    if len(result.leaves) != job.segments + 1:
+        detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
+        return _Refusal("wrong_leaves", "leaves", detail)
+    if to_hex(trace.trace_root([from_hex(leaf) for leaf in result.leaves])) != unit.trace_root:
+        return _Refusal("wrong_leaves", "leaves", "The leaves do not lead to the committed trace root.")
+    try:
+        payload = storage.get(result.payload_cid, max_bytes=payload_size(spec))
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return _Refusal("payload_missing", "payload_cid", f"The payload cannot be read: {error}")
+    if to_hex(sha256(payload)) != result.payload_sha256:
+        return _Refusal("payload_mismatch", "payload_sha256", "The payload has another SHA2-256.")
+    committed = trace.payload_hash(sha256(payload), unit.provider, from_hex(result.salt))
+    if to_hex(committed) != unit.payload_hash:
+        return _Refusal("payload_mismatch", "salt", "Payload and salt do not hash to the committed payload hash.")
+    try:
+        decode(spec, payload)
+    except PayloadError as error:
+        return _Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
+    limit = state_bytes(spec)
+    return _check_stored(storage, result.error_feedback_cid, limit, "error_feedback_cid", "error_feedback_missing")
+
+
+def _check_stored(storage: Storage, cid: str, limit: int, field: str, reason: str) -> _Refusal | None:
+    try:
+        size = storage.stat(cid)
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return _Refusal(reason, field, f"The file cannot be read: {error}")
+    if size > limit:
+        return _Refusal(reason, field, f"The file has {size} bytes, more than {limit}.")
+    return None
+
+
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion) -> None:
+    """Apply a result that passed its checks; the caller has locked everything."""
+    now = utc_now()
+    match result:
+        case CompleteTraining():
+            assert unit is not None
+            unit.payload_cid = result.payload_cid
+            unit.salt = result.salt
+            unit.error_feedback_cid = result.error_feedback_cid
+            unit.leaves = list(result.leaves)
+            unit.train_loss = result.train_loss
+            unit.uploaded_at = now
+            lease.step = result.steps
+            move_unit(session, unit, UnitEvent.UPLOAD, at=now)
+            wake_after_commit(session, "jobs.dispatch", job.id)
+            wake_after_commit(session, "verification.advance")
+        case CompleteReveal():
+            verification.state_revealed(session, lease, result.state_cid)
+        case CompleteReplay():
+            verification.replay_revealed(session, lease, result.end_leaf, result.salt)
+        case CompletePin():
+            record_pin(session, lease, result.proof)
+            wake_after_commit(session, "jobs.dispatch", job.id)
+    move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
+
+
+def _require_kind(lease: Lease, kind: LeaseKind) -> None:
+    if lease.kind != kind:
+        raise WrongStep(
+            f"This is a {lease.kind} lease; the body is that of a {kind} lease.",
+            remedy=f"Send what a {lease.kind} lease takes; /docs shows the schemas.",
+        )
+
+
+def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
+    try:
+        signer = recover(typed_data(domain, message), signature)
+    except ValueError:
+        signer = "nobody"
+    if signer != to_checksum_address(message.provider):
+        raise InvalidSignature(
+            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
+            field="commitment_signature",
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet.",
+        )

@@ -1,0 +1,301 @@
+"""Requests and answers of quotes, jobs and leases. Amounts are decimal strings of wei, times ISO 8601 in UTC."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+from market.api.types import CidString, HashString, RequestModel, SignatureString, WeiOut, WeiString
+
+MAX_NODES = 64
+MAX_WAIT_SECONDS = 30.0
+
+# --- quotes and jobs
+
+
+class CheckpointOptions(RequestModel):
+    """How the model is kept while it trains."""
+
+    interval: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Every how many rounds a checkpoint is pinned; the initial and the final one always are.",
+    )
+    storage: Literal["ipfs"] = "ipfs"
+    redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove they hold a copy.")
+
+
+class Requirements(RequestModel):
+    """Wishes beyond the tier. This network offers none yet; a key here is refused rather than ignored."""
+
+
+class JobSpec(RequestModel):
+    """A training job and what its payer offers for it."""
+
+    model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
+    data_settings: dict[str, Any] = Field(alias="data_config", examples=[{"dataset": "bafybei..."}])
+    training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
+    tier: str = Field(examples=["bronze"], max_length=32)
+    nodes: int = Field(ge=1, le=MAX_NODES, description="Workers that train at the same time, one slot each.")
+    budget_max: WeiString = Field(description="Wei of ZEN put in escrow; never more is spent.")
+    max_price: WeiString = Field(description="Highest price in wei of ZEN per GPU-hour, fee included.")
+    wait_until: AwareDatetime = Field(description="Until when to wait for capacity, in whole seconds.")
+    requirements: Requirements = Field(default_factory=Requirements)
+    checkpoint: CheckpointOptions = Field(default_factory=CheckpointOptions)
+
+
+class SignedPermit(RequestModel):
+    """The payer's EIP-2612 permit over exactly ``budget_max`` for the escrow contract."""
+
+    deadline: int = Field(ge=0, lt=2**53, description="Unix seconds, as in the signed document.")
+    signature: SignatureString
+
+
+class SubmitJob(JobSpec):
+    """A quoted job with the payer's two signatures."""
+
+    nonce: WeiString = Field(description="The nonce in the quote's order.")
+    order_signature: SignatureString
+    permit: SignedPermit
+
+
+class Quote(BaseModel):
+    """What a job would cost, and the two documents to sign for it.
+
+    ``order`` and ``permit`` are complete EIP-712 documents for ``eth_signTypedData_v4``; for eth-account:
+    ``Account.sign_typed_data(key, full_message=quote["order"])``. Integers in ``message`` are decimal strings, since a
+    JSON number cannot hold them; both kinds of signer take them so.
+    """
+
+    spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
+    spec_hash: str
+    tier: str
+    units: int = Field(description="Rounds times nodes.")
+    unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
+    segments_per_unit: int
+    unit_price_at_reserve_wei: WeiOut
+    unit_price_at_max_price_wei: WeiOut
+    cost_at_reserve_wei: WeiOut
+    cost_at_max_price_wei: WeiOut = Field(description="Of all units; never more than budget_max.")
+    highest_payable_price_wei: WeiOut = Field(
+        description="Wei per GPU-hour: the lower of max_price and what budget_max pays for all units. "
+        "The job trades at no more than this."
+    )
+    reserve_price_wei: WeiOut
+    fee_bps: int
+    newcomer_sampling_bps: int
+    detection_probability: float = Field(
+        description="Chance that one falsified segment in a newcomer's unit is replayed."
+    )
+    nonce: WeiOut
+    permit_deadline: int
+    order: dict[str, Any]
+    permit: dict[str, Any]
+
+
+class Progress(BaseModel):
+    round: int = Field(description="Rounds completed.")
+    rounds: int
+    units: dict[str, int] = Field(description="Number of units by status.")
+    validation_loss: str | None
+
+
+class JobView(BaseModel):
+    """A job as its payer sees it. ``status`` says where it is, ``reason`` why it got there (stable codes)."""
+
+    id: str
+    payer: str
+    status: str
+    reason: str | None
+    tier: str
+    nodes: int
+    rounds: int
+    spec: dict[str, Any]
+    spec_hash: str
+    spec_cid: str
+    checkpoint: dict[str, Any]
+    units_ordered: int
+    unit_weight_us: int
+    budget_wei: WeiOut
+    max_price_wei: WeiOut
+    wait_until: datetime
+    nonce: WeiOut
+    escrowed_wei: WeiOut
+    fee_bps: int | None
+    clearing_price_wei_per_gpu_hour: WeiOut | None
+    unit_price_wei: WeiOut | None
+    paid_wei: WeiOut | None
+    fee_wei: WeiOut | None
+    refund_wei: WeiOut | None
+    open_tx: str | None
+    settlement_tx: str | None
+    record_cid: str | None
+    environment_class: str | None
+    progress: Progress
+    initial_loss: str | None
+    final_loss: str | None
+    final_model_cid: str | None
+    created_at: datetime
+    funded_at: datetime | None
+    matched_at: datetime | None
+    first_step_at: datetime | None
+    trained_at: datetime | None
+    settled_at: datetime | None
+
+
+class JobPage(BaseModel):
+    jobs: list[JobView]
+    next: str | None = Field(description="Give it as `after` to get the next page; null at the end.")
+
+
+class UnitView(BaseModel):
+    id: int
+    round: int
+    slot: int
+    provider: str
+    status: str
+    reason: str | None
+    included: bool | None = Field(description="Whether the payload is in the round's aggregate.")
+    exclusion_reason: str | None
+    trace_root: str | None
+    payload_hash: str | None
+    payload_cid: str | None
+    train_loss: str | None
+    committed_at: datetime | None
+    uploaded_at: datetime | None
+    decided_at: datetime | None
+
+
+class CheckpointView(BaseModel):
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str
+    pins: list[str] = Field(description="Nodes that proved to hold a copy.")
+    created_at: datetime
+
+
+# --- leases
+
+
+class LeaseKind(StrEnum):
+    TRAIN = "train"
+    REVEAL = "reveal"
+    REPLAY = "replay"
+    PIN = "pin"
+
+
+Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
+ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
+DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
+
+
+class NextLease(RequestModel):
+    wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for work.")
+    kinds: list[LeaseKind] = Field(default_factory=lambda: list(LeaseKind), min_length=1, max_length=len(LeaseKind))
+
+
+class LeaseView(BaseModel):
+    """Work addressed to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: LeaseKind
+    job_id: str
+    token: str
+    task: dict[str, Any]
+    expires_at: datetime
+    lease_seconds: float = Field(description="A heartbeat extends the lease to this long from then.")
+
+
+class Heartbeat(RequestModel):
+    token: Token
+    step: int = Field(default=0, ge=0, lt=2**31, description="Inner steps done.")
+
+
+class HeartbeatView(BaseModel):
+    expires_at: datetime
+
+
+class CommitTraining(RequestModel):
+    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment)."""
+
+    token: Token
+    trace_root: HashString
+    payload_hash: HashString
+    commitment_signature: SignatureString
+
+
+class CommitReplay(RequestModel):
+    """keccak(end_leaf || verifier || salt) of a replayed segment."""
+
+    token: Token
+    result_hash: HashString
+
+
+class CompleteTraining(RequestModel):
+    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``."""
+
+    token: Token
+    payload_cid: CidString
+    payload_sha256: HashString
+    salt: HashString
+    error_feedback_cid: CidString
+    leaves: list[HashString] = Field(min_length=2, max_length=1025)
+    train_loss: DecimalString
+    steps: int = Field(ge=1, lt=2**31)
+
+
+class CompleteReveal(RequestModel):
+    token: Token
+    state_cid: CidString
+
+
+class CompleteReplay(RequestModel):
+    token: Token
+    end_leaf: HashString
+    salt: HashString
+
+
+class CompletePin(RequestModel):
+    """``proof`` as :mod:`market.jobs.pins` defines it."""
+
+    token: Token
+    proof: HashString
+
+
+def _by_key(keys: dict[str, str], default: str) -> Discriminator:
+    """Tells the members of a union apart by a key that only one of them has."""
+
+    def tag(value: Any) -> str:
+        present = value if isinstance(value, dict) else vars(value)
+        return next((name for key, name in keys.items() if key in present), default)
+
+    return Discriminator(tag)
+
+
+Commit = Annotated[
+    Annotated[CommitTraining, Tag("train")] | Annotated[CommitReplay, Tag("replay")],
+    _by_key({"result_hash": "replay"}, "train"),
+]
+Complete = Annotated[
+    Annotated[CompleteTraining, Tag("train")]
+    | Annotated[CompleteReveal, Tag("reveal")]
+    | Annotated[CompleteReplay, Tag("replay")]
+    | Annotated[CompletePin, Tag("pin")],
+    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin"}, "train"),
+]
+
+
+class FailLease(RequestModel):
+    token: Token
+    code: ReasonCode
+    detail: str = Field(default="", max_length=500)
+
+
+class LeaseState(BaseModel):
+    id: str
+    status: str

@@ -1,0 +1,65 @@
+"""What other features, workers and routers may use of jobs."""
+
+from market.jobs.aggregation import aggregate
+from market.jobs.dispatch import dispatch, due_jobs
+from market.jobs.facts import (
+    CheckpointFacts,
+    JobFacts,
+    checkpoints_of,
+    finish_settlement,
+    get,
+    set_record,
+    start_settling,
+)
+from market.jobs.leases import create_lease, vacate
+from market.jobs.leases import expire_due as expire_due_leases
+from market.jobs.matching import assign, busy_providers, cancel, open_bids
+from market.jobs.matching import expire_due as expire_due_jobs
+from market.jobs.submission import on_job_opened, on_open_reverted
+from market.jobs.units import (
+    UnitFacts,
+    assign_window,
+    clean_units_of,
+    job_units,
+    mark_checking,
+    pass_unit,
+    reject_unit,
+    unit_facts,
+    unverified_units_of,
+    window_units,
+    windowless_units,
+)
+
+__all__ = [
+    "CheckpointFacts",
+    "JobFacts",
+    "UnitFacts",
+    "aggregate",
+    "assign",
+    "assign_window",
+    "busy_providers",
+    "cancel",
+    "checkpoints_of",
+    "clean_units_of",
+    "create_lease",
+    "dispatch",
+    "due_jobs",
+    "expire_due_jobs",
+    "expire_due_leases",
+    "finish_settlement",
+    "get",
+    "job_units",
+    "mark_checking",
+    "on_job_opened",
+    "on_open_reverted",
+    "open_bids",
+    "pass_unit",
+    "reject_unit",
+    "set_record",
+    "start_settling",
+    "unit_facts",
+    "unverified_units_of",
+    "vacate",
+    "window_units",
+    "windowless_units",
+]

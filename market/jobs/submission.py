@@ -1,0 +1,207 @@
+"""Taking a job in: check the signed order and permit, write the job, ask the chain for its deposit."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
+from market.chain.contracts import ChainEvent, Deployment
+from market.chain.models import TxIntent
+from market.chain.service import queue_intent
+from market.chain.views import ChainViews
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import JobEvent, JobStatus
+from market.domain.network import NetworkParameters
+from market.events.service import emit
+from market.jobs import repository
+from market.jobs.errors import PermitTooShort
+from market.jobs.models import Job
+from market.jobs.moves import move_job
+from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
+from market.jobs.schemas import SubmitJob
+from market.providers import service as providers
+from market.storage.errors import StorageUnavailable
+from market.storage.service import Storage
+from zoo_protocol.hashing import canonical_json, from_hex, to_hex
+from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
+
+_HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+_MAX_SPEC_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedJob:
+    """A submission that passed every check and only has to be written."""
+
+    request: SubmitJob
+    terms: Terms
+    order: JobOrder
+    order_signature: str
+    permit_signature: str
+    spec_cid: str
+
+    @property
+    def id(self) -> str:
+        return struct_hash(self.order)
+
+
+def check(
+    request: SubmitJob,
+    payer: str,
+    *,
+    network: NetworkParameters,
+    deployment: Deployment,
+    chain: ChainViews,
+    storage: Storage,
+    now: datetime,
+) -> CheckedJob:
+    """Check a submission against the chain and storage; call it with no session open.
+
+    The order and the permit are rebuilt from the body, never taken from it, so a signature over anything else does
+    not recover the payer. Both must be from an account with a key; contract wallets can relay through the contract.
+
+    Raises:
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, PermitTooShort, DatasetNotFound,
+        InvalidDataset, InsufficientBalance, StorageDown, ChainDown.
+    """
+    job = terms(request, network, now)
+    order = job.order(payer, request.nonce)
+    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
+    order_signature = _signed_by(payer, typed_data(domain, order), request.order_signature, "order_signature")
+    if request.permit.deadline < order.waitUntil:
+        raise PermitTooShort(
+            f"The permit ends at {request.permit.deadline}, wait_until is {order.waitUntil} (Unix seconds).",
+            field="permit.deadline",
+            remedy="Sign a permit whose deadline is not before wait_until; a quote proposes one.",
+        )
+    permit = permit_document(deployment, chain, payer, job.budget_wei, request.permit.deadline)
+    permit_signature = _signed_by(payer, permit, request.permit.signature, "permit.signature")
+    require_balance(chain, payer, job.budget_wei)
+    require_dataset(storage, job.spec)
+    try:
+        spec_cid = storage.put(canonical_json(job.spec.to_dict()), max_bytes=_MAX_SPEC_BYTES).cid
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid)
+
+
+def submit(session: Session, checked: CheckedJob) -> Job:
+    """Write the job and queue its deposit, both or neither.
+
+    Raises:
+        NonceReplayed: the payer used this nonce before.
+    """
+    order, job_terms = checked.order, checked.terms
+    if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
+        raise NonceReplayed(
+            f"{order.payer} used the nonce {order.nonce} before.",
+            field="nonce",
+            remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
+        )
+    options = checked.request.checkpoint
+    job = Job(
+        id=checked.id,
+        payer=order.payer,
+        status=JobStatus.SUBMITTED,
+        request=checked.request.model_dump(mode="json", by_alias=True, exclude={"order_signature", "permit"}),
+        spec=job_terms.spec.to_dict(),
+        spec_hash=order.specHash,
+        spec_cid=checked.spec_cid,
+        tier_id=order.tier,
+        nodes=job_terms.nodes,
+        rounds=job_terms.spec.training.rounds,
+        segments=job_terms.spec.segments,
+        checkpoint_interval=options.interval,
+        redundancy=options.redundancy,
+        requirements={},
+        units_ordered=order.units,
+        unit_weight_us=order.unitWeight,
+        budget_wei=order.budget,
+        max_price_wei=order.maxPrice,
+        wait_until=job_terms.wait_until,
+        nonce=order.nonce,
+        order_signature=checked.order_signature,
+        permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
+    )
+    session.add(job)
+    session.flush()
+    emit(session, job.id, "status", {"status": job.status, "reason": None})
+    _queue_deposit(session, checked)
+    return job
+
+
+def on_job_opened(session: Session, event: ChainEvent) -> None:
+    """The deposit is final: list the job in the book of its tier. A second delivery of the event changes nothing."""
+    job = repository.lock_job(session, event.args["jobId"])
+    if job is None or job.status != JobStatus.SUBMITTED:
+        return  # opened by somebody else's relay of an order that was never submitted here, or seen before
+    job.escrowed_wei = event.args["budget"]
+    job.fee_bps = event.args["feeBps"]
+    job.open_tx = event.tx_hash
+    job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
+    move_job(session, job, JobEvent.DEPOSIT_FINAL)
+    move_job(session, job, JobEvent.LISTED)
+    wake_after_commit(session, "auctions.clear")
+    wake_after_commit(session, "jobs.dispatch", job.id)
+
+
+def on_open_reverted(session: Session, intent: TxIntent, reason: str) -> None:
+    """The deposit cannot be made: the job ends, nothing was taken from the payer."""
+    job = repository.lock_job(session, intent.subject)
+    if job is not None and job.status == JobStatus.SUBMITTED:
+        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=reason)
+
+
+def _queue_deposit(session: Session, checked: CheckedJob) -> None:
+    permit = from_hex(checked.permit_signature, 65)
+    order = checked.order
+    queue_intent(
+        session,
+        key=f"open:{checked.id}",
+        kind="open_job",
+        subject=checked.id,
+        contract="JobEscrow",
+        function="openJob",
+        arguments=[
+            {name: getattr(order, name) for name in order.__slots__},
+            checked.order_signature,
+            checked.request.permit.deadline,
+            permit[64],
+            permit[:32],
+            permit[32:64],
+        ],
+    )
+
+
+def _signed_by(signer: str, document: dict[str, Any], signature: str, field: str) -> str:
+    """The signature in the form that contracts take (low s, v of 27 or 28), if it is the signer's.
+
+    Raises:
+        InvalidSignature: malformed, or over another message or by another key.
+    """
+    name = document["primaryType"]
+    try:
+        raw = from_hex(signature, 65)
+    except ValueError as error:
+        raise InvalidSignature(str(error), field=field, remedy=f"Give the 65-byte signature of the {name}.") from error
+    v = raw[64] + 27 if raw[64] < 27 else raw[64]
+    if v not in (27, 28) or int.from_bytes(raw[32:64], "big") > _HALF_ORDER:
+        raise InvalidSignature(
+            "The signature is not in canonical form (s in the lower half, v of 27 or 28).",
+            field=field,
+            remedy="Sign with a current wallet; all of them give this form.",
+        )
+    canonical = to_hex(raw[:64] + bytes([v]))
+    try:
+        recovered = recover(document, canonical)
+    except ValueError:
+        recovered = "nobody"
+    if recovered != signer:
+        raise InvalidSignature(
+            f"The signature over the {name} recovers to {recovered}, the caller is {signer}.",
+            field=field,
+            remedy=f"Sign exactly the {name} that a fresh quote for this body returns, with the caller's wallet.",
+        )
+    return canonical

@@ -1,0 +1,184 @@
+"""Units as verification and settlement see them: facts to read, and the decisions that end a unit.
+
+Every function works in the caller's unit of work. A unit is decided when it is verified, rejected or lost; when the
+last unit of a job that no longer trains is decided, the job goes to settlement.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
+from market.jobs import repository
+from market.jobs.models import Job, Unit
+from market.jobs.moves import move_job, move_unit
+
+PIN_GRACE = timedelta(seconds=60)
+"""How long a trained job waits for proofs that its checkpoints are pinned before it is settled without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """One unit, with what its job fixes. ``leaves`` and ``salt`` are private until the unit is decided.
+
+    Fields from ``trace_root`` to ``leaves`` are empty for a unit that was lost before it was delivered.
+    """
+
+    id: int
+    job_id: str
+    round: int
+    slot: int
+    provider: str
+    status: str
+    reason: str | None
+    start_checkpoint_cid: str
+    start_error_feedback_cid: str | None
+    environment_class: str
+    segments: int
+    spec: dict[str, Any]
+    trace_root: str
+    payload_hash: str
+    commitment_signature: str
+    payload_cid: str
+    error_feedback_cid: str
+    salt: str
+    leaves: list[str]
+    window_id: int | None
+    sampling_bps: int | None
+
+
+def facts(job: Job, unit: Unit) -> UnitFacts:
+    """The facts of ``unit`` of ``job``."""
+    return UnitFacts(
+        id=unit.id,
+        job_id=unit.job_id,
+        round=unit.round,
+        slot=unit.slot,
+        provider=unit.provider,
+        status=unit.status,
+        reason=unit.reason,
+        start_checkpoint_cid=unit.start_checkpoint_cid,
+        start_error_feedback_cid=unit.start_error_feedback_cid,
+        environment_class=job.environment_class or "",
+        segments=job.segments,
+        spec=job.spec,
+        trace_root=unit.trace_root or "",
+        payload_hash=unit.payload_hash or "",
+        commitment_signature=unit.commitment_signature or "",
+        payload_cid=unit.payload_cid or "",
+        error_feedback_cid=unit.error_feedback_cid or "",
+        salt=unit.salt or "",
+        leaves=unit.leaves or [],
+        window_id=unit.window_id,
+        sampling_bps=unit.sampling_bps,
+    )
+
+
+def windowless_units(session: Session, limit: int) -> list[UnitFacts]:
+    """Uploaded units in no window yet, oldest first, locked; those that another transaction holds are skipped."""
+    return [facts(job, unit) for job, unit in repository.lock_windowless_units(session, limit)]
+
+
+def assign_window(session: Session, unit_ids: Sequence[int], window_id: int) -> None:
+    """Put units, locked by :func:`windowless_units`, into a window; their order gives their leaf's index."""
+    units = repository.units_by_id(session, unit_ids)
+    for index, unit_id in enumerate(unit_ids):
+        units[unit_id].window_id, units[unit_id].window_index = window_id, index
+
+
+def window_units(session: Session, window_id: int) -> list[UnitFacts]:
+    """The units of a window in the order of their leaves."""
+    return [facts(job, unit) for job, unit in repository.units_of_window(session, window_id)]
+
+
+def unit_facts(session: Session, unit_id: int) -> UnitFacts:
+    """Facts of one unit.
+
+    Raises:
+        LookupError: if there is no such unit.
+    """
+    found = repository.unit(session, unit_id)
+    if found is None:
+        raise LookupError(f"no unit {unit_id}")
+    return facts(*found)
+
+
+def job_units(session: Session, job_id: str) -> list[UnitFacts]:
+    """All units of a job in the order (round, slot, id), lost ones too."""
+    job = repository.job(session, job_id)
+    return [] if job is None else [facts(job, unit) for unit in repository.units_of_job(session, job_id)]
+
+
+def clean_units_of(session: Session, provider: str) -> int:
+    """Number of the provider's verified units over all jobs."""
+    return repository.count_verified_units(session, provider)
+
+
+def unverified_units_of(session: Session, provider: str) -> list[int]:
+    """Ids of the provider's units that were delivered and are not decided."""
+    return repository.unverified_units(session, provider)
+
+
+def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
+    """The unit's segments were drawn at ``sampling_bps`` basis points. Does nothing to one already drawn or decided."""
+    _, unit = _lock(session, unit_id)
+    if unit.status == UnitStatus.UPLOADED:
+        unit.sampling_bps = sampling_bps
+        move_unit(session, unit, UnitEvent.DRAW, at=utc_now())
+
+
+def pass_unit(session: Session, unit_id: int) -> None:
+    """The unit stands and will be paid. Does nothing to a unit already decided."""
+    job, unit = _lock(session, unit_id)
+    if unit.status == UnitStatus.CHECKING:
+        move_unit(session, unit, UnitEvent.PASS, at=utc_now())
+        settle_if_decided(session, job, utc_now())
+
+
+def reject_unit(session: Session, unit_id: int, reason: str) -> None:
+    """The unit is not paid, for ``reason`` (stable code). Does nothing to a unit already decided."""
+    job, unit = _lock(session, unit_id)
+    if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING):
+        move_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
+        if job.status == JobStatus.RUNNING and unit.round == job.current_round:
+            wake_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
+        settle_if_decided(session, job, utc_now())
+
+
+def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
+    locked = repository.lock_unit(session, unit_id)
+    if locked is None:
+        raise LookupError(f"no unit {unit_id}")
+    return locked
+
+
+def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
+    """Send a job that no longer trains to settlement once all its units are decided. The caller has locked the job."""
+    ended = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.FAILED)
+    if job.status not in ended or repository.has_undecided_units(session, job.id):
+        return
+    if job.status == JobStatus.VERIFYING:
+        waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE
+        if missing_pins(session, job) and not waited:
+            return
+        move_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
+    wake_after_commit(session, "settlement.settle", job.id)
+
+
+def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
+    """By id of each checkpoint that is to be kept by ``redundancy`` nodes: how many more proofs it needs.
+
+    Those are every ``checkpoint_interval``-th checkpoint, the initial and the final one among them.
+    """
+    holders = repository.pins_of_job(session, job.id)
+    return {
+        checkpoint.id: lacking
+        for checkpoint in repository.checkpoints(session, job.id)
+        if checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
+        if (lacking := job.redundancy - len(holders.get(checkpoint.id, []))) > 0
+    }

@@ -1,0 +1,86 @@
+"""Refusals of providers, benchmarks and asks."""
+
+from market.api.problem import MarketError
+
+
+class ProviderNotFound(MarketError):
+    status = 404
+    code = "provider-not-found"
+    title = "There is no such provider"
+    default_remedy = "List all providers with GET /v1/providers."
+
+
+class NotRegistered(MarketError):
+    status = 409
+    code = "not-registered"
+    title = "You are not registered as a provider"
+    default_remedy = "Register first with POST /v1/providers."
+
+
+class KindFixed(MarketError):
+    status = 409
+    code = "provider-kind-fixed"
+    title = "A provider stays what it registered as"
+    default_remedy = "Use another wallet for the other role: nobody may verify in one role what it sells in the other."
+
+
+class ProviderJailed(MarketError):
+    status = 409
+    code = "provider-jailed"
+    title = "You are jailed"
+    default_remedy = "Appeal to the operator; only a release on chain ends the jail."
+
+
+class HardwareInsufficient(MarketError):
+    status = 422
+    code = "hardware-insufficient"
+    title = "The registered hardware does not reach the tier"
+    default_remedy = "Choose a lower tier, or register the hardware that you have with POST /v1/providers."
+
+
+class VerifierNeedsNone(MarketError):
+    status = 409
+    code = "verifier-needs-no-benchmark"
+    title = "Verifiers earn no tier and place no asks"
+    default_remedy = "Stake the verifier minimum on chain and send heartbeats; replays come as leases."
+
+
+class BenchmarkNotFound(MarketError):
+    status = 404
+    code = "benchmark-not-found"
+    title = "There is no such benchmark of yours"
+    default_remedy = "Start one with POST /v1/benchmarks."
+
+
+class BenchmarkAnswered(MarketError):
+    status = 409
+    code = "benchmark-answered"
+    title = "This benchmark has its answer"
+    default_remedy = "Start a new one with POST /v1/benchmarks."
+
+
+class AnswerNotFound(MarketError):
+    status = 422
+    code = "answer-not-found"
+    title = "The answer's content cannot be found"
+    default_remedy = "Upload the answer with POST /v1/blobs and send the CID that it returns."
+
+
+class TierNotEarned(MarketError):
+    status = 409
+    code = "tier-not-earned"
+    title = "You have not earned this tier"
+    default_remedy = "Pass the tier's benchmark (POST /v1/benchmarks), or offer the tier that you have."
+
+
+class InvalidAsk(MarketError):
+    status = 422
+    code = "invalid-ask"
+    title = "The ask breaks a rule"
+
+
+class AskNotFound(MarketError):
+    status = 404
+    code = "ask-not-found"
+    title = "There is no such open ask of yours"
+    default_remedy = "List your asks with GET /v1/asks."

@@ -1,0 +1,132 @@
+"""Queries on providers, stakes, benchmarks and asks."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Row, Select, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import ProviderStatus
+from market.providers.models import AskRow, BenchmarkRun, Provider, SignerNonce, Stake
+
+
+def provider(session: Session, address: str) -> Provider | None:
+    return session.get(Provider, address)
+
+
+def insert_provider(session: Session, **values: object) -> None:
+    """Add a provider unless its address is registered."""
+    session.execute(insert(Provider).values(**values).on_conflict_do_nothing())
+
+
+def lock_provider(session: Session, address: str) -> Provider | None:
+    """The provider's row, afresh and locked against other writers."""
+    statement = select(Provider).where(Provider.address == address).with_for_update(key_share=True)
+    return session.scalar(statement.execution_options(populate_existing=True))
+
+
+def lock_stake(session: Session, address: str) -> Stake:
+    """The wallet's stake, locked; it begins at nothing."""
+    session.execute(insert(Stake).values(address=address, stake_wei=0, unbonding_wei=0).on_conflict_do_nothing())
+    statement = select(Stake).where(Stake.address == address).with_for_update(key_share=True)
+    return session.scalars(statement.execution_options(populate_existing=True)).one()
+
+
+def stake_of(session: Session, address: str) -> int:
+    """Active stake in wei; 0 for an unknown wallet."""
+    return session.scalar(select(Stake.stake_wei).where(Stake.address == address)) or 0
+
+
+def page(session: Session, after: str, limit: int) -> Sequence[Row[Provider, int]]:
+    """Providers with their stakes, by address, beginning after ``after``."""
+    statement = _with_stake().where(Provider.address > after).order_by(Provider.address).limit(limit)
+    return session.execute(statement).all()
+
+
+def with_stake(session: Session, address: str) -> Row[Provider, int] | None:
+    """A provider and its active stake."""
+    return session.execute(_with_stake().where(Provider.address == address)).first()
+
+
+def _with_stake() -> Select[Provider, int]:
+    return select(Provider, func.coalesce(Stake.stake_wei, 0)).outerjoin(Stake, Stake.address == Provider.address)
+
+
+def count_by_status(session: Session) -> dict[tuple[str, str], int]:
+    """How many providers there are of each (kind, status)."""
+    statement = select(Provider.kind, Provider.status, func.count()).group_by(Provider.kind, Provider.status)
+    return {(kind, status): count for kind, status, count in session.execute(statement)}
+
+
+def touch(session: Session, address: str, now: datetime) -> bool:
+    """Note that the provider is alive; False if it is unknown."""
+    statement = update(Provider).where(Provider.address == address).values(last_seen_at=now)
+    return session.scalar(statement.returning(Provider.address)) is not None
+
+
+def standing_offers(
+    session: Session, tier_id: int, seen_since: datetime, now: datetime
+) -> Sequence[Row[Provider, AskRow, int]]:
+    """Active, recently seen providers of a tier with their open asks and stakes, cheapest and oldest first."""
+    statement = (
+        select(Provider, AskRow, Stake.stake_wei)
+        .join(AskRow, AskRow.provider == Provider.address)
+        .join(Stake, Stake.address == Provider.address)
+        .where(
+            Provider.status == ProviderStatus.ACTIVE,
+            Provider.last_seen_at >= seen_since,
+            AskRow.status == "open",
+            AskRow.tier_id == tier_id,
+            AskRow.valid_until > now,
+        )
+        .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
+    )
+    return session.execute(statement).all()
+
+
+def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:
+    """Active, recently seen verifiers and their stakes, by address."""
+    statement = (
+        select(Provider, Stake.stake_wei)
+        .join(Stake, Stake.address == Provider.address)
+        .where(
+            Provider.kind == "verifier",
+            Provider.status == ProviderStatus.ACTIVE,
+            Provider.last_seen_at >= seen_since,
+        )
+        .order_by(Provider.address)
+    )
+    return session.execute(statement).all()
+
+
+def asks_of(session: Session, address: str) -> list[AskRow]:
+    """All asks of a provider, newest first."""
+    return list(session.scalars(select(AskRow).where(AskRow.provider == address).order_by(AskRow.created_at.desc())))
+
+
+def close_open_ask(session: Session, address: str, status: str) -> None:
+    """Give the provider's open ask, if any, its final status."""
+    session.execute(update(AskRow).where(AskRow.provider == address, AskRow.status == "open").values(status=status))
+
+
+def cancel_ask(session: Session, address: str, ask_id: str) -> bool:
+    """Cancel one open ask of that provider; False if there is none."""
+    statement = (
+        update(AskRow)
+        .where(AskRow.id == ask_id, AskRow.provider == address, AskRow.status == "open")
+        .values(status="cancelled")
+    )
+    return session.scalar(statement.returning(AskRow.id)) is not None
+
+
+def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
+    """Use up a signer's nonce; False if it was used before."""
+    statement = insert(SignerNonce).values(signer=signer, nonce=nonce, used_for=used_for).on_conflict_do_nothing()
+    return session.scalar(statement.returning(SignerNonce.used_for)) is not None
+
+
+def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun | None:
+    """One benchmark of that provider, locked."""
+    statement = select(BenchmarkRun).where(BenchmarkRun.id == run_id, BenchmarkRun.provider == address)
+    return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))

@@ -1,0 +1,196 @@
+"""Registration, heartbeats, benchmarks and asks of nodes; the public list of providers."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import ServicesDep, Uow
+from market.api.errors import InvalidSignature, NonceReplayed, UnknownTier
+from market.api.openapi import refusals
+from market.api.types import AddressString, HashString
+from market.domain.network import NetworkParameters
+from market.providers import asks, benchmarks, service
+from market.providers.errors import (
+    AnswerNotFound,
+    AskNotFound,
+    BenchmarkAnswered,
+    BenchmarkNotFound,
+    HardwareInsufficient,
+    InvalidAsk,
+    KindFixed,
+    NotRegistered,
+    ProviderJailed,
+    ProviderNotFound,
+    TierNotEarned,
+    VerifierNeedsNone,
+)
+from market.providers.models import AskRow, Provider
+from market.providers.schemas import (
+    AnswerRequest,
+    AskRequest,
+    AskView,
+    BenchmarkRequest,
+    BenchmarkView,
+    HeartbeatRequest,
+    HeartbeatView,
+    ProviderPage,
+    ProviderView,
+    RegistrationRequest,
+    VerdictView,
+)
+from zoo_protocol.messages import Ask
+
+router = APIRouter(prefix="/v1", tags=["providers"])
+
+
+@router.post("/providers", status_code=201, responses=refusals(NotAuthenticated, KindFixed))
+def register_provider(
+    body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> ProviderView:
+    """Register your wallet as a provider or verifier, or renew what it says of itself."""
+    service.register(session, services.network, account.address, body)
+    return _provider_view(services.network, *service.get(session, account.address))
+
+
+@router.get("/providers")
+def list_providers(
+    services: ServicesDep,
+    session: Uow,
+    after: Annotated[AddressString | None, Query(description="Address of the last one seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> ProviderPage:
+    """All providers and verifiers, by address."""
+    found = service.list_page(session, after or "", limit)
+    return ProviderPage(
+        items=[_provider_view(services.network, *item) for item in found],
+        next_after=found[-1][0].address if len(found) == limit else None,
+    )
+
+
+@router.get("/providers/{address}", responses=refusals(ProviderNotFound))
+def get_provider(address: AddressString, services: ServicesDep, session: Uow) -> ProviderView:
+    """One provider or verifier."""
+    return _provider_view(services.network, *service.get(session, address))
+
+
+@router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered))
+def send_heartbeat(
+    body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> HeartbeatView:
+    """Say that your node is alive; only nodes that do get work."""
+    provider = service.heartbeat(session, account.address)
+    return HeartbeatView(
+        status=provider.status,
+        reason=provider.reason,
+        tier=_tier_name(services.network, provider.tier_id),
+        next_within_seconds=services.settings.heartbeat_timeout_seconds,
+    )
+
+
+@router.post(
+    "/benchmarks",
+    status_code=201,
+    responses=refusals(
+        NotAuthenticated, UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed, HardwareInsufficient
+    ),
+)
+def start_benchmark(
+    body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> BenchmarkView:
+    """Ask for a tier's challenge. The clock runs from this answer on."""
+    run = benchmarks.start_benchmark(session, services.network, account.address, body.tier)
+    return BenchmarkView(
+        id=run.id,
+        seed=run.seed,
+        size=run.size,
+        rounds=run.rounds,
+        tier=body.tier,
+        deadline_at=run.deadline_at,
+        deadline_seconds=services.network.tier(body.tier).benchmark.deadline_seconds,
+    )
+
+
+@router.post(
+    "/benchmarks/{benchmark_id}/answer",
+    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, AnswerNotFound, ProviderJailed),
+)
+def answer_benchmark(
+    benchmark_id: str, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
+) -> VerdictView:
+    """Answer a challenge with the CID of the uploaded result; passing it earns the tier."""
+    verdict = benchmarks.finish_benchmark(
+        services.database, services.storage, services.network, account.address, benchmark_id, body.cid
+    )
+    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, gflops=verdict.gflops)
+
+
+@router.post(
+    "/asks",
+    status_code=201,
+    responses=refusals(
+        NotAuthenticated,
+        InvalidSignature,
+        InvalidAsk,
+        UnknownTier,
+        NotRegistered,
+        VerifierNeedsNone,
+        ProviderJailed,
+        TierNotEarned,
+        NonceReplayed,
+    ),
+)
+def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, session: Uow) -> AskView:
+    """Put your signed ask into the book, in place of your earlier one."""
+    if body.ask.provider != account.address:
+        raise InvalidSignature("you can place your own asks only", field="ask.provider")
+    ask = Ask(**body.ask.model_dump(mode="python"))
+    row = asks.place_ask(session, services.network, services.domain, ask, body.signature)
+    return _ask_view(services.network, row)
+
+
+@router.get("/asks", responses=refusals(NotAuthenticated))
+def list_asks(account: CurrentAccount, services: ServicesDep, session: Uow) -> list[AskView]:
+    """Your own asks, newest first. The book of others is sealed."""
+    return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
+
+
+@router.delete("/asks/{ask_id}", status_code=204, responses=refusals(NotAuthenticated, AskNotFound))
+def cancel_ask(ask_id: HashString, account: CurrentAccount, session: Uow) -> None:
+    """Take your ask out of the book; work that it won goes on."""
+    asks.cancel_ask(session, account.address, ask_id)
+
+
+def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
+    return next((tier.name for tier in network.tiers if tier.id == tier_id), None)
+
+
+def _provider_view(network: NetworkParameters, provider: Provider, stake_wei: int) -> ProviderView:
+    return ProviderView(
+        address=provider.address,
+        kind="verifier" if provider.kind == "verifier" else "provider",
+        name=provider.name,
+        region=provider.region,
+        hardware=provider.hardware,
+        environment_class=provider.environment_class,
+        status=provider.status,
+        reason=provider.reason,
+        tier=_tier_name(network, provider.tier_id),
+        stake_wei=stake_wei,
+        last_seen_at=provider.last_seen_at,
+        registered_at=provider.created_at,
+    )
+
+
+def _ask_view(network: NetworkParameters, ask: AskRow) -> AskView:
+    return AskView(
+        id=ask.id,
+        provider=ask.provider,
+        tier=str(_tier_name(network, ask.tier_id)),
+        gpus=ask.gpus,
+        min_price_wei=ask.min_price_wei,
+        valid_until=ask.valid_until,
+        status=ask.status,
+        placed_at=ask.created_at,
+    )

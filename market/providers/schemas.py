@@ -1,0 +1,115 @@
+"""Requests and responses of providers, benchmarks and asks."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from market.api.types import AddressString, CidString, HashString, RequestModel, SignatureString, WeiOut, WeiString
+
+Kind = Literal["provider", "verifier"]
+Gigabytes = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Uint32 = Annotated[int, Field(ge=1, lt=2**32)]
+
+
+class Hardware(RequestModel):
+    """What the node says that it has; a tier is earned by benchmark, never by this."""
+
+    gpu_model: Annotated[str, Field(max_length=64, examples=["A100 40GB"])]
+    gpu_count: Annotated[int, Field(ge=0, le=1024)]
+    gpu_memory_gb: Gigabytes
+    ram_gb: Gigabytes
+    network_gbps: Gigabytes
+
+
+class RegistrationRequest(RequestModel):
+    name: Annotated[str, Field(min_length=1, max_length=64, examples=["basement-1"])]
+    kind: Kind
+    region: Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
+    hardware: Hardware
+    environment_class: Annotated[
+        HashString, Field(description="Hash of what bit equality depends on: build, device model, threads, flags.")
+    ]
+
+
+class ProviderView(BaseModel):
+    address: str
+    kind: Kind
+    name: str
+    region: str
+    hardware: dict[str, object]
+    environment_class: str
+    status: str
+    reason: str | None
+    tier: str | None
+    stake_wei: WeiOut
+    last_seen_at: datetime | None
+    registered_at: datetime
+
+
+class ProviderPage(BaseModel):
+    items: list[ProviderView]
+    next_after: Annotated[str | None, Field(description="Pass it as `after` for the next page; null on the last.")]
+
+
+class HeartbeatRequest(RequestModel):
+    busy: Annotated[bool, Field(description="Whether the node is computing; informative.")] = False
+
+
+class HeartbeatView(BaseModel):
+    status: str
+    reason: str | None
+    tier: str | None
+    next_within_seconds: Annotated[float, Field(description="Silence beyond this takes the node out of the book.")]
+
+
+class BenchmarkRequest(RequestModel):
+    tier: Annotated[str, Field(max_length=16, examples=["bronze"])]
+
+
+class BenchmarkView(BaseModel):
+    id: str
+    seed: str
+    size: int
+    rounds: int
+    tier: str
+    deadline_at: datetime
+    deadline_seconds: int
+
+
+class AnswerRequest(RequestModel):
+    cid: CidString
+
+
+class VerdictView(BaseModel):
+    passed: bool
+    reason: Annotated[str, Field(description="passed, wrong_answer, too_slow or too_late")]
+    tier: str
+    gflops: int
+
+
+class AskFields(RequestModel):
+    """The signed EIP-712 struct, field for field."""
+
+    provider: AddressString
+    tier: Annotated[int, Field(ge=1, le=255)]
+    gpus: Uint32
+    minPrice: Annotated[WeiString, Field(lt=2**96, description="Wei per GPU-hour, net of the fee.")]
+    validUntil: Annotated[int, Field(ge=0, lt=2**40, description="Unix seconds.")]
+    nonce: WeiString
+
+
+class AskRequest(RequestModel):
+    ask: AskFields
+    signature: SignatureString
+
+
+class AskView(BaseModel):
+    id: Annotated[str, Field(description="The EIP-712 struct hash.")]
+    provider: str
+    tier: str
+    gpus: int
+    min_price_wei: WeiOut
+    valid_until: datetime
+    status: str
+    placed_at: datetime

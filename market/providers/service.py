@@ -1,0 +1,214 @@
+"""Providers and verifiers: who they are, whether they may work now, and what their stake is.
+
+A provider becomes active with a passed benchmark and, at finality, the stake of its tier. A verifier earns no tier:
+it is trusted with replays, whose results are compared, so its registration stands in for the benchmark and the
+verifier's minimum stake makes it active.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts import ChainEvent
+from market.db.base import utc_now
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
+from market.domain.network import NetworkParameters
+from market.events.service import MARKET, move
+from market.providers import repository
+from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
+from market.providers.models import Provider
+from market.providers.schemas import RegistrationRequest
+
+_STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A node that could be placed now. ``min_price_wei``: per GPU-hour, net of the fee."""
+
+    provider: str
+    region: str
+    environment_class: str
+    gpus: int
+    min_price_wei: int
+    stake_wei: int
+    placed_at: datetime
+    ask_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierFacts:
+    """A verifier that could replay now."""
+
+    address: str
+    stake_wei: int
+    environment_class: str
+
+
+def register(session: Session, network: NetworkParameters, address: str, request: RegistrationRequest) -> Provider:
+    """Register a wallet as provider or verifier, or renew what it said of itself.
+
+    A changed environment class withdraws the open ask: replays compare within one class, so the node must offer anew.
+
+    Raises:
+        KindFixed: it is registered in the other role.
+    """
+    said = request.model_dump(exclude={"kind"})
+    repository.insert_provider(session, address=address, kind=request.kind, status=ProviderStatus.REGISTERED, **said)
+    provider = require(session, address, lock=True)
+    if provider.kind != request.kind:
+        raise KindFixed(f"{address} is registered as {provider.kind}", field="kind")
+    if provider.environment_class != request.environment_class:
+        repository.close_open_ask(session, address, "cancelled")
+    for name, value in said.items():
+        setattr(provider, name, value)
+    provider.last_seen_at = utc_now()
+    if provider.kind == "verifier" and provider.status == ProviderStatus.REGISTERED:
+        advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
+    review_stake(session, network, provider)
+    return provider
+
+
+def heartbeat(session: Session, address: str) -> Provider:
+    """Note that the node is alive.
+
+    Raises:
+        NotRegistered: the wallet has no registration.
+    """
+    if not repository.touch(session, address, utc_now()):
+        raise NotRegistered(f"{address} has not registered")
+    return require(session, address)
+
+
+def require(session: Session, address: str, *, lock: bool = False) -> Provider:
+    """The caller's own registration.
+
+    Raises:
+        NotRegistered: there is none.
+    """
+    provider = repository.lock_provider(session, address) if lock else repository.provider(session, address)
+    if provider is None:
+        raise NotRegistered(f"{address} has not registered")
+    return provider
+
+
+def get(session: Session, address: str) -> tuple[Provider, int]:
+    """A provider and its active stake in wei.
+
+    Raises:
+        ProviderNotFound: nobody registered with that address.
+    """
+    row = repository.with_stake(session, address)
+    if row is None:
+        raise ProviderNotFound(f"{address} is not registered", field="address")
+    return row[0], row[1]
+
+
+def list_page(session: Session, after: str, limit: int) -> list[tuple[Provider, int]]:
+    """Providers with their active stakes in wei, by address, beginning after ``after``."""
+    return [(row[0], row[1]) for row in repository.page(session, after, limit)]
+
+
+def count_by_status(session: Session) -> dict[tuple[str, str], int]:
+    """How many providers there are of each (kind, status)."""
+    return repository.count_by_status(session)
+
+
+def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout: float) -> list[Offer]:
+    """The standing offers of a tier, cheapest first, then oldest, then by id.
+
+    Only of providers that are active (benchmarked, staked, not jailed) and were seen within ``heartbeat_timeout``
+    seconds. Those may still hold a slot: the caller leaves busy ones out.
+    """
+    seen_since = now - timedelta(seconds=heartbeat_timeout)
+    return [
+        Offer(
+            provider=provider.address,
+            region=provider.region,
+            environment_class=provider.environment_class,
+            gpus=ask.gpus,
+            min_price_wei=ask.min_price_wei,
+            stake_wei=stake_wei,
+            placed_at=ask.created_at,
+            ask_id=ask.id,
+        )
+        for provider, ask, stake_wei in repository.standing_offers(session, tier_id, seen_since, now)
+    ]
+
+
+def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:
+    """Active verifiers that were seen within ``heartbeat_timeout`` seconds, by address."""
+    rows = repository.active_verifiers(session, now - timedelta(seconds=heartbeat_timeout))
+    return [VerifierFacts(provider.address, stake_wei, provider.environment_class) for provider, stake_wei in rows]
+
+
+def jail(session: Session, address: str, reason: str) -> None:
+    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or jailed already."""
+    provider = repository.lock_provider(session, address)
+    if provider is None or provider.status in (ProviderStatus.JAILED, ProviderStatus.EXITED):
+        return
+    advance(session, provider, ProviderEvent.JAIL, reason=reason)
+    repository.close_open_ask(session, address, "cancelled")
+
+
+def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
+    """Use up the nonce of a signed order or ask; False if the signer has used it before."""
+    return repository.use_nonce(session, signer, nonce, used_for)
+
+
+def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
+    """Handler of the staking contract's final events: project the stake, and jail, release, promote or demote."""
+    address = event.args["provider"]
+    stake = repository.lock_stake(session, address)
+    match event.name:
+        case "Staked":
+            stake.stake_wei = event.args["total"]
+        case "UnstakeRequested":
+            stake.stake_wei -= event.args["amount"]
+            stake.unbonding_wei = event.args["unbonding"]
+        case "Withdrawn":
+            stake.unbonding_wei = 0
+        case "Slashed":
+            from_stake = min(event.args["amount"], stake.stake_wei)
+            stake.stake_wei -= from_stake
+            stake.unbonding_wei -= event.args["amount"] - from_stake
+    session.flush()
+    provider = repository.lock_provider(session, address)
+    if provider is None:
+        return
+    if event.name == "Jailed":
+        jail(session, address, "slashed")
+    if event.name == "Released" and provider.status == ProviderStatus.JAILED:
+        advance(session, provider, ProviderEvent.RELEASE, reason="released")
+        if provider.kind == "verifier":
+            advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
+    review_stake(session, network, provider)
+
+
+STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", "Released")
+"""The events of ProviderStaking that :func:`on_stake_changed` handles."""
+
+
+def review_stake(session: Session, network: NetworkParameters, provider: Provider) -> None:
+    """Promote a benchmarked provider whose stake suffices; demote an active one whose stake does not."""
+    if provider.status not in _STAKE_DECIDES:
+        return
+    enough = repository.stake_of(session, provider.address) >= _minimum_stake(network, provider)
+    if enough and provider.status == ProviderStatus.BENCHMARKED:
+        advance(session, provider, ProviderEvent.STAKE_SUFFICIENT, reason="stake_sufficient")
+        wake_after_commit(session, "auctions.clear")
+    elif not enough and provider.status == ProviderStatus.ACTIVE:
+        advance(session, provider, ProviderEvent.STAKE_INSUFFICIENT, reason="stake_insufficient")
+
+
+def _minimum_stake(network: NetworkParameters, provider: Provider) -> int:
+    if provider.kind == "verifier":
+        return network.verifier_minimum_stake_wei
+    return next(tier.minimum_stake_wei for tier in network.tiers if tier.id == provider.tier_id)
+
+
+def advance(session: Session, provider: Provider, event: ProviderEvent, *, reason: str, actor: str = MARKET) -> None:
+    """Move a locked provider along its lifecycle."""
+    move(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)

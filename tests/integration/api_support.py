@@ -1,0 +1,73 @@
+"""What tests of the API share: wallets that sign in, and refusals to expect."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import httpx
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_account.signers.local import LocalAccount
+from siwe import SiweMessage
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A wallet that has signed in."""
+
+    wallet: LocalAccount
+    token: str
+
+    @property
+    def address(self) -> str:
+        return str(self.wallet.address)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+def siwe_message(challenge: dict[str, object], address: str, **changes: object) -> str:
+    """The EIP-4361 message that answers a nonce, with ``changes`` to its fields (None leaves one out)."""
+    now = datetime.now(UTC)
+    fields = {
+        "domain": challenge["domain"],
+        "address": address,
+        "statement": challenge["statement"],
+        "uri": challenge["uri"],
+        "version": "1",
+        "chain_id": challenge["chain_id"],
+        "nonce": challenge["nonce"],
+        "issued_at": instant(now),
+        "expiration_time": instant(now + timedelta(minutes=5)),
+    } | changes
+    return str(SiweMessage(**{name: value for name, value in fields.items() if value is not None}).prepare_message())
+
+
+def instant(moment: datetime) -> str:
+    """An EIP-4361 timestamp."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def sign_text(wallet: LocalAccount, message: str) -> str:
+    """An EIP-191 signature as 0x hex."""
+    return "0x" + bytes(wallet.sign_message(encode_defunct(text=message)).signature).hex()
+
+
+def sign_in(api: httpx.Client) -> Caller:
+    """A fresh wallet, signed in."""
+    wallet = Account.create()
+    nonce = api.post("/v1/auth/nonce", json={"address": wallet.address}).json()
+    message = siwe_message(nonce, wallet.address)
+    answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
+    assert answer.status_code == 200, answer.text
+    return Caller(wallet, answer.json()["token"])
+
+
+def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+    """The problem document of a refused request."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, object] = answer.json()
+    assert problem["code"] == code
+    assert problem["remedy"]
+    return problem

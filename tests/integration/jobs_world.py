@@ -1,0 +1,306 @@
+"""A small world for tests of jobs: real database and storage, a tiny model, nodes that answer without training.
+
+What a node delivers here is a well-formed payload of random numbers under a real commitment. The market accepts it,
+as it must: only replay can tell. The chain is a fake that knows balances and permit nonces.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from eth_account import Account as Wallets
+from eth_account.signers.local import LocalAccount
+from sqlalchemy import select
+
+from market.accounts.models import Account
+from market.chain.contracts import ChainEvent
+from market.db.base import utc_now
+from market.db.session import Database
+from market.domain.lifecycle import ProviderStatus
+from market.jobs import dispatch, leases, matching, results, submission
+from market.jobs.models import Job, Lease, Unit
+from market.jobs.schemas import CommitTraining, CompletePin, CompleteTraining, LeaseKind, LeaseView
+from market.providers.models import AskRow, Provider, Stake
+from market.settings import Settings
+from market.storage.service import Storage
+from training_gym.checkpoint import save_error_feedback
+from training_gym.compression.wire import encode
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, describe_split
+from zoo_protocol import trace
+from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
+
+ZEN = 10**18
+ENVIRONMENT = to_hex(sha256(b"environment"))
+DOMAIN = Domain(31337, "0x" + "11" * 20)
+TEXT = b"the quick brown fox jumps over the lazy dog " * 40
+SPEC = {
+    "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+    "training_config": {"rounds": 2, "inner_steps": 4, "segment_steps": 2, "warmup_steps": 1, "batch_size": 2},
+}
+
+
+@dataclass
+class FakeChain:
+    """Balances and permit nonces; stands in for the chain's views."""
+
+    balances: dict[str, int] = field(default_factory=dict)
+    permit_nonces: dict[str, int] = field(default_factory=dict)
+
+    def balance_of(self, address: str) -> int:
+        return self.balances.get(address, 0)
+
+    def permit_nonce(self, address: str) -> int:
+        return self.permit_nonces.get(address, 0)
+
+
+def store_dataset(storage: Storage) -> str:
+    """CID of the manifest of a small dataset."""
+    split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
+    return storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+
+
+def opened(order: JobOrder, fee_bps: int = 500) -> ChainEvent:
+    """The final JobOpened event of an order."""
+    args = {"jobId": struct_hash(order), "payer": order.payer, "budget": order.budget, "feeBps": fee_bps}
+    tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))
+    return ChainEvent("JobEscrow", "JobOpened", args, tx, 1, block, 0, int(utc_now().timestamp()))
+
+
+class Wakes:
+    """The background tasks that committed transactions asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def __call__(self, task: str, arguments: tuple[str, ...]) -> None:
+        self.seen.append((task, arguments))
+
+    def names(self) -> set[str]:
+        return {task for task, _ in self.seen}
+
+
+class World:
+    """One database with storage; jobs and nodes are put in directly, everything else goes through the services."""
+
+    def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
+        self.wakes = Wakes()
+        self.database = Database(database_url, wake=self.wakes)
+        self.storage = storage
+        self.settings = settings
+        self.wallets: dict[str, LocalAccount] = {}
+        self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
+
+    # --- who takes part
+
+    def wallet(self) -> LocalAccount:
+        wallet = Wallets.create()
+        self.wallets[wallet.address] = wallet
+        with self.database.transaction() as session:
+            session.add(Account(address=wallet.address))
+        return wallet
+
+    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT) -> str:
+        """An active Bronze provider that was just seen, with a standing ask."""
+        address = str(self.wallet().address)
+        self.register(address, price=price, environment=environment)
+        return address
+
+    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT) -> None:
+        """Make an account an active provider with a standing ask."""
+        with self.database.transaction() as session:
+            session.add(
+                Provider(
+                    address=address,
+                    kind="provider",
+                    name="node",
+                    region="eu",
+                    hardware={},
+                    environment_class=environment,
+                    status=ProviderStatus.ACTIVE,
+                    tier_id=1,
+                    last_seen_at=utc_now(),
+                )
+            )
+            session.flush()
+            session.add(Stake(address=address, stake_wei=1000 * ZEN, unbonding_wei=0))
+            session.add(
+                AskRow(
+                    id=to_hex(secrets.token_bytes(32)),
+                    provider=address,
+                    tier_id=1,
+                    gpus=4,
+                    min_price_wei=price,
+                    valid_until=utc_now() + timedelta(hours=1),
+                    nonce=1,
+                    signature="0x",
+                    status="open",
+                )
+            )
+
+    def job(self, *, nodes: int = 4, redundancy: int = 3, wait_seconds: float = 600, rounds: int = 2) -> str:
+        """A job whose deposit is final, standing in the book."""
+        payer = str(self.wallet().address)
+        settings = {**SPEC["training_config"], "rounds": rounds}
+        document = {**self.spec.to_dict(), "training_config": settings}
+        spec = TrainingSpec.from_dict(document)
+        wait_until = (utc_now() + timedelta(seconds=wait_seconds)).replace(microsecond=0)
+        weight = 36_000_000
+        order = JobOrder(
+            payer=payer,
+            specHash=spec.spec_hash(),
+            tier=1,
+            units=nodes * rounds,
+            unitWeight=weight,
+            budget=10 * ZEN,
+            maxPrice=4 * ZEN,
+            waitUntil=int(wait_until.timestamp()),
+            nonce=secrets.randbits(128),
+        )
+        with self.database.transaction() as session:
+            session.add(
+                Job(
+                    id=struct_hash(order),
+                    payer=payer,
+                    status="submitted",
+                    request={},
+                    spec=spec.to_dict(),
+                    spec_hash=order.specHash,
+                    spec_cid=self.storage.put(canonical_json(spec.to_dict()), max_bytes=2**20).cid,
+                    tier_id=1,
+                    nodes=nodes,
+                    rounds=rounds,
+                    segments=spec.segments,
+                    checkpoint_interval=1,
+                    redundancy=redundancy,
+                    requirements={},
+                    units_ordered=order.units,
+                    unit_weight_us=weight,
+                    budget_wei=order.budget,
+                    max_price_wei=order.maxPrice,
+                    wait_until=wait_until,
+                    nonce=order.nonce,
+                    order_signature="0x",
+                    permit={},
+                )
+            )
+        with self.database.transaction() as session:
+            submission.on_job_opened(session, opened(order))
+        return struct_hash(order)
+
+    def running(self, nodes: list[str], **options: Any) -> str:
+        """A job matched with ``nodes`` at 2.5 ZEN, its first units offered."""
+        job_id = self.job(nodes=len(nodes), **options)
+        with self.database.transaction() as session:
+            assert matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+        self.dispatch(job_id)
+        return job_id
+
+    # --- what happens
+
+    def dispatch(self, job_id: str) -> None:
+        dispatch.dispatch(self.database, self.settings, self.storage, job_id)
+
+    def pull(self, node: str, kind: LeaseKind = LeaseKind.TRAIN) -> LeaseView | None:
+        with self.database.transaction() as session:
+            return leases.next_lease(session, node, [kind], self.settings.lease_seconds)
+
+    def work(self, node: str, **changes: Any) -> "Work":
+        """Pull the node's train lease and prepare an answer."""
+        lease = self.pull(node)
+        assert lease is not None
+        return Work(self, lease, node, **changes)
+
+    def deliver(self, node: str) -> "Work":
+        """Pull, commit and complete."""
+        work = self.work(node)
+        work.commit()
+        work.complete()
+        return work
+
+    def pin(self, node: str) -> bool:
+        """Pull and serve one pin lease of the node, if it has one."""
+        lease = self.pull(node, LeaseKind.PIN)
+        if lease is None:
+            return False
+        content = b"".join(self.storage.get(cid, max_bytes=2**24) for cid in lease.task["cids"])
+        proof = to_hex(sha256(from_hex(lease.task["nonce"]) + content))
+        self.complete(lease, node, CompletePin(token=lease.token, proof=proof))
+        return True
+
+    def complete(self, lease: LeaseView, node: str, result: results.Completion) -> None:
+        results.complete(self.database, self.storage, lease.id, node, result, 2**24)
+
+    def age(self, lease_id: str) -> None:
+        """Let a lease's time run out."""
+        with self.database.transaction() as session:
+            lease = session.get(Lease, lease_id)
+            assert lease is not None
+            lease.expires_at = utc_now() - timedelta(seconds=1)
+
+    # --- what is there
+
+    def read(self, job_id: str) -> Job:
+        with self.database.transaction() as session:
+            job = session.get(Job, job_id)
+            assert job is not None
+            return job
+
+    def units(self, job_id: str, **where: Any) -> list[Unit]:
+        with self.database.transaction() as session:
+            query = select(Unit).filter_by(job_id=job_id, **where).order_by(Unit.round, Unit.slot, Unit.id)
+            return list(session.scalars(query))
+
+    def rows(self, query: Callable[[Any], Any]) -> Any:
+        with self.database.transaction() as session:
+            return query(session)
+
+
+class Work:
+    """One node's answer to one train lease; ``changes`` spoil fields of the completion."""
+
+    def __init__(self, world: World, lease: LeaseView, node: str, **changes: Any) -> None:
+        self.world, self.lease, self.node, self.changes = world, lease, node, changes
+        self.spec = TrainingSpec.from_dict(lease.task["spec"])
+        vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
+        self.payload = encode(self.spec, vector)
+        self.feedback = world.storage.put(save_error_feedback(vector), max_bytes=2**24).cid
+        self.leaves = [secrets.token_bytes(32) for _ in range(self.spec.segments + 1)]
+        self.salt = secrets.token_bytes(32)
+
+    def commitment(self, domain: Domain = DOMAIN) -> CommitTraining:
+        root = to_hex(trace.trace_root(self.leaves))
+        payload_hash = to_hex(trace.payload_hash(sha256(self.payload), self.node, self.salt))
+        task = self.lease.task
+        message = UnitCommitment(task["job_id"], task["round"], task["slot"], self.node, root, payload_hash)
+        key = to_hex(bytes(self.world.wallets[self.node].key))
+        return CommitTraining(
+            token=self.lease.token,
+            trace_root=root,
+            payload_hash=payload_hash,
+            commitment_signature=sign(key, typed_data(domain, message)),
+        )
+
+    def commit(self, commitment: CommitTraining | None = None) -> None:
+        with self.world.database.transaction() as session:
+            results.commit(session, DOMAIN, self.lease.id, self.node, commitment or self.commitment())
+
+    def completion(self) -> CompleteTraining:
+        fields = {
+            "token": self.lease.token,
+            "payload_cid": self.world.storage.put(self.payload, max_bytes=2**24).cid,
+            "payload_sha256": to_hex(sha256(self.payload)),
+            "salt": to_hex(self.salt),
+            "error_feedback_cid": self.feedback,
+            "leaves": [to_hex(leaf) for leaf in self.leaves],
+            "train_loss": "5.5",
+            "steps": 4,
+        }
+        return CompleteTraining.model_validate(fields | self.changes)
+
+    def complete(self) -> None:
+        self.world.complete(self.lease, self.node, self.completion())

@@ -1,0 +1,123 @@
+"""The client against the real store, through a proxy where a gateway must fail or lie."""
+
+import random
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+from ipfs_processes import StoreProcess, faulty, store
+
+from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_protocol.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
+
+assert store  # fixture
+
+SEVERAL = random.Random(2).randbytes(5 * 262_144 + 1)
+ABSENT = cid_of_raw(b"nobody stores this")
+
+
+@pytest.fixture(scope="module")
+def file(store: StoreProcess) -> str:
+    return store.add(SEVERAL)
+
+
+@pytest.fixture
+def client(store: StoreProcess) -> Iterator[GatewayClient]:
+    with GatewayClient([store.gateway_url]) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"small", SEVERAL, bytes(4 * 262_144), bytes(262_144) + SEVERAL + bytes(262_144)]
+)
+def test_files_of_all_shapes_are_fetched(store, client, data):
+    assert client.fetch(store.add(data), max_bytes=len(data)) == data
+
+
+def test_a_file_of_many_blocks_takes_one_request(store, file):
+    with faulty(store.gateway_url, lambda _path, body: body) as (url, asked), GatewayClient([url]) as client:
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert asked == [f"/ipfs/{file}?format=car"]
+
+
+def test_bounds_and_absence_are_typed(store, client, file, tmp_path):
+    with pytest.raises(ContentTooLarge):
+        client.fetch(file, max_bytes=len(SEVERAL) - 1)
+    with pytest.raises(ContentTooLarge):
+        client.download(store.add(b"small"), tmp_path / "file", max_bytes=4)
+    assert not (tmp_path / "file").exists()
+    with pytest.raises(BlockNotFound):
+        client.block(ABSENT)
+    with pytest.raises(InvalidCid):
+        client.fetch("../../etc/passwd", max_bytes=1)
+
+
+def test_a_gateway_that_is_down_is_tried_again_and_then_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with GatewayClient([url], attempts=2) as client, pytest.raises(GatewayUnavailable, match="ConnectError"):
+        client.block(ABSENT)
+
+
+def _flip_last(_path: str, body: bytes) -> bytes:
+    return body[:-1] + bytes((body[-1] ^ 1,))
+
+
+def test_a_lying_gateway_is_found_out_and_the_next_one_asked(store, file):
+    with faulty(store.gateway_url, _flip_last) as (url, _asked):
+        with GatewayClient([url]) as client, pytest.raises(BlockMismatch):
+            client.fetch(file, max_bytes=len(SEVERAL))
+        with GatewayClient([url, store.gateway_url]) as client:
+            assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+
+
+def test_an_archive_that_breaks_off_is_completed_block_by_block(store, file):
+    def cut_archives(path: str, body: bytes) -> bytes | None:
+        return None if path.endswith("format=car") else body
+
+    with faulty(store.gateway_url, cut_archives) as (url, asked), GatewayClient([url]) as client:
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert 2 < len(asked) < 7  # the blocks before the cut were not asked for again
+
+
+def test_an_interrupted_download_continues(store, file, tmp_path):
+    target = tmp_path / "model"
+    answers: list[str] = []
+
+    def fail_after_four(path: str, body: bytes) -> bytes | None:
+        answers.append(path)
+        return body if re.search("format=raw", path) and len(answers) <= 4 else None
+
+    with (
+        faulty(store.gateway_url, fail_after_four) as (url, _asked),
+        GatewayClient([url], attempts=1) as client,
+        pytest.raises(GatewayUnavailable),
+    ):
+        client.download(file, target, max_bytes=len(SEVERAL))
+    assert not target.exists()
+
+    with faulty(store.gateway_url, lambda _path, body: body) as (url, asked), GatewayClient([url]) as client:
+        assert client.download(file, target, max_bytes=len(SEVERAL)) == len(SEVERAL)
+    assert target.read_bytes() == SEVERAL
+    assert len(asked) < 6  # six leaves and a root in all
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_rubbish_in_a_partial_download_is_replaced(file, client, tmp_path):
+    (tmp_path / "model.part").write_bytes(bytes(len(SEVERAL) + 100))
+    assert client.download(file, tmp_path / "model", max_bytes=len(SEVERAL)) == len(SEVERAL)
+    assert (tmp_path / "model").read_bytes() == SEVERAL
+
+
+def test_a_pinned_file_is_read_from_the_store_alone(store, file, tmp_path):
+    blocks = BlockStore(tmp_path)
+    with GatewayClient([store.gateway_url], store=blocks) as client:
+        assert client.pin(file, max_bytes=len(SEVERAL)) == len(SEVERAL)
+    with (
+        faulty(store.gateway_url, lambda _path, body: body) as (url, asked),
+        GatewayClient([url], store=BlockStore(tmp_path)) as client,
+    ):
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert not asked

@@ -1,0 +1,341 @@
+"""Quotes, jobs and leases over HTTP: what is accepted, and that every bad input is named and writes nothing."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from eth_account import Account as Wallets
+from fastapi import FastAPI
+from sqlalchemy import func, select
+
+from market.api.services import Services
+from market.chain.contracts import encode_call
+from market.chain.models import TxIntent
+from market.events.models import IdempotentRequest
+from market.jobs import leases, submission
+from market.jobs.facts import get
+from market.jobs.models import Job
+from market.providers.models import SignerNonce
+from market.settings import Settings
+from market.storage.service import Storage
+from tests.integration.conftest import Caller, sign_in
+from tests.integration.jobs_world import SPEC, ZEN, FakeChain, Work, World, opened, store_dataset
+from zoo_protocol.cid import cid_of_raw
+from zoo_protocol.messages import struct_hash
+
+Body = dict[str, Any]
+
+
+@pytest.fixture
+def chain() -> FakeChain:
+    return FakeChain()
+
+
+@pytest.fixture
+def app(app: FastAPI, chain: FakeChain) -> FastAPI:
+    app.state.services = replace(app.state.services, chain=chain)
+    return app
+
+
+@pytest.fixture
+def payer(api: httpx.Client, chain: FakeChain) -> Caller:
+    caller = sign_in(api)
+    chain.balances[caller.address] = 100 * ZEN
+    chain.permit_nonces[caller.address] = 3
+    return caller
+
+
+@pytest.fixture(scope="module")
+def dataset(ipfs: dict[str, str]) -> str:
+    return store_dataset(Storage(ipfs["rpc"]))
+
+
+@pytest.fixture
+def body(dataset: str) -> Body:
+    """A job that is worth about 0.07 ZEN per unit at its highest price."""
+    return {
+        **SPEC,
+        "training_config": {**SPEC["training_config"], "inner_steps": 1000, "segment_steps": 100, "batch_size": 64},
+        "data_config": {"dataset": dataset},
+        "tier": "bronze",
+        "nodes": 4,
+        "budget_max": str(ZEN),
+        "max_price": str(3 * ZEN),
+        "wait_until": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
+    }
+
+
+def _signed(api: httpx.Client, caller: Caller, body: Body) -> Body:
+    """The submission of a quoted job, signed by an ordinary wallet from the quote's JSON alone."""
+    answer = api.post("/v1/quotes", json=body, headers=caller.headers)
+    assert answer.status_code == 200, answer.text
+    quote = answer.json()
+    return {
+        **body,
+        "nonce": quote["nonce"],
+        "order_signature": _sign(caller, quote["order"]),
+        "permit": {"deadline": quote["permit_deadline"], "signature": _sign(caller, quote["permit"])},
+    }
+
+
+def _sign(caller: Caller, document: Body) -> str:
+    signed = Wallets.sign_typed_data(caller.wallet.key, full_message=document)
+    return "0x" + bytes(signed.signature).hex()
+
+
+def _written(services: Services) -> list[int]:
+    with services.database.transaction() as session:
+        tables = (Job, SignerNonce, TxIntent, IdempotentRequest)
+        return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+
+def test_a_quote_names_the_cost_and_writes_nothing(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    assert quote["units"] == 8
+    assert quote["spec"]["training_config"]["outer_learning_rate"] == 1.0  # defaults are filled in
+    assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
+    assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
+    assert quote["detection_probability"] == pytest.approx(0.25)
+    assert quote["permit"]["message"]["nonce"] == "3"
+    assert quote["permit"]["message"]["value"] == body["budget_max"]
+    assert _written(services) == [0, 0, 0, 0]
+
+
+def test_a_signed_quote_becomes_a_job_and_a_deposit(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = _signed(api, payer, body)
+    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["status"], job["budget_wei"], job["nonce"]) == ("submitted", str(ZEN), submission_body["nonce"])
+    with services.database.transaction() as session:
+        intent = session.scalars(select(TxIntent)).one()
+        order = get(session, job["id"]).order
+    assert struct_hash(order) == job["id"]
+    assert (intent.key, intent.kind, intent.function) == (f"open:{job['id']}", "open_job", "openJob")
+    arguments = intent.arguments
+    assert arguments[0]["nonce"] == submission_body["nonce"]  # type: ignore[index,call-overload]
+    assert arguments[3] in ("27", "28")
+    encode_call("JobEscrow", "openJob", arguments)
+    assert services.storage.get(job["spec_cid"], max_bytes=10_000)
+
+    assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
+    assert api.get("/v1/jobs", headers=payer.headers).json() == {"jobs": [job], "next": None}
+    assert api.get(f"/v1/jobs/{job['id']}/units", headers=payer.headers).json() == []
+    assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
+    stranger = sign_in(api)
+    assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
+    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
+    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=payer.headers).json()["code"] == "not-cancellable"
+
+
+def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = _signed(api, payer, body)
+    headers = {**payer.headers, "Idempotency-Key": "once"}
+    first = api.post("/v1/jobs", json=submission_body, headers=headers)
+    again = api.post("/v1/jobs", json=submission_body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json() == first.json()
+    replay = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert (replay.status_code, replay.json()["code"], replay.json()["field"]) == (409, "nonce-replayed", "nonce")
+    other = api.post("/v1/jobs", json={**submission_body, "nodes": 3}, headers=headers)
+    assert other.json()["code"] == "idempotency-key-reused"
+    assert _written(services) == [1, 1, 1, 1]
+
+
+def _set(path: str, value: Any) -> Callable[[Body], None]:
+    def change(body: Body) -> None:
+        *sections, key = path.split(".")
+        for section in sections:
+            body = body[section]
+        body[key] = value
+
+    return change
+
+
+FOREIGN = "0x" + "11" * 64 + "1b"
+"""A well-formed signature of nobody in particular."""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        (_set("budget_max", "10000"), "budget-below-one-unit", "budget_max"),
+        (_set("tier", "platinum"), "unknown-tier", "tier"),
+        (_set("budget_max", "-5"), "invalid-request", "budget_max"),
+        (_set("max_price", "2.5"), "invalid-request", "max_price"),
+        (_set("max_price", 5), "invalid-request", "max_price"),
+        (_set("max_price", "1"), "invalid-order", "max_price"),
+        (_set("budget_max", str(2**96)), "invalid-order", "budget_max"),
+        (_set("budget_max", str(101 * ZEN)), "insufficient-balance", "budget_max"),
+        (_set("wait_until", "2020-01-01T00:00:00Z"), "invalid-order", "wait_until"),
+        (_set("wait_until", "tomorrow"), "invalid-request", "wait_until"),
+        (_set("nodes", 0), "invalid-request", "nodes"),
+        (_set("training_config.inner_stepz", 3), "invalid-spec", "training_config.inner_stepz"),
+        (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
+        (_set("learning_rate", 1), "invalid-request", "learning_rate"),
+        (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
+        (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
+    ],
+)
+def test_bad_jobs_are_refused_by_quote_and_submission_alike(
+    api: httpx.Client,
+    services: Services,
+    payer: Caller,
+    body: Body,
+    change: Callable[[Body], None],
+    code: str,
+    field: str,
+) -> None:
+    submission_body = _signed(api, payer, body)
+    for path, document in (("/v1/quotes", body), ("/v1/jobs", submission_body)):
+        document = {**document, "training_config": dict(document["training_config"])}
+        document["data_config"] = dict(document["data_config"])
+        change(document)
+        answer = api.post(path, json=document, headers={**payer.headers, "Idempotency-Key": path})
+        problem = answer.json()
+        # A spoiled submission is no longer what was signed, which may be noticed before the field is.
+        if path == "/v1/quotes" or problem["code"] != "invalid-signature":
+            assert (problem["code"], problem["field"]) == (code, field), problem
+        assert 400 <= answer.status_code < 500
+        assert problem["remedy"]
+    assert _written(services) == [0, 0, 0, 0]
+
+
+def test_an_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: Body) -> None:
+    body["training_config"] = {**body["training_config"], "batchsize": 4}
+    detail = api.post("/v1/quotes", json=body, headers=payer.headers).json()["detail"]
+    assert "'batch_size'" in detail
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "field"),
+    [
+        ({"order_signature": "0x1234"}, "invalid-signature", "order_signature"),
+        ({"order_signature": "0x" + "00" * 65}, "invalid-signature", "order_signature"),
+        ({"order_signature": "junk"}, "invalid-request", "order_signature"),
+        ({"order_signature": FOREIGN}, "invalid-signature", "order_signature"),
+        ({"nonce": "7"}, "invalid-signature", "order_signature"),
+        ({"nodes": 5}, "invalid-signature", "order_signature"),
+        ({"budget_max": str(2 * ZEN)}, "invalid-signature", "order_signature"),
+        ({"permit": {"deadline": 2**40, "signature": FOREIGN}}, "invalid-signature", "permit.signature"),
+        ({"permit": {"deadline": 1, "signature": FOREIGN}}, "permit-too-short", "permit.deadline"),
+    ],
+)
+def test_signatures_must_be_the_callers_over_exactly_this_job(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, spoil: Body, code: str, field: str
+) -> None:
+    answer = api.post("/v1/jobs", json={**_signed(api, payer, body), **spoil}, headers=payer.headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
+    assert _written(services) == [0, 0, 0, 0]
+
+
+def test_a_permit_over_another_value_or_nonce_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, chain: FakeChain
+) -> None:
+    submission_body = _signed(api, payer, body)
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    quote["permit"]["message"]["value"] = "1"
+    small = {"deadline": quote["permit_deadline"], "signature": _sign(payer, quote["permit"])}
+    answer = api.post("/v1/jobs", json={**submission_body, "permit": small}, headers=payer.headers)
+    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
+    chain.permit_nonces[payer.address] += 1  # the permit was used meanwhile
+    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
+    assert _written(services) == [0, 0, 0, 0]
+
+
+def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    funded, reverted = (
+        api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()["id"] for _ in range(2)
+    )
+    with services.database.transaction() as session:
+        order = get(session, funded).order
+        intent = session.scalars(select(TxIntent).where(TxIntent.subject == reverted)).one()
+    for _ in range(2):
+        with services.database.transaction() as session:
+            submission.on_job_opened(session, opened(order))
+            submission.on_open_reverted(session, intent, "permit_used")
+            submission.on_job_opened(session, opened(replace(order, nonce=1)))  # nobody's job here
+    job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
+    assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
+    job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
+    assert (job["status"], job["reason"]) == ("rejected", "permit_used")
+
+
+def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
+    made = [api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
+    first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
+    rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == made[::-1]
+    assert rest["next"] is None
+
+
+# --- leases
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
+    world = World(database_url, Storage(ipfs["rpc"]), settings)
+    yield world
+    world.database.dispose()
+
+
+def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: World) -> None:
+    node, job_id = sign_in(api), world.job()
+    assert api.post("/v1/leases/next", json={}, headers=node.headers).status_code == 204
+    offered_at: list[float] = []
+
+    def offer() -> None:
+        time.sleep(0.5)
+        with world.database.transaction() as session:
+            leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
+        offered_at.append(time.monotonic())
+
+    thread = threading.Thread(target=offer)
+    thread.start()
+    request = {"wait_seconds": 25, "kinds": ["pin", "reveal"]}
+    lease = api.post("/v1/leases/next", json=request, headers=node.headers).json()
+    thread.join()
+    assert (lease["kind"], lease["task"]) == ("pin", {"a": 1})
+    assert time.monotonic() - offered_at[0] < 10  # long before the wait was over
+    assert api.post("/v1/leases/next", json=request | {"wait_seconds": 0}, headers=node.headers).status_code == 204
+
+
+def test_a_units_lease_over_http(api: httpx.Client, services: Services, world: World) -> None:
+    node = sign_in(api)
+    world.wallets[node.address] = node.wallet
+    world.register(node.address)
+    job_id = world.running([node.address], redundancy=1)
+    headers = node.headers
+    answer = api.post("/v1/leases/next", json={"kinds": ["train"]}, headers=headers)
+    lease = leases.LeaseView.model_validate(answer.json())
+    path = f"/v1/leases/{lease.id}"
+    beat = api.post(f"{path}/heartbeat", json={"token": lease.token, "step": 1}, headers=headers)
+    assert datetime.fromisoformat(beat.json()["expires_at"]) > lease.expires_at
+    work = Work(world, lease, node.address)
+    commitment = work.commitment(services.domain).model_dump(mode="json")
+    assert api.post(f"{path}/commit", json=commitment, headers=headers).json()["status"] == "active"
+    completion = work.completion().model_dump(mode="json")
+    unknown = api.post(f"{path}/complete", json={**completion, "leafs": []}, headers=headers).json()
+    assert unknown["code"] == "invalid-request"
+    assert "leaves" in unknown["remedy"]
+    wrong = {"token": lease.token, "proof": "0x" + "00" * 32}
+    assert api.post(f"{path}/complete", json=wrong, headers=headers).json()["code"] == "wrong-step"
+    assert api.post(f"{path}/complete", json=completion, headers=headers).json()["status"] == "done"
+    late = api.post(f"{path}/fail", json={"token": lease.token, "code": "gave_up"}, headers=headers)
+    assert (late.status_code, late.json()["code"]) == (409, "lease-lost")
+    assert [unit.status for unit in world.units(job_id)] == ["uploaded"]

@@ -1,0 +1,456 @@
+"""A job's rounds: leases, commitments, results, lost nodes, aggregation, pins, cancellation."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select, update
+
+from market.accounts.service import Principal
+from market.api.errors import InvalidSignature
+from market.db.base import utc_now
+from market.domain.lifecycle import JobStatus, UnitStatus
+from market.events.models import JobEventRow
+from market.jobs import aggregation, leases, matching, repository, units
+from market.jobs.errors import CommitmentChanged, LeaseLost, NotCancellable, ResultRefused, WrongStep
+from market.jobs.models import Checkpoint, Job, Lease
+from market.jobs.schemas import CommitTraining, CompletePin, LeaseKind, LeaseView
+from market.providers.models import AskRow
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import service as verification
+from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
+from training_gym.checkpoint import CheckpointManifest
+from training_gym.compression.wire import encode
+from zoo_protocol.cid import cid_of_raw
+from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol.messages import UnitCommitment, sign, typed_data
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
+    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def nodes(world: World) -> list[str]:
+    return [world.node() for _ in range(4)]
+
+
+def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for round_ in range(2):
+        for node in nodes:
+            world.deliver(node)
+        world.wakes.seen.clear()
+        world.dispatch(job_id)
+        assert ("jobs.aggregate", (job_id,)) in world.wakes.seen
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        assert world.read(job_id).current_round == round_ + 1
+        world.dispatch(job_id)
+    job = world.read(job_id)
+    assert job.status == JobStatus.VERIFYING
+    assert job.first_step_at is not None
+    assert job.trained_at is not None
+    assert world.rows(matching.busy_providers) == set()
+    assert [unit.included for unit in world.units(job_id)] == [True] * 8
+    assert world.units(job_id, round=1, slot=2)[0].start_error_feedback_cid == (
+        world.units(job_id, round=0, slot=2)[0].error_feedback_cid
+    )
+
+    rows = world.rows(lambda session: list(session.scalars(select(Checkpoint).order_by(Checkpoint.round))))
+    manifests = [CheckpointManifest.from_bytes(world.storage.get(row.cid, max_bytes=2**20)) for row in rows]
+    assert [manifest.parent for manifest in manifests] == [None, rows[0].cid, rows[1].cid]
+    assert len({row.model_cid for row in rows}) == 3
+
+    for unit in world.units(job_id):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+    assert world.read(job_id).status == JobStatus.VERIFYING  # checkpoints are not yet proven to be kept
+    while sum(world.pin(node) for node in nodes):
+        world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.SETTLING
+    assert world.read(job_id).reason == "completed"
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert all(len(pins) == 3 for pins in _pins(world, job_id).values())
+
+
+def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    built = []
+    original = aggregation._apply
+
+    def crash(session: Any, job: str, round_: Any, stored: Any, verdicts: Any) -> None:
+        built.append(stored.cid)
+        raise RuntimeError("injected crash before the change is applied")
+
+    monkeypatch.setattr(aggregation, "_apply", crash)
+    with pytest.raises(RuntimeError):
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 0
+    monkeypatch.setattr(aggregation, "_apply", original)
+    for _ in range(2):
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+    rows = world.rows(lambda session: list(session.scalars(select(Checkpoint.cid).where(Checkpoint.round == 1))))
+    assert rows == built
+
+
+def test_an_excluded_payload_leaves_its_slots_error_feedback_and_is_recorded(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for node in nodes[:3]:
+        world.deliver(node)
+    outlier = world.work(nodes[3])
+    outlier.payload = encode(outlier.spec, np.ones(outlier.spec.num_parameters(), np.float32))
+    outlier.commit()
+    outlier.complete()
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.included, unit.exclusion_reason) == (False, "norm_outlier")
+    world.dispatch(job_id)
+    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid is None
+    assert world.units(job_id, round=1, slot=0)[0].start_error_feedback_cid is not None
+
+
+def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    bad = world.units(job_id, slot=1)[0]
+    original = aggregation._join
+
+    def reject_meanwhile(*arguments: Any) -> Any:
+        result = original(*arguments)
+        with world.database.transaction() as session:
+            units.reject_unit(session, bad.id, "incorrect_computation")
+        return result
+
+    monkeypatch.setattr(aggregation, "_join", reject_meanwhile)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 0
+    world.rows(lambda session: leases.vacate(session, nodes[1], "jailed"))
+    spare = world.node()
+    world.dispatch(job_id)
+    assert [unit.provider for unit in world.units(job_id, slot=1)] == [nodes[1], spare]
+
+
+def test_a_silent_node_loses_its_unit_and_a_spare_does_the_same_round(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    spare = world.node()
+    stale = world.work(nodes[0])
+    stale.commit()
+    for node in nodes[1:]:
+        world.deliver(node)
+    world.age(stale.lease.id)
+    with pytest.raises(LeaseLost):  # its time is over, although nobody has swept yet
+        stale.complete()
+    assert leases.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    first, second = world.units(job_id, round=0, slot=0)
+    assert (first.status, first.reason) == (UnitStatus.LOST, "node_silent")
+    assert (second.status, second.provider) == (UnitStatus.LEASED, spare)
+    with pytest.raises(LeaseLost):
+        stale.complete()
+    assert world.pull(nodes[0]) is None  # nothing stale for a node that comes back
+    world.deliver(spare)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+
+
+def test_a_lost_node_comes_back_only_where_nobody_better_is_there(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for _ in range(3):
+        work = world.work(nodes[0])
+        with world.database.transaction() as session:
+            leases.fail(session, work.lease.id, nodes[0], work.lease.token, "out_of_memory", "too small")
+        world.dispatch(job_id)
+    assert [unit.reason for unit in world.units(job_id, slot=0)] == ["out_of_memory"] * 3
+    assert world.pull(nodes[0]) is None
+    expensive, foreign = world.node(price=3 * ZEN), world.node(environment=to_hex(sha256(b"other")))
+    world.dispatch(job_id)
+    assert world.pull(expensive) is None
+    assert world.pull(foreign) is None
+
+
+def test_a_round_closes_without_stragglers_at_its_deadline(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    straggler = world.work(nodes[3])
+    for node in nodes[:3]:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 0  # a node is still at work in time
+    _start_round(world, job_id, ago=world.settings.round_deadline_seconds + 1)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    with pytest.raises(LeaseLost):
+        straggler.commit()
+
+
+def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    delivered = world.deliver(nodes[0])
+    for node in nodes[1:]:
+        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+    _retire(world, nodes[1:])
+    _start_round(world, job_id, ago=world.settings.round_deadline_seconds * 4)
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
+    assert world.rows(matching.busy_providers) == set()
+    assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
+    [unit] = world.units(job_id, provider=delivered.node)
+    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+
+
+@pytest.mark.parametrize(
+    ("spoil", "field", "reason"),
+    [
+        ({"leaves": [to_hex(b"\1" * 32)] * 2}, "leaves", "wrong_leaves"),
+        ({"leaves": [to_hex(b"\1" * 32)] * 3}, "leaves", "wrong_leaves"),
+        ({"payload_cid": cid_of_raw(b"never stored")}, "payload_cid", "payload_missing"),
+        ({"payload_sha256": to_hex(b"\1" * 32)}, "payload_sha256", "payload_mismatch"),
+        ({"salt": to_hex(b"\1" * 32)}, "salt", "payload_mismatch"),
+        ({"error_feedback_cid": cid_of_raw(b"never stored")}, "error_feedback_cid", "error_feedback_missing"),
+    ],
+)
+def test_a_result_that_breaks_its_commitment_is_refused(
+    world: World, nodes: list[str], spoil: dict[str, Any], field: str, reason: str
+) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0], **spoil)
+    work.commit()
+    with pytest.raises(ResultRefused) as refused:
+        work.complete()
+    assert (refused.value.field, refused.value.extra["reason"]) == (field, reason)
+    unit = world.units(job_id, slot=0)[0]
+    assert (unit.status, unit.reason, unit.payload_cid) == (UnitStatus.LOST, reason, None)
+    with pytest.raises(LeaseLost):
+        work.complete()
+
+
+def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.payload = b"\0" * len(work.payload)
+    work.commit()
+    with pytest.raises(ResultRefused):
+        work.complete()
+    assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
+
+
+def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    work, other = world.work(nodes[0]), world.work(nodes[1])
+    with pytest.raises(WrongStep):
+        work.complete()
+    with pytest.raises(InvalidSignature):
+        work.commit(_signed_by(other, work))
+    assert world.units(job_id, slot=0)[0].status == UnitStatus.LEASED
+    work.commit()
+    work.commit()  # a repeated call changes nothing
+    first = world.units(job_id, slot=0)[0].trace_root
+    work.leaves = work.leaves[::-1]
+    with pytest.raises(CommitmentChanged):
+        work.commit()
+    assert world.units(job_id, slot=0)[0].trace_root == first
+
+
+def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once(
+    world: World, nodes: list[str]
+) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.commit()
+    stolen = _with_token(work.lease, to_hex(b"\0" * 32))
+    for lease, node in ((work.lease, nodes[1]), (stolen, nodes[0])):
+        with pytest.raises(LeaseLost), world.database.transaction() as session:
+            leases.heartbeat(session, lease.id, node, lease.token, 1, 30)
+    errors = _at_once([work.complete] * 4)
+    assert errors == [None] * 4
+    work.complete()
+    assert [unit.status for unit in world.units(job_id, slot=0)] == [UnitStatus.UPLOADED]
+    moves = world.rows(lambda session: session.scalar(select(func.count()).where(JobEventRow.kind == "unit")))
+    assert moves == 2  # committed, uploaded
+
+
+def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
+    job_id = world.job(nodes=4)
+    with world.database.transaction() as session:
+        assert matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+    assert _at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
+    world.dispatch(job_id)
+    assert len(world.units(job_id)) == 4
+    kinds = world.rows(lambda session: list(session.scalars(select(Lease.kind).where(Lease.job_id == job_id))))
+    assert sorted(kinds) == ["pin"] * 3 + ["train"] * 4
+    pulled: list[Any] = []
+    assert _at_once([lambda: pulled.append(world.pull(nodes[0]))] * 6) == [None] * 6
+    assert sum(lease is not None for lease in pulled) == 1
+
+
+def test_a_node_is_placed_once_even_by_matches_at_once(world: World, nodes: list[str]) -> None:
+    jobs = [world.job(nodes=4) for _ in range(3)]
+    placed: list[bool] = []
+
+    def match(job_id: str) -> None:
+        with world.database.transaction() as session:
+            placed.append(matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT))  # type: ignore[arg-type]
+
+    assert _at_once([lambda job_id=job_id: match(job_id) for job_id in jobs]) == [None] * 3  # type: ignore[misc]
+    assert sorted(placed) == [False, False, True]
+    assert sorted(world.read(job_id).status for job_id in jobs) == ["matching", "matching", "running"]
+
+
+def test_a_wrong_pin_proof_counts_for_nothing_and_another_node_is_asked(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    lease = world.pull(nodes[0], LeaseKind.PIN)
+    assert lease is not None
+    with pytest.raises(ResultRefused):
+        world.complete(lease, nodes[0], CompletePin(token=lease.token, proof=to_hex(b"\0" * 32)))
+    world.dispatch(job_id)
+    assert world.pin(nodes[3])  # the fourth node was not needed before
+    assert world.pin(nodes[1])
+    assert world.pin(nodes[2])
+    assert sorted(next(iter(_pins(world, job_id).values()))) == sorted(nodes[1:])
+
+
+def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    world.deliver(nodes[0])
+    at_work = world.work(nodes[1])
+    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    world.rows(lambda session: matching.cancel(session, payer, job_id))
+    world.rows(lambda session: matching.cancel(session, payer, job_id))  # again: nothing happens
+    assert world.read(job_id).status == JobStatus.CANCELLED
+    statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
+    assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
+    with pytest.raises(LeaseLost):
+        at_work.commit()
+    open_leases = world.rows(lambda session: session.scalars(select(Lease).where(Lease.kind == "train")).all())
+    assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
+    assert "settlement.settle" not in world.wakes.names()
+    [unit] = world.units(job_id, status="uploaded")
+    world.rows(lambda session: units.mark_checking(session, unit.id, 0))
+    world.rows(lambda session: units.pass_unit(session, unit.id))
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+
+
+def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
+    waiting, finished = world.job(), world.running(nodes, rounds=1)
+    principal = Principal(world.read(waiting).payer, False, 1, "session")
+    world.rows(lambda session: matching.cancel(session, principal, waiting))
+    assert world.read(waiting).status == JobStatus.CANCELLED
+    assert ("settlement.settle", (waiting,)) in world.wakes.seen
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, finished)
+    admin = Principal(nodes[0], True, 1, "session")
+    with pytest.raises(NotCancellable):
+        world.rows(lambda session: matching.cancel(session, admin, finished))
+
+
+def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
+    job_id = world.job()
+    end = world.read(job_id).wait_until
+    assert [bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, end - timedelta(seconds=1)))]
+    assert matching.expire_due(world.database, end - timedelta(microseconds=1)) == 0
+    assert matching.expire_due(world.database, end) == 1
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert world.rows(lambda session: matching.open_bids(session, 1, end)) == []
+
+
+def test_an_abandoned_replay_is_reported_to_verification(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abandoned: list[str] = []
+    monkeypatch.setattr(verification, "replay_abandoned", lambda session, lease: abandoned.append(lease.id))
+    job_id = world.running(nodes)
+    with world.database.transaction() as session:
+        lease = leases.create_lease(
+            session, kind="replay", holder=nodes[0], job_id=job_id, task={"segment": 0}, seconds=-1
+        )
+    assert leases.expire_due(world.database, utc_now()) == 1
+    assert abandoned == [lease.id]
+
+
+def test_progress_and_the_first_step_are_told_as_they_happen(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    lease = world.pull(nodes[0])
+    assert lease is not None
+    for step in (0, 1, 1):
+        with world.database.transaction() as session:
+            leases.heartbeat(session, lease.id, nodes[0], lease.token, step, 30)
+        assert (world.read(job_id).first_step_at is None) == (step == 0)
+    steps = world.rows(lambda session: list(session.scalars(select(JobEventRow.data).filter_by(kind="step"))))
+    assert steps == [{"round": 0, "slot": 0, "provider": nodes[0], "step": 1}]
+
+
+# --- helpers
+
+
+def _pins(world: World, job_id: str) -> dict[int, list[str]]:
+    return world.rows(lambda session: repository.pins_of_job(session, job_id))
+
+
+def _start_round(world: World, job_id: str, *, ago: float) -> None:
+    with world.database.transaction() as session:
+        job = session.get(Job, job_id)
+        assert job is not None
+        job.round_started_at = utc_now() - timedelta(seconds=ago)
+
+
+def _retire(world: World, nodes: list[str]) -> None:
+    with world.database.transaction() as session:
+        session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))
+
+
+def _with_token(lease: LeaseView, token: str) -> LeaseView:
+    return lease.model_copy(update={"token": token})
+
+
+def _signed_by(signer: Work, work: Work) -> CommitTraining:
+    """The work's commitment with the signature of another node over it."""
+    honest = work.commitment()
+    message = UnitCommitment(
+        work.lease.task["job_id"],
+        work.lease.task["round"],
+        work.lease.task["slot"],
+        work.node,
+        honest.trace_root,
+        honest.payload_hash,
+    )
+    key = to_hex(bytes(work.world.wallets[signer.node].key))
+    return honest.model_copy(update={"commitment_signature": sign(key, typed_data(DOMAIN, message))})
+
+
+def _at_once(calls: list[Any]) -> list[BaseException | None]:
+    """Run the calls at the same time; what each raised."""
+    barrier = threading.Barrier(len(calls))
+    errors: list[BaseException | None] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        barrier.wait()
+        try:
+            calls[index]()
+        except BaseException as error:
+            errors[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors

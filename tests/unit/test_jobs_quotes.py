@@ -1,0 +1,34 @@
+"""The arithmetic of quotes."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from market.domain.money import unit_price
+from market.jobs.quotes import highest_price, newcomer_detection
+
+amounts = st.integers(1, 2**96 - 1)
+
+
+@given(budget=amounts, max_price=amounts, units=st.integers(1, 10_000), weight=st.integers(1, 2**64 - 1))
+def test_the_highest_price_is_payable_and_no_higher_one_is(
+    budget: int, max_price: int, units: int, weight: int
+) -> None:
+    best = highest_price(budget, max_price, units, weight)
+    assert best <= max_price
+    assert units * unit_price(best, weight) <= budget
+    assert best == max_price or units * unit_price(best + 1, weight) > budget
+
+
+@pytest.mark.parametrize(("segments", "rate_bps"), [(4, 2500), (8, 2500), (3, 2500), (10, 200), (1, 10_000)])
+def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: int) -> None:
+    whole, fraction = divmod(segments * rate_bps, 10_000)
+
+    def share(drawn: int) -> float:
+        draws = list(combinations(range(segments), drawn))
+        return sum(0 in draw for draw in draws) / len(draws)
+
+    expected = share(whole) + (share(min(whole + 1, segments)) - share(whole)) * fraction / 10_000
+    assert newcomer_detection(segments, rate_bps) == pytest.approx(expected)
