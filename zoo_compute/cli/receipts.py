@@ -4,9 +4,11 @@ from typing import Any
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.cli.output import note, print_facts, print_table
-from zoo_compute.client import Client
+from zoo_compute.client import Client, storage_errors
 from zoo_compute.errors import Mismatch
-from zoo_compute.receipt import differences
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.receipt import differences, verify_job
+from zoo_compute.settlement_events import ChainReader
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
@@ -31,15 +33,17 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
     """Recompute a receipt from the chain and from storage alone.
 
     Raises:
-        Mismatch: with everything that differs.
+        Mismatch: after a line for everything that differs.
     """
     network = client.network()
-    found = differences(receipt, rpc_url=network.rpc_url, gateway_url=network.gateway_url, contracts=network.contracts)
-    if found:
-        for difference in found:
-            note(f"differs: {difference}")
+    with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
+        recomputed = verify_job(receipt["job_id"], ChainReader(network.rpc_url, network.contracts), gateway)
+    findings = recomputed.findings + differences(receipt, recomputed.receipt)
+    for finding in findings:
+        note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
+    if findings:
         raise Mismatch(
             "receipt-mismatch",
-            f"the receipt differs from chain and storage in {len(found)} points",
-            remedy="Do not pay or rely on it; report it to the market with the differences above.",
+            f"the receipt differs from chain and storage in {len(findings)} points",
+            remedy="Do not rely on it; show the differences above to the market.",
         )
