@@ -1,11 +1,13 @@
 """Amounts of ZEN as people write them and as the chain counts them: exact, without floating point."""
 
-from decimal import ROUND_DOWN, Decimal, InvalidOperation
+import re
+from decimal import Decimal
 
 from zoo_compute.errors import ConfigError
 
 ZEN = 10**18
 _LARGEST_WEI = 2**96 - 1
+_AMOUNT = re.compile(r"\s*(?P<whole>\d{1,30})(?:\.(?P<fraction>\d{1,18}))?\s*(?P<wei>wei)?\s*", re.ASCII)
 
 
 def parse_zen(text: str | int | Decimal, name: str = "amount") -> int:
@@ -14,25 +16,21 @@ def parse_zen(text: str | int | Decimal, name: str = "amount") -> int:
     Raises:
         ConfigError: no number, negative, finer than a wei, or beyond 2**96 - 1 wei; ``name`` says which it was.
     """
-    wrong = ConfigError(
-        "amount-malformed",
-        f"{name} is {text!r}, which is no exact amount of ZEN from 0 to {format_zen(_LARGEST_WEI)}",
-        remedy="Write it in ZEN with at most 18 decimals, such as 2.5, or in wei, such as '2500 wei'. "
-        "In Python give a string, an int or a Decimal, never a float.",
-    )
-    if isinstance(text, float | bool):
-        raise wrong
-    plain = str(text).strip()
-    unit = ZEN
-    if plain.lower().endswith("wei"):
-        plain, unit = plain[:-3].strip(), 1
-    try:
-        wei = Decimal(plain) * unit
-    except InvalidOperation:
-        raise wrong from None
-    if not wei.is_finite() or not 0 <= wei <= _LARGEST_WEI or wei != wei.to_integral_value(ROUND_DOWN):
-        raise wrong
-    return int(wei)
+    plain = format(text, "f") if isinstance(text, Decimal) else str(text)
+    found = None if isinstance(text, float | bool) else _AMOUNT.fullmatch(plain)
+    wei = -1
+    if found is not None and found["wei"]:
+        wei = -1 if found["fraction"] else int(found["whole"])
+    elif found is not None:
+        wei = int(found["whole"]) * ZEN + int((found["fraction"] or "").ljust(18, "0"))
+    if not 0 <= wei <= _LARGEST_WEI:
+        raise ConfigError(
+            "amount-malformed",
+            f"{name} is {text!r}, which is no exact amount from 0 to {format_zen(_LARGEST_WEI)} ZEN",
+            remedy="Write it in ZEN with at most 18 decimals, such as 2.5, or in wei, such as '2500 wei'. "
+            "In Python give a string, an int or a Decimal, never a float.",
+        )
+    return wei
 
 
 def format_zen(wei: int, places: int = 18) -> str:
