@@ -141,9 +141,11 @@ def get_round(session: Session, tier: Tier, number: int | None) -> AuctionRound:
     return found
 
 
-def round_by_id(session: Session, round_id: int) -> AuctionRound | None:
-    """The round in which a job was matched."""
-    return repository.by_id(session, round_id)
+def summary(session: Session, round_id: int) -> dict[str, str]:
+    """The cleared round of a match, as a job's record tells of it: enough to ask for the round and replay it."""
+    found = repository.by_id(session, round_id)
+    assert found is not None, f"matched in round {round_id}, which is not there"
+    return {"number": str(found.number), "seed": found.seed, "seed_hash": found.seed_hash, "rule": found.rule or ""}
 
 
 def last_price(session: Session, tier_id: int) -> int | None:

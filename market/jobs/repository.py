@@ -60,8 +60,8 @@ def jobs_past_waiting(session: Session, now: datetime) -> list[str]:
 
 def active_jobs(session: Session) -> list[str]:
     """Ids of jobs that dispatch may have something to do for."""
-    active = (JobStatus.MATCHING, JobStatus.RUNNING, JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.FAILED)
-    return list(session.scalars(select(Job.id).where(Job.status.in_(active)).order_by(Job.id)))
+    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest)).order_by(Job.id)))
 
 
 # --- slots

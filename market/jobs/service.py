@@ -15,7 +15,7 @@ from market.jobs.leases import create_lease, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
-from market.jobs.submission import on_job_opened, on_open_reverted
+from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
     UnitFacts,
     assign_window,
@@ -50,8 +50,8 @@ __all__ = [
     "get",
     "job_units",
     "mark_checking",
+    "on_deposit_intent",
     "on_job_opened",
-    "on_open_reverted",
     "open_bids",
     "pass_unit",
     "reject_unit",

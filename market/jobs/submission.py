@@ -12,7 +12,7 @@ from market.chain.models import TxIntent
 from market.chain.service import queue_intent
 from market.chain.views import ChainViews
 from market.db.session import wake_after_commit
-from market.domain.lifecycle import JobEvent, JobStatus
+from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import repository
@@ -29,6 +29,13 @@ from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _MAX_SPEC_BYTES = 64 * 1024
+
+_REVERT_REASONS = {  # by the contracts' errors
+    "ERC20InsufficientAllowance": "permit_not_usable",
+    "ERC20InsufficientBalance": "insufficient_balance",
+    "OrderExpired": "expired",
+    "EnforcedPause": "intake_paused",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +154,18 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     wake_after_commit(session, "jobs.dispatch", job.id)
 
 
-def on_open_reverted(session: Session, intent: TxIntent, reason: str) -> None:
-    """The deposit cannot be made: the job ends, nothing was taken from the payer."""
+def on_deposit_intent(session: Session, intent: TxIntent) -> None:
+    """Handler of ``open_job`` intents. A reverted deposit ends the job; nothing was taken from the payer.
+
+    A deposit that succeeded is acted on by its event. So is one that reverted because somebody else relayed the same
+    signed order first: the escrow holds the budget just the same.
+    """
+    error = (intent.detail or "").partition("(")[0]
+    if intent.status != IntentStatus.REVERTED or error == "JobExists":
+        return
     job = repository.lock_job(session, intent.subject)
     if job is not None and job.status == JobStatus.SUBMITTED:
-        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=reason)
+        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
 
 
 def _queue_deposit(session: Session, checked: CheckedJob) -> None:

@@ -22,6 +22,16 @@ PIN_GRACE = timedelta(seconds=60)
 """How long a trained job waits for proofs that its checkpoints are pinned before it is settled without them."""
 
 
+_TRAINS_NO_MORE = (
+    JobStatus.VERIFYING,
+    JobStatus.CANCELLED,
+    JobStatus.EXPIRED,
+    JobStatus.FAILED,
+    JobStatus.DISPUTED,
+    JobStatus.SETTLING,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
     """One unit, with what its job fixes. ``leaves`` and ``salt`` are private until the unit is decided.
@@ -159,15 +169,15 @@ def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
 
 def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
     """Send a job that no longer trains to settlement once all its units are decided. The caller has locked the job."""
-    ended = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.FAILED)
-    if job.status not in ended or repository.has_undecided_units(session, job.id):
+    if job.status not in _TRAINS_NO_MORE or repository.has_undecided_units(session, job.id):
         return
     if job.status == JobStatus.VERIFYING:
         waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE
         if missing_pins(session, job) and not waited:
             return
         move_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
-    wake_after_commit(session, "settlement.settle", job.id)
+    if job.record_cid is None:  # once there is a record, its settlement is on its way
+        wake_after_commit(session, "settlement.settle", job.id)
 
 
 def missing_pins(session: Session, job: Job) -> Mapping[int, int]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from market.chain.contracts import ChainEvent
 from market.chain.history import final_events
+from market.chain.views import ChainViews
 from market.db.session import Database
 from market.settlement.errors import NotSettledYet
 from market.storage.service import Storage
@@ -15,11 +16,8 @@ from zoo_protocol.record import JobRecord
 MAX_RECORD_BYTES = 2**20
 
 
-def job_receipt(database: Database, storage: Storage, treasury_balance: int, job_id: str) -> dict[str, Any]:
+def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id: str) -> dict[str, Any]:
     """The receipt of a settled job as JSON.
-
-    Args:
-        treasury_balance: what the treasury holds now, wei.
 
     Raises:
         NotSettledYet: the chain has not settled the job with finality.
@@ -43,7 +41,7 @@ def job_receipt(database: Database, storage: Storage, treasury_balance: int, job
             for event in final_events(session, slash.evidence)
             if event.name == "Slashed"
         ]
-    return build_receipt(record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, treasury_balance)
+    return build_receipt(record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, chain.treasury_balance())
 
 
 def _slashed(event: ChainEvent, offence: str) -> Slashed:

@@ -211,7 +211,11 @@ def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
         assert parent.stdout.readline() == b"warm\n"
         (child,) = psutil.Process(parent.pid).children()
         parent.kill()
-    child.wait(10)
+    try:
+        child.wait(10)
+    finally:
+        if child.is_running():
+            child.kill()
 
 
 def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:

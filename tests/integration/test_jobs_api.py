@@ -9,13 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
+from api_support import Caller, sign_in
 from eth_account import Account as Wallets
 from fastapi import FastAPI
+from jobs_world import SPEC, ZEN, FakeChain, Work, World, opened, store_dataset
 from sqlalchemy import func, select
 
 from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
+from market.domain.lifecycle import IntentStatus
 from market.events.models import IdempotentRequest
 from market.jobs import leases, submission
 from market.jobs.facts import get
@@ -23,8 +26,6 @@ from market.jobs.models import Job
 from market.providers.models import SignerNonce
 from market.settings import Settings
 from market.storage.service import Storage
-from tests.integration.conftest import Caller, sign_in
-from tests.integration.jobs_world import SPEC, ZEN, FakeChain, Work, World, opened, store_dataset
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.messages import struct_hash
 
@@ -264,16 +265,21 @@ def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
     )
     with services.database.transaction() as session:
         order = get(session, funded).order
-        intent = session.scalars(select(TxIntent).where(TxIntent.subject == reverted)).one()
+        intents = {intent.subject: intent for intent in session.scalars(select(TxIntent))}
+    for intent in intents.values():
+        intent.status = IntentStatus.REVERTED
+    intents[funded].detail = f"JobExists(jobId={funded})"  # somebody relayed it first; its event follows
+    intents[reverted].detail = "ERC20InsufficientAllowance(spender=0x, allowance=0, needed=1)"
     for _ in range(2):
         with services.database.transaction() as session:
+            submission.on_deposit_intent(session, intents[funded])
+            submission.on_deposit_intent(session, intents[reverted])
             submission.on_job_opened(session, opened(order))
-            submission.on_open_reverted(session, intent, "permit_used")
             submission.on_job_opened(session, opened(replace(order, nonce=1)))  # nobody's job here
     job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
     assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
     job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
-    assert (job["status"], job["reason"]) == ("rejected", "permit_used")
+    assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
 
 
 def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
 from sqlalchemy import func, select, update
 
 from market.accounts.service import Principal
@@ -22,7 +23,6 @@ from market.providers.models import AskRow
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
-from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
 from zoo_protocol.cid import cid_of_raw

@@ -1,0 +1,42 @@
+"""Receipts over REST."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import ServicesDep
+from market.api.openapi import refusals
+from market.jobs.errors import JobNotFound
+from market.jobs.views import visible_job
+from market.ledger import service as ledger
+from market.settlement.errors import NotSettledYet
+from market.settlement.receipt import job_receipt
+from market.settlement.schemas import Receipt, ReceiptSeconds
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+
+JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
+
+
+@router.get("/jobs/{job_id}/receipt", responses=refusals(NotAuthenticated, JobNotFound, NotSettledYet))
+def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Receipt:
+    """What your settled job cost and what it got, from final chain events and the published record.
+
+    `zoo-compute job receipt ID --verify` recomputes it without us.
+    """
+    with services.database.transaction() as session:
+        job = visible_job(session, account, job_id)
+        seconds = ReceiptSeconds(
+            first_step=_seconds(job.created_at, job.first_step_at), total=_seconds(job.created_at, job.settled_at)
+        )
+    receipt = job_receipt(services.database, services.storage, services.chain, job_id)
+    with services.database.transaction() as session:
+        reconciled = ledger.reconcile(session, services.chain).balanced
+    return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
+
+
+def _seconds(start: datetime, end: datetime | None) -> float | None:
+    return None if end is None else round((end - start).total_seconds(), 3)

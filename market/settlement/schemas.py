@@ -1,0 +1,60 @@
+"""The receipt as JSON; amounts are decimal strings of wei."""
+
+from pydantic import BaseModel, Field
+
+
+
+class ReceiptUnit(BaseModel):
+    provider: str
+    round: int
+    slot: int
+    status: str
+    reason: str | None
+    paid_wei: str
+    trace_root: str | None
+    payload_cid: str | None
+
+
+class ReceiptSlash(BaseModel):
+    provider: str
+    reason: str
+    amount_wei: str
+    tx: str
+
+
+class ReceiptCheckpoint(BaseModel):
+    round: int
+    cid: str
+    validation_loss: float
+    pins: list[str] = Field(description="Providers that proved a copy.")
+
+
+class ReceiptSeconds(BaseModel):
+    """Durations by the market's clock; None where it did not come to that."""
+
+    first_step: float | None = Field(description="From submission to the first reported training step.")
+    total: float | None = Field(description="From submission to final settlement.")
+
+
+class Receipt(BaseModel):
+    """paid + fee + refund == escrowed; fee is exactly fee_bps of paid + fee."""
+
+    job_id: str
+    tier: str
+    outcome: str
+    clearing_price_wei_per_gpu_hour: str
+    budget_wei: str
+    escrowed_wei: str
+    paid_wei: str
+    fee_wei: str
+    refund_wei: str
+    units: list[ReceiptUnit]
+    slashes: list[ReceiptSlash]
+    checkpoints: list[ReceiptCheckpoint]
+    initial_loss: float | None
+    final_loss: float | None
+    final_model_cid: str | None
+    settlement_tx: str
+    treasury_balance_wei: str
+    ledger_reconciled: bool = Field(description="Our ledger equals the chain at the last final block.")
+    seconds: ReceiptSeconds
