@@ -1,6 +1,6 @@
 """Queries over the chain's tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import and_, delete, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -83,17 +83,22 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Decoded events of canonical blocks in (after, until], in the chain's order."""
-    rows = session.execute(
+    statement = (
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
         .where(ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until)
         .order_by(ChainBlock.number, ChainLog.log_index)
     )
+    return decoded(session.execute(statement).tuples())
+
+
+def decoded(rows: Iterable[tuple[ChainLog, ChainBlock]]) -> list[ChainEvent]:
+    """The events in these logs, in their order; logs that our interfaces do not know are left out."""
     events = []
     for log, block in rows:
-        decoded = decode_log(log.contract, log.topics, log.data)
-        if decoded is not None:
-            name, args = decoded
+        found = decode_log(log.contract, log.topics, log.data)
+        if found is not None:
+            name, args = found
             events.append(
                 ChainEvent(
                     contract=log.contract,
