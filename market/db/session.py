@@ -23,6 +23,11 @@ def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
     pending[(task, arguments)] = None
 
 
+def psycopg_url(url: str) -> str:
+    """The SQLAlchemy URL for our driver; operators give a plain ``postgresql://`` one."""
+    return "postgresql+psycopg://" + url.removeprefix("postgresql://") if url.startswith("postgresql://") else url
+
+
 class Database:
     """One engine and its session factory; built once per process, after fork."""
 
@@ -32,9 +37,9 @@ class Database:
             url: SQLAlchemy URL (``postgresql+psycopg://…``; a plain ``postgresql://`` is accepted).
             wake: sends one background task by name; None in processes that wake nobody.
         """
-        if url.startswith("postgresql://"):
-            url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
-        self.engine: Engine = create_engine(url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True)
+        self.engine: Engine = create_engine(
+            psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True
+        )
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
         event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))

@@ -2,12 +2,14 @@
 
 from market.accounts import models as accounts
 from market.auctions import models as auctions
+from market.chain import models as chain
 from market.db.base import Base
 from market.events import models as events
 from market.jobs import models as jobs
+from market.ledger import models as ledger
 from market.providers import models as providers
 from market.verification import models as verification
 
-__all__ = ["accounts", "auctions", "events", "jobs", "metadata", "providers", "verification"]
+__all__ = ["accounts", "auctions", "chain", "events", "jobs", "ledger", "metadata", "providers", "verification"]
 
 metadata = Base.metadata

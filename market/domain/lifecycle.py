@@ -177,6 +177,7 @@ class IntentEvent(StrEnum):
     REORG = "reorg"
     FINALISE = "finalise"
     REVERT = "revert"
+    DISPLACE = "displace"
 
 
 _I, _IE = IntentStatus, IntentEvent
@@ -187,6 +188,9 @@ INTENT: dict[tuple[IntentStatus, IntentEvent], IntentStatus] = {
     (_I.SIGNED, _IE.MINE): _I.MINED,
     (_I.BROADCAST, _IE.SEND): _I.BROADCAST,
     (_I.BROADCAST, _IE.MINE): _I.MINED,
+    # A transaction made with the same key outside of the market took the nonce, and that is final.
+    (_I.SIGNED, _IE.DISPLACE): _I.QUEUED,
+    (_I.BROADCAST, _IE.DISPLACE): _I.QUEUED,
     (_I.MINED, _IE.REORG): _I.BROADCAST,
     (_I.MINED, _IE.FINALISE): _I.FINAL,
     (_I.MINED, _IE.REVERT): _I.REVERTED,

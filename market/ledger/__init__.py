@@ -1,0 +1,18 @@
+"""The double-entry ledger: a mirror of every wei of ZEN that the contracts hold, have held or have burned.
+
+Chart of accounts (a balance is the sum of an account's postings; all balances together are always zero):
+
+==========================  ==========================================================================
+``wallet:<address>``        the outside world: what flowed from the contracts to an address, less what it paid in
+``escrow``                  ZEN in the escrow contract that no job accounts for; only a stray transfer leaves any
+``escrow:<job id>``         what the escrow contract holds for one job
+``stake``                   ZEN in the staking contract that no staker accounts for, as above
+``stake:<address>``         what one staker has at risk: stake and unbonding
+``treasury``                ZEN in the treasury contract
+``burned``                  ZEN that was destroyed
+``issuance``                minus all ZEN ever created
+==========================  ==========================================================================
+
+Two independent sources must agree: the token's own transfers move ZEN between the wallets and ``escrow``, ``stake`` and
+``treasury``; the contracts' events spread ``escrow`` and ``stake`` over jobs and stakers.
+"""

@@ -1,0 +1,114 @@
+"""Tables of the chain: what was read from it, and what is to be written to it. One database serves one chain."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, LargeBinary, String, Text, func, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from market.chain.contracts import Json
+from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
+from market.domain.lifecycle import IntentStatus
+
+_STATUSES = ", ".join(f"'{status}'" for status in IntentStatus)
+
+
+class ChainBlock(Base):
+    """A block that was ingested. Final blocks without a log of ours are dropped; orphaned ones with logs stay."""
+
+    __tablename__ = "chain_blocks"
+    __table_args__ = (
+        Index("uq_chain_blocks_canonical_number", "number", unique=True, postgresql_where=text("canonical")),
+    )
+
+    hash: Mapped[str] = mapped_column(Hash32, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger)
+    parent_hash: Mapped[str] = mapped_column(Hash32)
+    timestamp: Mapped[int] = mapped_column(BigInteger)  # Unix seconds
+    canonical: Mapped[bool]
+
+
+class ChainLog(Base):
+    """One log of one of our contracts, undecoded."""
+
+    __tablename__ = "chain_logs"
+
+    block_hash: Mapped[str] = mapped_column(ForeignKey(ChainBlock.hash), primary_key=True)
+    log_index: Mapped[int] = mapped_column(primary_key=True)
+    tx_hash: Mapped[str] = mapped_column(Hash32, index=True)
+    contract: Mapped[str] = mapped_column(String(32))
+    topics: Mapped[list[str]] = mapped_column(JSONB)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class ChainCursor(Base):
+    """How far the chain was ingested (head) and acted upon (finalised). One row."""
+
+    __tablename__ = "chain_cursor"
+    __table_args__ = (CheckConstraint("id = 1", name="single"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, default=1)
+    head_number: Mapped[int] = mapped_column(BigInteger)
+    head_hash: Mapped[str] = mapped_column(Hash32)
+    finalised_number: Mapped[int] = mapped_column(BigInteger)
+    finalised_hash: Mapped[str] = mapped_column(Hash32)
+
+
+class TxIntent(Base, CreatedAt):
+    """A call that the market wants made exactly once.
+
+    ``key`` makes queueing idempotent; ``kind`` names the handler told of the outcome; ``subject`` is what it is about
+    (a job id, a window id). ``status`` says where it is, ``reason`` (stable code) and ``detail`` (a sentence) why.
+    Without ``contract`` it is a transfer of nothing to the signer, which fills a gap in its nonces.
+    """
+
+    __tablename__ = "tx_intents"
+    __table_args__ = (
+        # At no time do two intents hold one nonce. A displaced intent gives its nonce up.
+        Index("uq_tx_intents_nonce", "signer", "nonce", unique=True, postgresql_where=text("nonce IS NOT NULL")),
+        Index("ix_tx_intents_open", "status", "id", postgresql_where=text("status NOT IN ('final', 'reverted')")),
+        CheckConstraint(f"status IN ({_STATUSES})", name="status"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), unique=True)
+    kind: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(128), index=True)
+    contract: Mapped[str | None] = mapped_column(String(32))
+    function: Mapped[str | None] = mapped_column(String(64))
+    arguments: Mapped[list[Json]] = mapped_column(JSONB)  # integers as decimal strings
+    status: Mapped[str] = mapped_column(String(16), default=IntentStatus.QUEUED)
+    reason: Mapped[str | None] = mapped_column(String(64))
+    detail: Mapped[str | None] = mapped_column(Text)
+    signer: Mapped[str | None] = mapped_column(Address)
+    nonce: Mapped[int | None] = mapped_column(BigInteger)
+    tx_hash: Mapped[str | None] = mapped_column(Hash32)  # of the attempt that was mined
+    block_number: Mapped[int | None] = mapped_column(BigInteger)
+    block_hash: Mapped[str | None] = mapped_column(Hash32)
+    updated_at: Mapped[datetime] = mapped_column(
+        UtcDateTime, server_default=func.clock_timestamp(), onupdate=func.clock_timestamp()
+    )
+
+    attempts: Mapped[list["TxAttempt"]] = relationship(order_by="TxAttempt.id", lazy="selectin")
+
+
+class TxAttempt(Base, CreatedAt):
+    """One signed transaction of an intent. The bytes are durable before any node sees them."""
+
+    __tablename__ = "tx_attempts"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    intent_id: Mapped[int] = mapped_column(ForeignKey(TxIntent.id), index=True)
+    signer: Mapped[str] = mapped_column(Address)
+    nonce: Mapped[int] = mapped_column(BigInteger)
+    hash: Mapped[str] = mapped_column(Hash32, unique=True)
+    raw: Mapped[bytes] = mapped_column(LargeBinary)
+    gas_limit: Mapped[int] = mapped_column(BigInteger)
+    max_fee: Mapped[int] = mapped_column(Wei)  # per gas
+    priority_fee: Mapped[int] = mapped_column(Wei)  # per gas
+    live: Mapped[bool] = mapped_column(default=True)  # False once it can never be mined
+    first_sent_block: Mapped[int | None] = mapped_column(BigInteger)
+    last_sent_block: Mapped[int | None] = mapped_column(BigInteger)
+    last_error: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (Index("ix_tx_attempts_signer_nonce", "signer", "nonce"),)

@@ -1,0 +1,115 @@
+"""Queries over the chain's tables."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import and_, delete, exists, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.chain.client import Block
+from market.chain.contracts import ChainEvent, decode_log
+from market.chain.models import ChainBlock, ChainCursor, ChainLog, TxAttempt, TxIntent
+from market.domain.lifecycle import IntentStatus
+
+UNMINED = (IntentStatus.SIGNED, IntentStatus.BROADCAST)
+IN_FLIGHT = (*UNMINED, IntentStatus.MINED)
+
+# --- intents
+
+
+def locked_intent(session: Session, intent_id: int) -> TxIntent:
+    """The intent, locked until the end of the transaction."""
+    return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
+
+
+def next_queued(session: Session) -> TxIntent | None:
+    """The oldest intent that waits to be sent."""
+    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED)
+    return session.scalar(waiting.order_by(TxIntent.id).limit(1))
+
+
+def sent_intents(session: Session, signer: str, statuses: Sequence[IntentStatus]) -> list[TxIntent]:
+    """The signer's intents in these states, by nonce."""
+    mine = select(TxIntent).where(TxIntent.signer == signer, TxIntent.status.in_(statuses))
+    return list(session.scalars(mine.order_by(TxIntent.nonce)))
+
+
+def next_nonce(session: Session, signer: str) -> int:
+    """One more than the highest nonce that the signer has ever signed; 0 at first."""
+    highest = session.scalar(select(func.max(TxAttempt.nonce)).where(TxAttempt.signer == signer))
+    return 0 if highest is None else highest + 1
+
+
+def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
+    """Nonces from ``start`` below the signer's highest for which nothing was ever signed."""
+    signed = select(TxAttempt.nonce).where(TxAttempt.signer == signer, TxAttempt.nonce >= start)
+    return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
+
+
+# --- blocks, logs, cursor
+
+
+def cursor(session: Session) -> ChainCursor | None:
+    """The cursor row, locked until the end of the transaction; None before the first block."""
+    return session.scalar(select(ChainCursor).with_for_update())
+
+
+def add_block(session: Session, block: Block, logs: Sequence[ChainLog]) -> None:
+    """Record a block on the canonical chain; one that was orphaned before comes back."""
+    session.execute(
+        insert(ChainBlock)
+        .values(
+            hash=block.hash,
+            number=block.number,
+            parent_hash=block.parent_hash,
+            timestamp=block.timestamp,
+            canonical=True,
+        )
+        .on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
+    )
+    for log in logs:
+        session.merge(log)
+
+
+def canonical_hash(session: Session, number: int) -> str | None:
+    """Hash of the ingested block at a height on the canonical chain."""
+    return session.scalar(select(ChainBlock.hash).where(ChainBlock.number == number, ChainBlock.canonical))
+
+
+def orphan_above(session: Session, number: int) -> None:
+    """Take all blocks above a height off the canonical chain."""
+    session.execute(update(ChainBlock).where(ChainBlock.number > number, ChainBlock.canonical).values(canonical=False))
+
+
+def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
+    """Decoded events of canonical blocks in (after, until], in the chain's order."""
+    rows = session.execute(
+        select(ChainLog, ChainBlock)
+        .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
+        .where(ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until)
+        .order_by(ChainBlock.number, ChainLog.log_index)
+    )
+    events = []
+    for log, block in rows:
+        decoded = decode_log(log.contract, log.topics, log.data)
+        if decoded is not None:
+            name, args = decoded
+            events.append(
+                ChainEvent(
+                    contract=log.contract,
+                    name=name,
+                    args=args,
+                    tx_hash=log.tx_hash,
+                    block_number=block.number,
+                    block_hash=block.hash,
+                    log_index=log.log_index,
+                    timestamp=block.timestamp,
+                )
+            )
+    return events
+
+
+def drop_empty_blocks(session: Session, below: int) -> None:
+    """Forget blocks below a final height that hold no log of ours."""
+    has_logs = exists().where(ChainLog.block_hash == ChainBlock.hash)
+    session.execute(delete(ChainBlock).where(and_(ChainBlock.number < below, ~has_logs)))

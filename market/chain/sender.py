@@ -1,0 +1,311 @@
+"""Makes every queued call exactly once, through one signer.
+
+The rules that keep a payment from being made twice or never:
+ - Signed bytes are committed before any node sees them. Whatever happens later, the same bytes go out again.
+ - A nonce is taken in the transaction that stores the bytes, after a simulation has passed: a call that is certain to
+   revert takes none.
+ - A transaction that is stuck is outbid at its own nonce. A payment never moves to another nonce, unless a foreign
+   transaction holds its nonce and that is final.
+ - A mined transaction counts when its block is final; before that, a reorganisation puts it back.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eth_account import Account
+from sqlalchemy.orm import Session
+
+from market.chain import fees, repository
+from market.chain.client import Block, ChainClient, Receipt
+from market.chain.contracts import Deployment, encode_call
+from market.chain.errors import AlreadyKnown, ChainError, ExecutionReverted, NonceTooLow, RpcUnavailable
+from market.chain.models import TxAttempt, TxIntent
+from market.db.session import Database
+from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
+from market.events.service import move
+from market.settings import Settings
+
+IntentHandler = Callable[[Session, TxIntent], None]
+IntentHandlers = Mapping[str, IntentHandler]
+
+GAP_KIND = "nonce_gap"
+_MAX_UNMINED = 16  # what nodes guarantee to keep of one account
+_PLAIN_TRANSFER_GAS = 21_000
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The chain as one step sees it. Nonces are counts of the signer's mined transactions; ``quote`` is today's fee."""
+
+    head: Block
+    finalised: Block
+    latest_nonce: int
+    final_nonce: int
+    quote: fees.Fees
+
+
+class Sender:
+    """One sender per signer; a second one finds the lock taken and does nothing."""
+
+    def __init__(
+        self,
+        database: Database,
+        client: ChainClient,
+        deployment: Deployment,
+        signer_key: str,
+        settings: Settings,
+        handlers: IntentHandlers,
+    ) -> None:
+        """``handlers``: by intent kind; called when an intent is final or reverted, in the same transaction."""
+        self._database = database
+        self._client = client
+        self._deployment = deployment
+        self._account = Account.from_key(signer_key)
+        self.address: str = self._account.address
+        self._fee_cap = settings.max_fee_gwei * 10**9
+        self._stuck_after = settings.stuck_after_blocks
+        self._handlers = handlers
+
+    def step(self) -> bool:
+        """Record what became of sent transactions, send again what needs it, and send what is queued.
+
+        Returns:
+            Whether any intent moved.
+
+        Raises:
+            ChainError: the node is out of reach or refuses; nothing is lost, call again later.
+        """
+        with self._database.exclusive(f"chain.sender.{self.address}") as held:
+            if not held:
+                return False
+            head, finalised = self._client.head(), self._client.finalised()
+            view = _View(
+                head,
+                finalised,
+                latest_nonce=self._client.nonce(self.address),
+                final_nonce=self._client.nonce(self.address, finalised.number),
+                quote=fees.quote(head.base_fee, self._client.priority_fee(), self._fee_cap),
+            )
+            tracked = self._track(view)
+            filled = self._fill_gaps(view)
+            self._send_again(view)
+            return self._send_queued(view) or tracked or filled
+
+    # --- what became of it
+
+    def _track(self, view: _View) -> bool:
+        moved = False
+        for intent in self._intents(*repository.IN_FLIGHT):
+            receipt = self._receipt(intent)
+            why = self._why(intent, receipt) if receipt is not None and not receipt.succeeded else None
+            with self._database.transaction() as session:
+                moved |= self._record(session, repository.locked_intent(session, intent.id), receipt, why, view)
+        return moved
+
+    def _receipt(self, intent: TxIntent) -> Receipt | None:
+        attempts = (attempt for attempt in reversed(intent.attempts) if attempt.live)
+        receipts = (self._client.receipt(attempt.hash) for attempt in attempts)
+        return next((receipt for receipt in receipts if receipt is not None), None)
+
+    def _record(
+        self, session: Session, intent: TxIntent, receipt: Receipt | None, why: str | None, view: _View
+    ) -> bool:
+        """Bring the intent's status in line with its receipt; whether it moved."""
+        if receipt is None:
+            if intent.status == IntentStatus.MINED:
+                intent.tx_hash = intent.block_number = intent.block_hash = None
+                _move(session, intent, IntentEvent.REORG, reason="reorganised")
+                return True
+            if intent.nonce is not None and intent.nonce < view.final_nonce:
+                self._displace(session, intent)
+                return True
+            return False
+        moved = intent.status != IntentStatus.MINED
+        if moved:
+            _move(session, intent, IntentEvent.MINE)
+        intent.tx_hash = receipt.tx_hash
+        intent.block_number, intent.block_hash = receipt.block_number, receipt.block_hash
+        if receipt.block_number > view.finalised.number:
+            return moved
+        if receipt.succeeded:
+            _move(session, intent, IntentEvent.FINALISE)
+        else:
+            _move(session, intent, IntentEvent.REVERT, reason="reverted_on_chain", detail=why)
+        self._tell(session, intent)
+        return True
+
+    def _displace(self, session: Session, intent: TxIntent) -> None:
+        """Free an intent whose nonce a foreign transaction has used for good: its bytes can never be mined."""
+        for attempt in intent.attempts:
+            attempt.live = False
+        intent.signer = intent.nonce = None
+        _move(session, intent, IntentEvent.DISPLACE, reason="nonce_used_by_foreign_transaction")
+        if intent.contract is None:  # a gap that somebody else has filled
+            _move(session, intent, IntentEvent.REVERT, reason="gap_filled_by_foreign_transaction")
+
+    def _why(self, intent: TxIntent, receipt: Receipt) -> str:
+        """What the contract says to the same call after that block; the true reason in all but rare cases."""
+        to, data = self._call(intent)
+        try:
+            self._client.call(to, data, sender=self.address, block=receipt.block_number)
+        except ExecutionReverted as error:
+            return str(error)
+        except ChainError as error:
+            return f"the reason could not be asked for: {error}"
+        return "the same call would not revert afterwards"
+
+    def _tell(self, session: Session, intent: TxIntent) -> None:
+        handler = self._handlers.get(intent.kind)
+        if handler is not None:
+            handler(session, intent)
+
+    # --- sending
+
+    def _fill_gaps(self, view: _View) -> bool:
+        """A nonce that nothing holds blocks all above it; fill it by a transfer of nothing to ourselves."""
+        with self._database.transaction() as session:
+            gaps = repository.missing_nonces(session, self.address, view.latest_nonce)
+            for nonce in gaps:
+                key = f"{GAP_KIND}:{self.address}:{nonce}:{view.head.hash}"
+                intent = TxIntent(
+                    key=key, kind=GAP_KIND, subject=self.address, arguments=[], status=IntentStatus.QUEUED
+                )
+                session.add(intent)
+                session.flush()
+                self._sign(session, intent, nonce, _PLAIN_TRANSFER_GAS, view.quote)
+        return bool(gaps)
+
+    def _send_again(self, view: _View) -> None:
+        """Send what was signed but not surely received, remind the node of the rest, outbid what is stuck."""
+        for intent in self._intents(*repository.UNMINED):
+            attempt = intent.attempts[-1]
+            if attempt.first_sent_block is not None and self._is_stuck(intent, attempt, view):
+                attempt = self._replacement(intent, attempt, view) or attempt
+            if attempt.last_sent_block is None or attempt.last_error or attempt.last_sent_block < view.head.number:
+                self._broadcast(intent.id, attempt, view)
+
+    def _is_stuck(self, intent: TxIntent, attempt: TxAttempt, view: _View) -> bool:
+        """Only the lowest nonce can be stuck by its fee; the others wait for it."""
+        waited = view.head.number - (attempt.first_sent_block or 0)
+        return intent.nonce == view.latest_nonce and waited >= self._stuck_after
+
+    def _replacement(self, intent: TxIntent, attempt: TxAttempt, view: _View) -> TxAttempt | None:
+        old = fees.Fees(attempt.max_fee, attempt.priority_fee)
+        raised = fees.replacement(old, view.quote, self._fee_cap)
+        with self._database.transaction() as session:
+            locked = repository.locked_intent(session, intent.id)
+            if raised is None:
+                locked.reason, locked.detail = "fee_cap", f"outbidding {attempt.hash} would exceed {self._fee_cap} wei"
+                return None
+            return self._new_attempt(session, locked, attempt.nonce, attempt.gas_limit, raised)
+
+    def _send_queued(self, view: _View) -> bool:
+        moved = False
+        room = _MAX_UNMINED - len(self._intents(*repository.UNMINED))
+        while room > 0:
+            with self._database.transaction() as session:
+                intent = repository.next_queued(session)
+            if intent is None:
+                break
+            attempt = self._prepare(intent, view)
+            moved = True
+            if attempt is not None:
+                self._broadcast(intent.id, attempt, view)
+                room -= 1
+        return moved
+
+    def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
+        """Simulate, then take a nonce and sign; None if the call is certain to revert, which takes no nonce."""
+        try:
+            gas = self._client.estimate_gas(self.address, *self._call(intent))
+        except ExecutionReverted as error:
+            with self._database.transaction() as session:
+                locked = repository.locked_intent(session, intent.id)
+                _move(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
+                self._tell(session, locked)
+            return None
+        with self._database.transaction() as session:
+            locked = repository.locked_intent(session, intent.id)
+            nonce = max(repository.next_nonce(session, self.address), view.latest_nonce)
+            # A third more: earlier transactions of ours may change what this one costs.
+            return self._sign(session, locked, nonce, gas * 4 // 3, view.quote)
+
+    def _sign(self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees) -> TxAttempt:
+        _move(session, intent, IntentEvent.SIGN)
+        intent.signer, intent.nonce = self.address, nonce
+        return self._new_attempt(session, intent, nonce, gas_limit, quote)
+
+    def _new_attempt(
+        self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees
+    ) -> TxAttempt:
+        to, data = self._call(intent)
+        signed = self._account.sign_transaction(
+            {
+                "type": 2,
+                "chainId": self._client.chain_id,
+                "nonce": nonce,
+                "to": to,
+                "value": 0,
+                "data": data,
+                "gas": gas_limit,
+                "maxFeePerGas": quote.max_fee,
+                "maxPriorityFeePerGas": quote.priority_fee,
+            }
+        )
+        attempt = TxAttempt(
+            intent_id=intent.id,
+            signer=self.address,
+            nonce=nonce,
+            hash="0x" + signed.hash.hex(),
+            raw=bytes(signed.raw_transaction),
+            gas_limit=gas_limit,
+            max_fee=quote.max_fee,
+            priority_fee=quote.priority_fee,
+        )
+        session.add(attempt)
+        session.flush()
+        return attempt
+
+    def _broadcast(self, intent_id: int, attempt: TxAttempt, view: _View) -> None:
+        """Hand the stored bytes to the node and note its answer. No answer leaves the outcome open."""
+        failure: ChainError | None = None
+        accepted = False
+        try:
+            self._client.send_raw(attempt.raw)
+            accepted = True
+        except AlreadyKnown:
+            accepted = True
+        except NonceTooLow:
+            pass  # mined, by us or by others: the receipts of our hashes decide
+        except ChainError as error:
+            failure = error
+        with self._database.transaction() as session:
+            intent = repository.locked_intent(session, intent_id)
+            stored = next(own for own in intent.attempts if own.id == attempt.id)
+            stored.first_sent_block = view.head.number if stored.first_sent_block is None else stored.first_sent_block
+            stored.last_sent_block = view.head.number
+            stored.last_error = None if failure is None else f"{failure.code}: {failure}"
+            if accepted and intent.status == IntentStatus.SIGNED:
+                _move(session, intent, IntentEvent.SEND)
+        if isinstance(failure, RpcUnavailable):
+            raise failure
+
+    # --- parts
+
+    def _intents(self, *statuses: IntentStatus) -> list[TxIntent]:
+        with self._database.transaction() as session:
+            return repository.sent_intents(session, self.address, statuses)
+
+    def _call(self, intent: TxIntent) -> tuple[str, bytes]:
+        """Recipient and call data; a gap filler calls nobody."""
+        if intent.contract is None or intent.function is None:
+            return self.address, b""
+        data = encode_call(intent.contract, intent.function, intent.arguments)
+        return self._deployment.address(intent.contract), data
+
+
+def _move(
+    session: Session, intent: TxIntent, event: IntentEvent, *, reason: str | None = None, detail: str | None = None
+) -> None:
+    intent.reason, intent.detail = None, detail  # a reason belongs to the last move
+    move(session, intent, INTENT, event, subject=("tx_intent", str(intent.id)), reason=reason)

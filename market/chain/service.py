@@ -1,0 +1,73 @@
+"""What the rest of the market asks of the chain: to make a call, exactly once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.chain.contracts import encode_call, to_json
+from market.chain.errors import BadArguments
+from market.chain.models import ChainCursor, TxIntent
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import IntentStatus
+
+SEND_TASK = "chain.send"
+
+
+def queue_intent(
+    session: Session, *, key: str, kind: str, subject: str, contract: str, function: str, arguments: Sequence[Any]
+) -> TxIntent:
+    """Ask for one call of ``contract.function``; the same ``key`` again returns the intent that is there.
+
+    The call goes out once the unit of work has committed. It is simulated first against the latest block, so an intent
+    that depends on another's effect must be queued only when that one is final. On success and on failure the handler
+    registered for ``kind`` is told, in the transaction that records the outcome.
+
+    Args:
+        arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
+            lists, and structs as mappings by field name.
+
+    Raises:
+        BadArguments: the call does not fit the contract's interface, or the key stands for another call.
+    """
+    stored = [to_json(argument) for argument in arguments]
+    encode_call(contract, function, stored)
+    values = {
+        "key": key,
+        "kind": kind,
+        "subject": subject,
+        "contract": contract,
+        "function": function,
+        "arguments": stored,
+        "status": IntentStatus.QUEUED,
+    }
+    # A concurrent holder of the key makes this wait for its commit, so that the row is there afterwards.
+    session.execute(insert(TxIntent).values(values).on_conflict_do_nothing(index_elements=[TxIntent.key]))
+    intent = session.scalars(select(TxIntent).where(TxIntent.key == key)).one()
+    if (intent.contract, intent.function, intent.arguments) != (contract, function, stored):
+        raise BadArguments(f"intent {key!r} already stands for another call")
+    wake_after_commit(session, SEND_TASK)
+    return intent
+
+
+def intent_by_key(session: Session, key: str) -> TxIntent | None:
+    """The intent queued under ``key``."""
+    return session.scalar(select(TxIntent).where(TxIntent.key == key))
+
+
+def intents_about(session: Session, subject: str) -> list[TxIntent]:
+    """All intents about one subject, oldest first."""
+    return list(session.scalars(select(TxIntent).where(TxIntent.subject == subject).order_by(TxIntent.id)))
+
+
+def indexed_head(session: Session) -> int | None:
+    """The newest ingested block; None before the first one."""
+    return session.scalar(select(ChainCursor.head_number))
+
+
+def finalised_cursor(session: Session) -> tuple[int, str] | None:
+    """(number, hash) of the newest block whose events have been acted upon; None before the first one."""
+    row = session.execute(select(ChainCursor.finalised_number, ChainCursor.finalised_hash)).one_or_none()
+    return None if row is None else (row[0], row[1])

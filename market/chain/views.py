@@ -1,0 +1,135 @@
+"""What services read from the contracts. Every view takes a block (number, hash or tag); the latest by default."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from market.chain.client import BlockTag, ChainClient
+from market.chain.contracts import Deployment, decode_result, encode_call
+from market.domain.network import NETWORKS
+from market.settings import Settings
+
+
+class JobState(IntEnum):
+    """State of a job in the escrow contract."""
+
+    NONE = 0
+    OPEN = 1
+    SETTLED = 2
+    REFUNDED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OnChainJob:
+    """A job as the escrow holds it. Times in Unix seconds, weights in reference GPU-microseconds."""
+
+    payer: str
+    escrowed_wei: int
+    max_price_wei: int
+    unit_weight_us: int
+    units: int
+    wait_until: int
+    fee_bps: int
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class TreasuryShare:
+    """One destination of the treasury's money."""
+
+    destination: str
+    share_bps: int
+    available_wei: int
+    spent_wei: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreasuryState:
+    """The treasury at one block. ``received_wei``: all that ever arrived."""
+
+    block: int
+    balance_wei: int
+    received_wei: int
+    shares: tuple[TreasuryShare, ...]
+
+
+class ChainViews:
+    """Typed reads of one deployment. Raises ``ChainError`` where the node gives no good answer."""
+
+    def __init__(self, client: ChainClient, deployment: Deployment) -> None:
+        self.client = client
+        self.deployment = deployment
+
+    @classmethod
+    def connect(cls, settings: Settings, deployment: Deployment) -> "ChainViews":
+        """Views over the settings' node. Nothing is asked yet."""
+        client = ChainClient(settings.rpc_url, deployment.chain_id, confirmations=settings.confirmations)
+        return cls(client, deployment)
+
+    def head_number(self) -> int:
+        """Number of the latest block."""
+        return self.client.head().number
+
+    def balance_of(self, address: str, block: BlockTag = "latest") -> int:
+        """ZEN of an address, in wei."""
+        return int(self._view("ZenToken", "balanceOf", address, block=block))
+
+    def total_supply(self, block: BlockTag = "latest") -> int:
+        """All ZEN in existence, in wei."""
+        return int(self._view("ZenToken", "totalSupply", block=block))
+
+    def permit_nonce(self, address: str, block: BlockTag = "latest") -> int:
+        """The nonce that the address's next permit must carry."""
+        return int(self._view("ZenToken", "nonces", address, block=block))
+
+    def job(self, job_id: str, block: BlockTag = "latest") -> OnChainJob | None:
+        """The job in escrow; None if it was never opened."""
+        found = self._view("JobEscrow", "jobs", job_id, block=block)
+        state = JobState(found["state"])
+        if state is JobState.NONE:
+            return None
+        return OnChainJob(
+            payer=found["payer"],
+            escrowed_wei=found["escrowed"],
+            max_price_wei=found["maxPrice"],
+            unit_weight_us=found["unitWeight"],
+            units=found["units"],
+            wait_until=found["waitUntil"],
+            fee_bps=found["feeBps"],
+            state=state,
+        )
+
+    def stake_of(self, address: str, block: BlockTag = "latest") -> int:
+        """Stake that counts towards a tier, in wei."""
+        return int(self._view("ProviderStaking", "stakeOf", address, block=block))
+
+    def at_risk(self, address: str, block: BlockTag = "latest") -> int:
+        """Stake and everything not yet withdrawn, in wei."""
+        return int(self._view("ProviderStaking", "atRisk", address, block=block))
+
+    def is_jailed(self, address: str, block: BlockTag = "latest") -> bool:
+        """Whether the address is barred from work."""
+        return bool(self._view("ProviderStaking", "isJailed", address, block=block))
+
+    def qualifies(self, address: str, tier: int, block: BlockTag = "latest") -> bool:
+        """Whether the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
+        return bool(self._view("ProviderStaking", "qualifies", address, tier, block=block))
+
+    def treasury(self) -> TreasuryState:
+        """The treasury and its destinations, all at the latest block."""
+        block = self.head_number()
+        shares = []
+        for index, (destination, share_bps) in enumerate(NETWORKS[self.deployment.network].treasury_split_bps):
+            available = int(self._view("Treasury", "available", index, block=block))
+            spent = int(self._view("Treasury", "spent", index, block=block))
+            shares.append(TreasuryShare(destination, share_bps, available, spent))
+        return TreasuryState(
+            block=block,
+            balance_wei=self.balance_of(self.deployment.address("Treasury"), block),
+            received_wei=int(self._view("Treasury", "received", block=block)),
+            shares=tuple(shares),
+        )
+
+    def _view(self, contract: str, function: str, *arguments: object, block: BlockTag) -> Any:
+        data = encode_call(contract, function, arguments)
+        return decode_result(contract, function, self.client.call(self.deployment.address(contract), data, block=block))

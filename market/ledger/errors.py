@@ -1,0 +1,25 @@
+"""Errors of the ledger."""
+
+
+class LedgerError(Exception):
+    """Base; ``code`` is stable."""
+
+    code = "ledger_error"
+
+
+class UnbalancedJournal(LedgerError):
+    """The lines of a journal do not sum to zero."""
+
+    code = "unbalanced_journal"
+
+
+class JournalConflict(LedgerError):
+    """The key of a journal already stands for other lines."""
+
+    code = "journal_conflict"
+
+
+class NotYetIndexed(LedgerError):
+    """The ledger has not reached the block that it is asked about."""
+
+    code = "not_yet_indexed"

@@ -1,0 +1,42 @@
+"""Tables of the ledger. Append-only; the triggers of ``market.ledger.ddl`` see to it and to the balance."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, String, Table, event
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Mapped, mapped_column
+
+from market.db.base import Base, CreatedAt, Wei
+from market.ledger import ddl
+
+
+class LedgerJournal(Base, CreatedAt):
+    """One balanced entry. ``block_number`` is the block of the event that it mirrors; None for what is off chain."""
+
+    __tablename__ = "ledger_journals"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(64))
+    key: Mapped[str] = mapped_column(String(200), unique=True)
+    block_number: Mapped[int | None] = mapped_column(BigInteger, index=True)
+
+
+class LedgerPosting(Base):
+    """One line of a journal: ``amount`` wei into the account (negative: out of it)."""
+
+    __tablename__ = "ledger_postings"
+    __table_args__ = (
+        Index("ix_ledger_postings_account", "account", "journal_id"),
+        CheckConstraint("amount <> 0", name="nonzero"),
+    )
+
+    journal_id: Mapped[int] = mapped_column(ForeignKey(LedgerJournal.id), primary_key=True)
+    line: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    account: Mapped[str] = mapped_column(String(128))
+    amount: Mapped[int] = mapped_column(Wei)
+
+
+@event.listens_for(LedgerPosting.__table__, "after_create")
+def _guard(target: Table, connection: Connection, **_: Any) -> None:
+    """``metadata.create_all`` makes the guards with the tables; a migration executes the same statements."""
+    ddl.install(connection)

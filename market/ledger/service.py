@@ -1,0 +1,50 @@
+"""Posting to the ledger and reading its balances."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from market.ledger import repository
+from market.ledger.errors import JournalConflict, UnbalancedJournal
+from market.ledger.models import LedgerPosting
+
+Line = tuple[str, int]
+"""(account, wei): what goes into the account, negative for what leaves it."""
+
+
+def post(session: Session, *, kind: str, key: str, lines: Sequence[Line], block: int | None) -> bool:
+    """Write one balanced journal; the same key with the same lines again changes nothing.
+
+    Args:
+        block: block of the chain event that it mirrors; None for what happens off chain.
+
+    Returns:
+        Whether the journal is new.
+
+    Raises:
+        UnbalancedJournal: the lines do not sum to zero, or there are fewer than two.
+        JournalConflict: the key stands for other lines.
+    """
+    if len(lines) < 2 or sum(amount for _, amount in lines) != 0:
+        raise UnbalancedJournal(f"{kind} {key}: {len(lines)} lines sum to {sum(amount for _, amount in lines)} wei")
+    journal_id = repository.insert_journal(session, kind, key, block)
+    if journal_id is None:
+        if repository.lines_of(session, key) != list(lines):
+            raise JournalConflict(f"journal {key} already has other lines")
+        return False
+    session.add_all(
+        LedgerPosting(journal_id=journal_id, line=number, account=account, amount=amount)
+        for number, (account, amount) in enumerate(lines)
+    )
+    session.flush()
+    return True
+
+
+def balance(session: Session, account: str, *, until_block: int | None = None) -> int:
+    """Balance of one account in wei, up to a block or of everything posted."""
+    return repository.balances(session, account, until_block=until_block).get(account, 0)
+
+
+def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
+    """Balances other than zero, in wei, of these accounts and all below them; of every account without names."""
+    return repository.balances(session, *names, until_block=until_block)

@@ -1,0 +1,36 @@
+"""Alembic environment: one database URL from the settings' variable, one metadata from all features."""
+
+import os
+
+from alembic import context
+from sqlalchemy import create_engine
+
+from market.db.session import psycopg_url
+from market.db.tables import metadata
+
+
+def run() -> None:
+    """Migrate over the connection given by a test, or over the database that ZOO_DATABASE_URL names."""
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        migrate(connection)
+        return
+    url = context.config.get_main_option("sqlalchemy.url") or os.environ.get("ZOO_DATABASE_URL")
+    if not url:
+        raise SystemExit(
+            "ZOO_DATABASE_URL is not set: it names the database to migrate, postgresql://user:password@host/name"
+        )
+    engine = create_engine(psycopg_url(url))
+    with engine.connect() as connection:
+        migrate(connection)
+    engine.dispose()
+
+
+def migrate(connection: object) -> None:
+    """All pending migrations in one transaction."""
+    context.configure(connection=connection, target_metadata=metadata, compare_type=True, compare_server_default=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+run()

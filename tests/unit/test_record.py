@@ -1,0 +1,107 @@
+"""The job record survives its bytes, and nothing else passes for one."""
+
+import json
+
+import pytest
+
+from zoo_protocol import merkle
+from zoo_protocol.record import (
+    NO_UNITS_ROOT,
+    CheckpointRecord,
+    JobRecord,
+    RecordError,
+    SlashRecord,
+    UnitRecord,
+    WindowRecord,
+    paid_units_root,
+    unit_leaf,
+)
+
+HASH = "0x" + "ab" * 32
+ADDRESS = "0x" + "11" * 20
+
+
+def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
+    return UnitRecord(
+        round_, slot, ADDRESS, status, None, "cid", HASH, HASH, "cid", HASH, "cid", "0x", 0, 0, 2_500, [1]
+    )
+
+
+def record(**changes: object) -> JobRecord:
+    fields: dict[str, object] = {
+        "job_id": HASH,
+        "network": "devnet",
+        "tier": "bronze",
+        "segments": 4,
+        "environment_class": HASH,
+        "spec_cid": "cid",
+        "order": {"payer": ADDRESS},
+        "order_signature": "0x",
+        "outcome": "completed",
+        "clearing_price_wei_per_gpu_hour": "2500000000000000000",
+        "auction": None,
+        "units": [unit(1, 0), unit(0, 1), unit(0, 0, "rejected")],
+        "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid")],
+        "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", [ADDRESS])],
+        "windows": [WindowRecord(0, HASH, [HASH])],
+        "initial_loss": "5.545177",
+        "final_loss": None,
+        "final_model_cid": None,
+        "times": {},
+    }
+    return JobRecord(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_bytes_round_trip() -> None:
+    original = record()
+    assert JobRecord.from_bytes(original.to_bytes()) == original
+
+
+def test_paid_units_are_the_verified_ones_in_order() -> None:
+    assert [(u.round, u.slot) for u in record().paid_units()] == [(0, 1), (1, 0)]
+
+
+def test_root_of_paid_units_binds_each_field() -> None:
+    units = record().paid_units()
+    root = paid_units_root(HASH, units)
+    leaves = [unit_leaf(HASH, u.round, u.slot, u.provider, HASH, HASH) for u in units]
+    assert bytes.fromhex(root[2:]) == merkle.root(leaves)
+    assert paid_units_root("0x" + "cd" * 32, units) != root
+    assert paid_units_root(HASH, []) == NO_UNITS_ROOT
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        (("units", 0, "round"), "0", "record.units[0].round"),
+        (("units", 0, "round"), True, "record.units[0].round"),
+        (("units", 0, "drawn_segments"), 3, "record.units[0].drawn_segments"),
+        (("tier",), None, "record.tier"),
+        (("kind",), "zoo-job-record/2", "kind"),
+    ],
+)
+def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field: str) -> None:
+    document = json.loads(record().to_bytes())
+    target = document
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    with pytest.raises(RecordError) as caught:
+        JobRecord.from_bytes(json.dumps(document).encode())
+    assert caught.value.field == field
+
+
+def test_missing_and_unknown_keys_are_named() -> None:
+    document = json.loads(record().to_bytes())
+    document["units"][0]["extra"] = 1
+    with pytest.raises(RecordError, match="extra"):
+        JobRecord.from_bytes(json.dumps(document).encode())
+    del document["units"]
+    with pytest.raises(RecordError, match="units"):
+        JobRecord.from_bytes(json.dumps(document).encode())
+
+
+def test_a_paid_unit_needs_its_commitment() -> None:
+    naked = UnitRecord(0, 0, ADDRESS, "verified", None, "cid", None, None, None, None, None, None, None, None, None, [])
+    with pytest.raises(RecordError):
+        paid_units_root(HASH, [naked])

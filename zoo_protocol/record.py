@@ -1,0 +1,179 @@
+"""The job record: what a settlement was decided on, published before it is paid.
+
+The market stores it as one raw block of canonical JSON and puts the block's SHA2-256 digest into ``JobEscrow.settle``:
+the chain says which record is the right one, and its CID follows from the event. With the record, the chain and a
+gateway anybody recomputes the settlement (:mod:`zoo_compute.receipt`).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+from eth_abi.abi import encode as abi_encode
+
+from zoo_protocol import merkle
+from zoo_protocol.hashing import canonical_json, from_hex, to_hex
+
+KIND = "zoo-job-record/1"
+NO_UNITS_ROOT = "0x" + "00" * 32
+VERIFIED = "verified"
+
+
+class RecordError(ValueError):
+    """The bytes are no job record; ``field`` says where."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRecord:
+    """One unit: who computed what, what it committed to and what became of it.
+
+    ``status`` is verified, rejected or lost. ``window`` is the id in the WorkWindows contract, None if the unit
+    never entered one; ``window_index`` its leaf there. ``sampling_bps`` is the rate its segments were drawn at.
+    """
+
+    round: int
+    slot: int
+    provider: str
+    status: str
+    reason: str | None
+    start_checkpoint_cid: str
+    trace_root: str | None
+    payload_hash: str | None
+    payload_cid: str | None
+    salt: str | None
+    error_feedback_cid: str | None
+    commitment_signature: str | None
+    window: int | None
+    window_index: int | None
+    sampling_bps: int | None
+    drawn_segments: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SlashRecord:
+    """A penalty sent for a unit of this job; the amount is what the chain says."""
+
+    round: int
+    slot: int
+    provider: str
+    offence: str
+    evidence: str
+    evidence_cid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy."""
+
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str
+    pins: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecord:
+    """One committed window that holds units of this job: all its leaves, so that its root can be recomputed."""
+
+    id: int
+    root: str
+    leaves: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """Everything about one job that its settlement rests on. Amounts are decimal strings of wei."""
+
+    job_id: str
+    network: str
+    tier: str
+    segments: int
+    environment_class: str | None
+    spec_cid: str
+    order: dict[str, str]
+    order_signature: str
+    outcome: str
+    clearing_price_wei_per_gpu_hour: str
+    auction: dict[str, Any] | None
+    units: list[UnitRecord]
+    slashes: list[SlashRecord]
+    checkpoints: list[CheckpointRecord]
+    windows: list[WindowRecord]
+    initial_loss: str | None
+    final_loss: str | None
+    final_model_cid: str | None
+    times: dict[str, str]
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON of the record."""
+        return canonical_json({"kind": KIND, **asdict(self)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "JobRecord":
+        """Parse and check the shape of a record.
+
+        Raises:
+            RecordError: naming the field that is missing, unknown or of the wrong type.
+        """
+        try:
+            document = json.loads(data)
+        except ValueError as error:
+            raise RecordError("record", f"is not JSON: {error}") from error
+        if not isinstance(document, dict) or document.pop("kind", None) != KIND:
+            raise RecordError("kind", f"is not {KIND!r}")
+        record = _load(cls, document, "record")
+        assert isinstance(record, cls)
+        return record
+
+    def paid_units(self) -> list[UnitRecord]:
+        """The verified units in (round, slot) order: those that are paid."""
+        return sorted(
+            (unit for unit in self.units if unit.status == VERIFIED), key=lambda unit: (unit.round, unit.slot)
+        )
+
+
+def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
+    """The leaf of a unit in its window's tree and in the tree of paid units (Solidity ``abi.encode`` of the six)."""
+    encoded = abi_encode(
+        ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
+        [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
+    )
+    return merkle.leaf_hash(encoded)
+
+
+def paid_units_root(job_id: str, units: Sequence[UnitRecord]) -> str:
+    """Merkle root over the paid units in (round, slot) order; 32 zero bytes if there are none.
+
+    Raises:
+        RecordError: if a paid unit lacks its commitment.
+    """
+    leaves = []
+    for unit in units:
+        if unit.trace_root is None or unit.payload_hash is None:
+            raise RecordError(f"units[{unit.round}/{unit.slot}]", "is to be paid but has no commitment")
+        leaves.append(unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+    return to_hex(merkle.root(leaves)) if leaves else NO_UNITS_ROOT
+
+
+def _load(kind: Any, value: Any, path: str) -> Any:
+    """``value`` as ``kind``, where kind is a dataclass of this module, a list of them, or a JSON type."""
+    if hasattr(kind, "__dataclass_fields__"):
+        hints = get_type_hints(kind)
+        if not isinstance(value, dict) or set(value) != set(hints):
+            given = set(value) if isinstance(value, dict) else set()
+            raise RecordError(path, f"needs exactly the keys {sorted(hints)}; differing: {sorted(given ^ set(hints))}")
+        return kind(**{name: _load(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})
+    if get_origin(kind) is list:
+        if not isinstance(value, list):
+            raise RecordError(path, "is not a list")
+        return [_load(get_args(kind)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+    allowed = [get_origin(option) or option for option in (get_args(kind) if type(None) in get_args(kind) else [kind])]
+    if not isinstance(value, tuple(allowed)) or isinstance(value, bool):
+        raise RecordError(path, f"has the wrong type {type(value).__name__}")
+    return value
