@@ -70,3 +70,8 @@ class CreatedAt:
 def utc_now() -> datetime:
     """The current instant in UTC."""
     return datetime.now(UTC)
+
+
+def from_unix(seconds: int) -> datetime:
+    """The instant of a Unix timestamp."""
+    return datetime.fromtimestamp(seconds, UTC)

@@ -102,6 +102,84 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
 
 
+class WindowStatus(StrEnum):
+    CLOSED = "closed"  # its units are fixed; the root is on its way to the chain
+    COMMITTED = "committed"  # root final on chain; the seed's block is known, the seed is not
+    LATCHED = "latched"  # seed final on chain; its units are being checked
+    DECIDED = "decided"  # every unit is verified or rejected
+
+
+class WindowEvent(StrEnum):
+    COMMIT = "commit"
+    LATCH = "latch"
+    DECIDE = "decide"
+
+
+_W, _WE = WindowStatus, WindowEvent
+WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
+    (_W.CLOSED, _WE.COMMIT): _W.COMMITTED,
+    (_W.COMMITTED, _WE.LATCH): _W.LATCHED,
+    (_W.LATCHED, _WE.DECIDE): _W.DECIDED,
+}
+
+
+class SampleStatus(StrEnum):
+    DRAWN = "drawn"  # the provider must serve the segment's start state
+    REVEALED = "revealed"  # start state at hand; verifiers replay it
+    PASSED = "passed"  # a verifier computed the claimed leaf
+    FAILED = "failed"  # two verifiers computed another leaf, or the state was not served in time
+    DROPPED = "dropped"  # its unit was decided without it
+
+
+class SampleEvent(StrEnum):
+    REVEAL = "reveal"
+    PASS = "pass"
+    FAIL = "fail"
+    DROP = "drop"
+
+
+_S, _SE = SampleStatus, SampleEvent
+SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
+    (_S.DRAWN, _SE.REVEAL): _S.REVEALED,
+    (_S.DRAWN, _SE.FAIL): _S.FAILED,
+    (_S.DRAWN, _SE.DROP): _S.DROPPED,
+    (_S.REVEALED, _SE.PASS): _S.PASSED,
+    (_S.REVEALED, _SE.FAIL): _S.FAILED,
+    (_S.REVEALED, _SE.DROP): _S.DROPPED,
+}
+
+
+class ReplayStatus(StrEnum):
+    ASSIGNED = "assigned"  # a verifier is to replay the segment
+    COMMITTED = "committed"  # it gave the hash of its result
+    AGREED = "agreed"  # its result is the claimed leaf
+    DISAGREED = "disagreed"
+    OVERRULED = "overruled"  # it disagreed, alone: flagged for an admin to look at
+    ABANDONED = "abandoned"  # it gave no result
+
+
+class ReplayEvent(StrEnum):
+    ASSIGN = "assign"
+    COMMIT = "commit"
+    AGREE = "agree"
+    DISAGREE = "disagree"
+    OVERRULE = "overrule"
+    ABANDON = "abandon"
+
+
+_R, _RE = ReplayStatus, ReplayEvent
+REPLAY: dict[tuple[ReplayStatus, ReplayEvent], ReplayStatus] = {
+    (_R.ASSIGNED, _RE.COMMIT): _R.COMMITTED,
+    (_R.ASSIGNED, _RE.DISAGREE): _R.DISAGREED,  # it could not even start from the state that was served
+    (_R.ASSIGNED, _RE.ABANDON): _R.ABANDONED,
+    (_R.COMMITTED, _RE.AGREE): _R.AGREED,
+    (_R.COMMITTED, _RE.DISAGREE): _R.DISAGREED,
+    (_R.COMMITTED, _RE.ABANDON): _R.ABANDONED,
+    (_R.DISAGREED, _RE.OVERRULE): _R.OVERRULED,
+    (_R.ABANDONED, _RE.ASSIGN): _R.ASSIGNED,  # nobody else is left to ask
+}
+
+
 class ProviderStatus(StrEnum):
     REGISTERED = "registered"
     BENCHMARKED = "benchmarked"  # earned a tier; not yet staked for it

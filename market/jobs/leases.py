@@ -154,6 +154,8 @@ def abandon(
     move_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
         verification.replay_abandoned(session, lease)
+    elif lease.kind == LeaseKind.REVEAL:
+        verification.reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:

@@ -14,7 +14,8 @@ class Window(Base, CreatedAt):
     __tablename__ = "windows"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    status: Mapped[str] = mapped_column(String(16), index=True)  # closed | committed | latched | decided
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.WindowStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
     root: Mapped[str] = mapped_column(Hash32, unique=True)
     leaf_count: Mapped[int] = mapped_column(Integer)
     chain_id_in_contract: Mapped[int | None] = mapped_column(BigInteger, unique=True)
@@ -33,9 +34,10 @@ class Sample(Base, CreatedAt):
     id: Mapped[int] = mapped_column(primary_key=True)
     unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), index=True)
     segment: Mapped[int] = mapped_column(Integer)
-    status: Mapped[str] = mapped_column(String(16), index=True)  # drawn | revealed | passed | failed
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.SampleStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     state_cid: Mapped[str | None] = mapped_column(Cid)  # start state, served by the provider (None for segment 0)
+    reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
@@ -48,7 +50,8 @@ class Replay(Base, CreatedAt):
     id: Mapped[int] = mapped_column(primary_key=True)
     sample_id: Mapped[int] = mapped_column(ForeignKey("samples.id"), index=True)
     verifier: Mapped[str] = mapped_column(Address)
-    status: Mapped[str] = mapped_column(String(16))  # assigned | committed | agreed | disagreed | abandoned
+    status: Mapped[str] = mapped_column(String(16))  # lifecycle.ReplayStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
     result_hash: Mapped[str | None] = mapped_column(Hash32)
     end_leaf: Mapped[str | None] = mapped_column(Hash32)
     salt: Mapped[str | None] = mapped_column(Hash32)

@@ -1,0 +1,60 @@
+"""Rules of verification: how much of a unit is checked, and when replays prove it right or wrong."""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+
+CLEAN_UNITS_PER_HALVING = 16
+
+# Rows of the staking contract's penalty table.
+OFFENCE_IDS = {"downtime": 1, "incorrect_computation": 2, "bandwidth_violation": 3, "withheld_data": 4}
+
+UNMATCHED_STATE = "unmatched_state"
+"""Result of a replay whose served start state is not the one that the trace commits to; equals no leaf (0x hex)."""
+
+
+def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
+    """Share of a unit's segments that is replayed, in basis points.
+
+    Starts at ``newcomer_bps`` and halves with every 16 units of the provider that were verified, down to
+    ``floor_bps``; it never reaches zero, so no history makes cheating safe.
+
+    Args:
+        clean_units: units of the provider verified so far, over all jobs.
+
+    Raises:
+        ValueError: if ``clean_units`` is negative.
+    """
+    if clean_units < 0:
+        raise ValueError(f"clean_units={clean_units} must not be negative")
+    return max(floor_bps, newcomer_bps >> (clean_units // CLEAN_UNITS_PER_HALVING))
+
+
+class Verdict(StrEnum):
+    """What the replays of one segment say so far."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    OPEN = "open"  # ask one more verifier
+
+
+def verdict(claimed_leaf: str, results: Sequence[str]) -> Verdict:
+    """Judge one segment from the end leaves that different verifiers computed, in any order.
+
+    The first result equal to the claimed leaf settles it for the provider; only two verifiers who independently
+    computed the same other leaf settle it against it. So one lying verifier cannot get anybody slashed, and two
+    whose machines are broken in different ways cannot either.
+    """
+    if claimed_leaf in results:
+        return Verdict.PASSED
+    most = max(Counter(results).values(), default=0)
+    return Verdict.FAILED if most >= 2 else Verdict.OPEN
+
+
+def offence_of(segment: int, results: Sequence[str]) -> str:
+    """The offence that failing replays of a segment prove.
+
+    A wrong state served is data withheld; segment 0 starts from the checkpoint, so nothing was served for it.
+    """
+    agreed, _ = Counter(results).most_common(1)[0]
+    return "withheld_data" if segment > 0 and agreed == UNMATCHED_STATE else "incorrect_computation"

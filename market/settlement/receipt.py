@@ -1,0 +1,50 @@
+"""A job's receipt, built from final chain events and the record they name, not from what the market meant to do."""
+
+from typing import Any
+
+from market.chain.contracts import ChainEvent
+from market.chain.history import final_events
+from market.db.session import Database
+from market.settlement.errors import NotSettledYet
+from market.storage.service import Storage
+from zoo_protocol.cid import raw_cid_of_digest
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.receipt import Opened, Settled, Slashed, build_receipt
+from zoo_protocol.record import JobRecord
+
+MAX_RECORD_BYTES = 2**20
+
+
+def job_receipt(database: Database, storage: Storage, treasury_balance: int, job_id: str) -> dict[str, Any]:
+    """The receipt of a settled job as JSON.
+
+    Args:
+        treasury_balance: what the treasury holds now, wei.
+
+    Raises:
+        NotSettledYet: the chain has not settled the job with finality.
+        StorageError: the record cannot be fetched.
+    """
+    with database.transaction() as session:
+        events = {(event.contract, event.name): event for event in final_events(session, job_id)}
+    opened, settled = events.get(("JobEscrow", "JobOpened")), events.get(("JobEscrow", "JobSettled"))
+    if opened is None or settled is None:
+        raise NotSettledYet(
+            f"Job {job_id} is not settled on chain.",
+            field="job_id",
+            remedy="Wait for the event 'settlement' of the job, or look at its status.",
+        )
+    settlement = Settled.from_event(settled.args, settled.tx_hash)
+    record = JobRecord.from_bytes(storage.get(raw_cid_of_digest(from_hex(settlement.record)), max_bytes=MAX_RECORD_BYTES))
+    with database.transaction() as session:
+        slashes = [
+            _slashed(event, slash.offence)
+            for slash in record.slashes
+            for event in final_events(session, slash.evidence)
+            if event.name == "Slashed"
+        ]
+    return build_receipt(record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, treasury_balance)
+
+
+def _slashed(event: ChainEvent, offence: str) -> Slashed:
+    return Slashed(event.args["provider"], offence, event.args["amount"], event.tx_hash)

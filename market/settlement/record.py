@@ -1,0 +1,81 @@
+"""The record of a job as the market knows it when all its units are decided."""
+
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from market.auctions import service as auctions
+from market.domain.network import NetworkParameters
+from market.jobs import service as jobs
+from market.jobs.service import JobFacts, UnitFacts
+from market.verification import service as verification
+from zoo_protocol.record import (
+    CheckpointRecord,
+    JobRecord,
+    SlashRecord,
+    UnitRecord,
+    WindowRecord,
+    unit_leaf,
+)
+from zoo_protocol.hashing import to_hex
+
+
+def build_record(session: Session, network: NetworkParameters, job: JobFacts) -> JobRecord:
+    """Everything that the job's settlement rests on (:mod:`zoo_protocol.record`). All its units must be decided."""
+    checkpoints = [
+        CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
+        for c in jobs.checkpoints_of(session, job.id)
+    ]
+    windows = {w.id: WindowRecord(w.id_in_contract, w.root, w.leaves) for w in verification.windows_of_job(session, job.id)}
+    order = {name: str(value) for name, value in asdict(job.order).items()}
+    tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
+    return JobRecord(
+        job_id=job.id,
+        network=network.name,
+        tier=tier.name,
+        segments=job.segments,
+        environment_class=job.environment_class,
+        spec_cid=job.spec_cid,
+        order=order,
+        order_signature=job.order_signature,
+        outcome=job.reason or job.status,
+        clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
+        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id),
+        units=[_unit(session, unit, windows) for unit in jobs.job_units(session, job.id)],
+        slashes=[
+            SlashRecord(s.round, s.slot, s.provider, s.offence, s.evidence, s.evidence_cid)
+            for s in verification.job_slashes(session, job.id)
+        ],
+        checkpoints=checkpoints,
+        windows=sorted(windows.values(), key=lambda window: window.id),
+        initial_loss=checkpoints[0].validation_loss if checkpoints else None,
+        final_loss=checkpoints[-1].validation_loss if checkpoints else None,
+        final_model_cid=checkpoints[-1].model_cid if checkpoints else None,
+        times={name: at.isoformat() for name, at in job.times.items() if at is not None},
+    )
+
+
+def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -> UnitRecord:
+    window = None if unit.window_id is None else windows.get(unit.window_id)
+    index = None
+    if window is not None:
+        leaf = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
+        index = window.leaves.index(to_hex(leaf))
+    return UnitRecord(
+        round=unit.round,
+        slot=unit.slot,
+        provider=unit.provider,
+        status=unit.status,
+        reason=unit.reason,
+        start_checkpoint_cid=unit.start_checkpoint_cid,
+        trace_root=unit.trace_root or None,
+        payload_hash=unit.payload_hash or None,
+        payload_cid=unit.payload_cid or None,
+        salt=unit.salt or None,
+        error_feedback_cid=unit.error_feedback_cid or None,
+        commitment_signature=unit.commitment_signature or None,
+        window=None if window is None else window.id,
+        window_index=index,
+        sampling_bps=unit.sampling_bps,
+        drawn_segments=verification.drawn_segments(session, unit.id),
+    )

@@ -1,0 +1,249 @@
+"""Samples: the provider serves the state in which a drawn segment starts, verifiers replay it, results are compared.
+
+A verifier commits to its result before it reveals it. Where its result is not the claimed leaf, a second verifier is
+asked; :func:`market.domain.verification.verdict` says when it is enough. Decisions about units, which need storage and
+touch other jobs, are left to the background (:mod:`market.verification.decisions`).
+"""
+
+from typing import Any, Protocol
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.lifecycle import (
+    LeaseStatus,
+    ReplayEvent,
+    ReplayStatus,
+    SampleEvent,
+    SampleStatus,
+    UnitStatus,
+)
+from market.domain.verification import UNMATCHED_STATE, Verdict, offence_of, verdict
+from market.jobs import service as jobs
+from market.jobs.units import UnitFacts
+from market.providers import service as providers
+from market.settings import Settings
+from market.verification import repository
+from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
+from market.verification.models import Replay, Sample
+from market.verification.moves import move_replay, move_sample
+from market.verification.windows import ADVANCE
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.sampling import draw_weighted
+
+OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
+
+STATE_FAULTS = frozenset({"start_state_mismatch", "too_large", "malformed", "wrong_tensors", "not_finite", "diverged"})
+"""Codes with which a verifier gives a replay up because of what the provider served, not because of itself."""
+
+
+class LeaseFacts(Protocol):
+    """What is used here of a lease on a reveal or a replay, whose job, unit and itself the caller has locked."""
+
+    id: Any
+    status: Any
+    reason: Any
+    holder: Any
+    task: Any
+    unit_id: Any
+    replay_id: Any
+
+
+# --- serving states
+
+
+def request_states(database: Database, settings: Settings) -> None:
+    """Offer a lease for every drawn state that is not on offer; past its deadline the state counts as withheld."""
+    for sample_id in _ids(database, SampleStatus.DRAWN):
+        with database.transaction() as session:
+            sample = repository.lock_sample(session, sample_id)
+            if sample is not None and sample.status == SampleStatus.DRAWN:
+                _request_state(session, settings, sample)
+
+
+def _request_state(session: Session, settings: Settings, sample: Sample) -> None:
+    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    left = (sample.reveal_deadline_at - utc_now()).total_seconds()
+    if left <= 0:
+        move_sample(session, sample, SampleEvent.FAIL, reason="withheld_data")
+    elif sample.reveal_lease_id is None:
+        unit = jobs.unit_facts(session, sample.unit_id)
+        task = {"job_id": unit.job_id, "round": unit.round, "slot": unit.slot, "segment": sample.segment}
+        lease = jobs.create_lease(
+            session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
+        )
+        sample.reveal_lease_id = lease.id
+
+
+def state_revealed(session: Session, lease: LeaseFacts, state_cid: str) -> None:
+    """The provider served the state; whether it is the committed one, the replay will show."""
+    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
+    if sample is not None and sample.status == SampleStatus.DRAWN:
+        sample.state_cid = state_cid
+        move_sample(session, sample, SampleEvent.REVEAL)
+        wake_after_commit(session, ADVANCE)
+
+
+def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
+    """The provider went silent or failed; it is asked again by the next sweep, until the deadline."""
+    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
+    if sample is not None and sample.reveal_lease_id == lease.id:
+        sample.reveal_lease_id = None
+
+
+# --- replaying
+
+
+def assign_replays(database: Database, settings: Settings) -> None:
+    """Draw a verifier for every revealed sample that waits for a result, where one is there to be drawn."""
+    for sample_id in _ids(database, SampleStatus.REVEALED):
+        with database.transaction() as session:
+            sample = repository.lock_sample(session, sample_id)
+            if sample is not None and sample.status == SampleStatus.REVEALED:
+                _assign(session, settings, sample)
+
+
+def _assign(session: Session, settings: Settings, sample: Sample) -> None:
+    replays = repository.lock_replays(session, sample.id)
+    unit = jobs.unit_facts(session, sample.unit_id)
+    if unit.status != UnitStatus.CHECKING or any(replay.status in OPEN for replay in replays):
+        return
+    verifier = _draw_verifier(session, settings, sample, unit, replays)
+    if verifier is None:
+        return
+    replay = next((known for known in replays if known.verifier == verifier), None)
+    if replay is None:
+        replay = Replay(sample_id=sample.id, verifier=verifier, status=ReplayStatus.ASSIGNED)
+        session.add(replay)
+        session.flush()
+    else:
+        replay.result_hash = None
+        move_replay(session, replay, ReplayEvent.ASSIGN)
+    task = {
+        "job_id": unit.job_id,
+        "spec": unit.spec,
+        "round": unit.round,
+        "slot": unit.slot,
+        "segment": sample.segment,
+        "checkpoint_cid": unit.start_checkpoint_cid,
+        "error_feedback_cid": unit.start_error_feedback_cid,
+        "state_cid": sample.state_cid,
+        "start_leaf": unit.leaves[sample.segment],
+        "environment": unit.environment_class,
+    }
+    jobs.create_lease(
+        session,
+        kind="replay",
+        holder=verifier,
+        job_id=unit.job_id,
+        task=task,
+        unit_id=unit.id,
+        replay_id=replay.id,
+        seconds=settings.lease_seconds,
+    )
+
+
+def _draw_verifier(
+    session: Session, settings: Settings, sample: Sample, unit: UnitFacts, replays: list[Replay]
+) -> str | None:
+    """By lot, weighted by stake, among live verifiers of the unit's environment class, never its own provider.
+
+    One that gave a result is not asked again; one that gave none only if nobody else is left.
+    """
+    live = {
+        facts.address: facts.stake_wei
+        for facts in providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
+        if facts.environment_class == unit.environment_class and facts.address != unit.provider
+    }
+    asked = {replay.verifier for replay in replays}
+    silent = {replay.verifier for replay in replays if replay.status == ReplayStatus.ABANDONED}
+    candidates = sorted(live.keys() - asked) or sorted(live.keys() & silent)
+    if not candidates:
+        return None
+    window = repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    assert window.seed is not None
+    subject = from_hex(unit.trace_root) + sample.segment.to_bytes(8, "big") + len(replays).to_bytes(8, "big")
+    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address] for address in candidates])
+    return candidates[drawn]
+
+
+def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> None:
+    """The verifier fixed its result.
+
+    Raises:
+        ReplayCommitted: it committed another one before.
+    """
+    replay = repository.lock_replay(session, lease.replay_id)
+    if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
+        return
+    if replay.status != ReplayStatus.ASSIGNED:
+        raise ReplayCommitted(f"This replay is {replay.status}.", field="result_hash")
+    replay.result_hash = result_hash
+    move_replay(session, replay, ReplayEvent.COMMIT)
+
+
+def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: str) -> None:
+    """The verifier opened its commitment; compare its result with the provider's claim.
+
+    Raises:
+        ReplayNotCommitted: nothing was committed.
+        ReplayMismatch: something else was.
+    """
+    sample, replay = _lock(session, lease)
+    if replay.status != ReplayStatus.COMMITTED:
+        raise ReplayNotCommitted(f"This replay is {replay.status}.")
+    opened = keccak(from_hex(end_leaf) + from_hex(replay.verifier, 20) + from_hex(salt))
+    if to_hex(opened) != replay.result_hash:
+        raise ReplayMismatch(f"End leaf, verifier and salt do not hash to {replay.result_hash}.", field="end_leaf")
+    replay.salt = salt
+    _conclude(session, sample, replay, end_leaf)
+
+
+def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
+    """The verifier went silent or gave up.
+
+    Giving up because of the served state is a result like any other: two of them convict, one alone does not.
+    """
+    sample, replay = _lock(session, lease)
+    if replay.status not in OPEN:
+        return
+    if lease.status == LeaseStatus.FAILED and lease.reason in STATE_FAULTS:
+        _conclude(session, sample, replay, UNMATCHED_STATE)
+    else:
+        move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
+
+
+def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample, Replay]:
+    """The sample, then the replay, of a replay lease."""
+    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
+    replay = repository.lock_replay(session, lease.replay_id)
+    assert sample is not None  # leases are only made with both
+    assert replay is not None
+    return sample, replay
+
+
+def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -> None:
+    """Note a result and judge the sample, unless that is decided already."""
+    claimed = jobs.unit_facts(session, sample.unit_id).leaves[sample.segment + 1]
+    replay.end_leaf = end_leaf
+    move_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
+    wake_after_commit(session, ADVANCE)
+    if sample.status != SampleStatus.REVEALED:
+        return
+    replays = repository.lock_replays(session, sample.id)
+    results = [known.end_leaf for known in replays if known.end_leaf is not None]
+    match verdict(claimed, results):
+        case Verdict.PASSED:
+            move_sample(session, sample, SampleEvent.PASS)
+            for known in replays:
+                if known.status == ReplayStatus.DISAGREED:
+                    move_replay(session, known, ReplayEvent.OVERRULE, reason="disagreed_alone")
+        case Verdict.FAILED:
+            move_sample(session, sample, SampleEvent.FAIL, reason=offence_of(sample.segment, results))
+
+
+def _ids(database: Database, status: SampleStatus) -> list[int]:
+    with database.transaction() as session:
+        return repository.samples_with(session, status)

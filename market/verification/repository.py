@@ -1,0 +1,106 @@
+"""Every query on windows, samples, replays and slashes.
+
+Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Rows here are locked after those of
+jobs, units and leases.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import SampleStatus, WindowStatus
+from market.verification.models import Replay, Sample, Slash, Window
+
+Row = TypeVar("Row", Window, Sample, Replay, Slash)
+
+
+def _locked(query: Select[Row]) -> Select[Row]:
+    return query.with_for_update(key_share=True).execution_options(populate_existing=True)
+
+
+# --- windows
+
+
+def newest_window(session: Session) -> Window | None:
+    return session.scalar(select(Window).order_by(Window.id.desc()).limit(1))
+
+
+def window(session: Session, window_id: int) -> Window | None:
+    return session.get(Window, window_id)
+
+
+def windows(session: Session, *statuses: WindowStatus) -> list[Window]:
+    """Windows in these states, oldest first."""
+    return list(session.scalars(select(Window).where(Window.status.in_(statuses)).order_by(Window.id)))
+
+
+def lock_window_by_root(session: Session, root: str) -> Window | None:
+    return session.scalar(_locked(select(Window).where(Window.root == root)))
+
+
+def lock_window_by_contract_id(session: Session, contract_id: int) -> Window | None:
+    return session.scalar(_locked(select(Window).where(Window.chain_id_in_contract == contract_id)))
+
+
+def lock_window(session: Session, window_id: int) -> Window | None:
+    return session.scalar(_locked(select(Window).where(Window.id == window_id)))
+
+
+# --- samples
+
+
+def samples_with(session: Session, status: SampleStatus) -> list[int]:
+    """Ids of the samples in a state, oldest first."""
+    return list(session.scalars(select(Sample.id).where(Sample.status == status).order_by(Sample.id)))
+
+
+def lock_sample(session: Session, sample_id: int) -> Sample | None:
+    return session.scalar(_locked(select(Sample).where(Sample.id == sample_id)))
+
+
+def lock_sample_of(session: Session, unit_id: int, segment: int) -> Sample | None:
+    return session.scalar(_locked(select(Sample).where(Sample.unit_id == unit_id, Sample.segment == segment)))
+
+
+def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
+    """The unit's samples by segment."""
+    return list(session.scalars(_locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
+
+
+def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
+    """The unit's samples by segment."""
+    return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
+
+
+def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, list[Sample]]:
+    """Samples by unit id, each unit's by segment."""
+    found: dict[int, list[Sample]] = {}
+    query = select(Sample).where(Sample.unit_id.in_(unit_ids)).order_by(Sample.unit_id, Sample.segment)
+    for sample in session.scalars(query):
+        found.setdefault(sample.unit_id, []).append(sample)
+    return found
+
+
+# --- replays
+
+
+def lock_replay(session: Session, replay_id: int) -> Replay | None:
+    return session.scalar(_locked(select(Replay).where(Replay.id == replay_id)))
+
+
+def lock_replays(session: Session, sample_id: int) -> list[Replay]:
+    """A sample's replays, oldest first."""
+    return list(session.scalars(_locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
+
+
+# --- slashes
+
+
+def lock_slash(session: Session, evidence: str) -> Slash | None:
+    return session.scalar(_locked(select(Slash).where(Slash.evidence == evidence)))
+
+
+def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
+    return session.scalars(select(Slash).where(Slash.job_id == job_id).order_by(Slash.id)).all()

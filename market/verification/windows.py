@@ -1,0 +1,175 @@
+"""Windows: one root over delivered units goes on chain before the seed that draws their segments can exist.
+
+closed (units fixed, root on its way) → committed (root final, seed block known) → latched (seed final; segments are
+drawn and replayed) → decided.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts import ChainEvent
+from market.chain.service import queue_intent
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.domain.lifecycle import SampleEvent, SampleStatus, UnitStatus, WindowEvent, WindowStatus
+from market.domain.network import NetworkParameters
+from market.domain.verification import sampling_rate_bps
+from market.jobs import service as jobs
+from market.jobs.units import UnitFacts
+from market.settings import Settings
+from market.verification import repository
+from market.verification.models import Sample, Window
+from market.verification.moves import move_sample, move_window
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.record import unit_leaf
+from zoo_protocol.sampling import draw_segments
+
+MAX_LEAVES = 4096
+
+REVEAL_LEASES = 4
+"""A provider has this many lease periods to serve the state of a drawn segment."""
+
+ADVANCE = "verification.advance"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    """One committed window; ``leaves`` as 0x hex, in the order that makes its root."""
+
+    id: int
+    id_in_contract: int
+    root: str
+    leaves: list[str]
+
+
+def leaf_of(unit: UnitFacts) -> bytes:
+    """The unit's leaf in its window's tree."""
+    return unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
+
+
+def close_window(database: Database, settings: Settings) -> None:
+    """Put all delivered units that are in no window into a new one, and ask for its root to be committed.
+
+    A window is closed as soon as no other is on its way to the chain, at the latest after ``window_seconds``.
+    """
+    with database.transaction() as session:
+        newest = repository.newest_window(session)
+        if newest is not None and _is_on_its_way(newest, timedelta(seconds=settings.window_seconds)):
+            return
+        units = jobs.windowless_units(session, MAX_LEAVES)
+        if not units:
+            return
+        units.sort(key=lambda unit: (unit.job_id, unit.round, unit.slot))
+        root = to_hex(merkle.root([leaf_of(unit) for unit in units]))
+        window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
+        session.add(window)
+        session.flush()
+        jobs.assign_window(session, [unit.id for unit in units], window.id)
+        queue_intent(
+            session,
+            key=f"window:{root}",
+            kind="commit_window",
+            subject=f"window:{window.id}",
+            contract="WorkWindows",
+            function="commitWindow",
+            arguments=[root, len(units)],
+        )
+
+
+def _is_on_its_way(window: Window, patience: timedelta) -> bool:
+    return window.status == WindowStatus.CLOSED and utc_now() < window.created_at + patience
+
+
+def on_window_committed(session: Session, event: ChainEvent) -> None:
+    """Handler of the final WindowCommitted event."""
+    window = repository.lock_window_by_root(session, event.args["root"])
+    if window is None or window.status != WindowStatus.CLOSED:
+        return
+    window.chain_id_in_contract, window.seed_block = event.args["id"], event.args["seedBlock"]
+    window.commit_tx = event.tx_hash
+    move_window(session, window, WindowEvent.COMMIT)
+    wake_after_commit(session, ADVANCE)
+
+
+def on_seed_rescheduled(session: Session, event: ChainEvent) -> None:
+    """Handler of the final SeedRescheduled event: nobody latched in time, so a later block makes the seed."""
+    window = repository.lock_window_by_contract_id(session, event.args["id"])
+    if window is not None and window.status == WindowStatus.COMMITTED:
+        window.seed_block = event.args["seedBlock"]
+
+
+def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
+    """Ask for the seed of every committed window whose seed block is behind the head."""
+    with database.transaction() as session:
+        waiting = repository.windows(session, WindowStatus.COMMITTED)
+    if not waiting:
+        return
+    head = head_number()
+    with database.transaction() as session:
+        for window in waiting:
+            if window.seed_block is not None and head > window.seed_block:
+                queue_intent(
+                    session,
+                    key=f"latch:{window.chain_id_in_contract}:{window.seed_block}",
+                    kind="latch_seed",
+                    subject=f"window:{window.id}",
+                    contract="WorkWindows",
+                    function="latchSeed",
+                    arguments=[window.chain_id_in_contract],
+                )
+
+
+def on_seed_latched(session: Session, event: ChainEvent) -> None:
+    """Handler of the final SeedLatched event; the draw follows from it in the background."""
+    window = repository.lock_window_by_contract_id(session, event.args["id"])
+    if window is None or window.status != WindowStatus.COMMITTED:
+        return
+    window.seed, window.latch_tx = event.args["seed"], event.tx_hash
+    move_window(session, window, WindowEvent.LATCH)
+    wake_after_commit(session, ADVANCE)
+
+
+def draw_samples(database: Database, settings: Settings, network: NetworkParameters) -> None:
+    """Draw the segments of every delivered unit whose window has its seed; each unit in its own transaction."""
+    with database.transaction() as session:
+        undrawn = [
+            (window, unit.id)
+            for window in repository.windows(session, WindowStatus.LATCHED)
+            for unit in jobs.window_units(session, window.id)
+            if unit.status == UnitStatus.UPLOADED
+        ]
+    for window, unit_id in undrawn:
+        with database.transaction() as session:
+            unit = jobs.unit_facts(session, unit_id)
+            if unit.status == UnitStatus.UPLOADED:
+                _draw(session, settings, network, window, unit)
+
+
+def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
+    assert window.seed is not None  # latched windows have one
+    clean = jobs.clean_units_of(session, unit.provider)
+    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, network.sampling_floor_bps)
+    jobs.mark_checking(session, unit.id, rate)
+    deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
+    for segment in draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate):
+        sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
+        session.add(sample)
+        session.flush()
+        if segment == 0:  # starts from the checkpoint, which everybody has
+            move_sample(session, sample, SampleEvent.REVEAL)
+
+
+def windows_of_job(session: Session, job_id: str) -> list[WindowFacts]:
+    """The committed windows that hold units of a job, oldest first, with the leaves of all their units."""
+    ids = sorted({unit.window_id for unit in jobs.job_units(session, job_id) if unit.window_id is not None})
+    found = []
+    for window_id in ids:
+        window = repository.window(session, window_id)
+        if window is not None and window.chain_id_in_contract is not None:
+            leaves = [to_hex(leaf_of(unit)) for unit in jobs.window_units(session, window_id)]
+            found.append(WindowFacts(window.id, window.chain_id_in_contract, window.root, leaves))
+    return found

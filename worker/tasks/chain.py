@@ -1,0 +1,18 @@
+"""Following the chain and sending to it."""
+
+from celery import shared_task
+
+from worker.context import context
+
+
+@shared_task(name="chain.index")
+def index() -> None:
+    """Ingest new blocks; act on what has become final."""
+    context().indexer.step()
+
+
+@shared_task(name="chain.send")
+def send() -> None:
+    """Move queued and pending transactions on, until nothing is to be done now."""
+    while context().sender.step():
+        pass

@@ -1,0 +1,53 @@
+"""The market's background steps."""
+
+from celery import shared_task
+
+from market.auctions import service as auctions
+from market.db.base import utc_now
+from market.events.announcer import announce
+from market.jobs import service as jobs
+from market.settlement import service as settlement
+from market.verification import service as verification
+from worker.context import context
+
+
+@shared_task(name="auctions.clear")
+def clear() -> None:
+    """Clear every book whose round is due."""
+    c = context()
+    auctions.clear_due(c.database, c.settings, c.network, utc_now())
+
+
+@shared_task(name="jobs.dispatch")
+def dispatch(job_id: str) -> None:
+    """Offer the units of the job's round; fill vacant slots."""
+    c = context()
+    jobs.dispatch(c.database, c.settings, c.storage, job_id)
+
+
+@shared_task(name="jobs.aggregate")
+def aggregate(job_id: str) -> None:
+    """Close the job's round if it is due: aggregate, evaluate, next checkpoint."""
+    c = context()
+    jobs.aggregate(c.database, c.settings, c.storage, job_id)
+
+
+@shared_task(name="verification.advance")
+def advance() -> None:
+    """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""
+    c = context()
+    verification.advance(c.database, c.storage, c.settings, c.network, c.chain)
+
+
+@shared_task(name="settlement.settle")
+def settle(job_id: str) -> None:
+    """Publish the job's record and queue its settlement."""
+    c = context()
+    settlement.settle(c.database, c.storage, c.settings, c.network, job_id)
+
+
+@shared_task(name="events.announce")
+def announce_events() -> None:
+    """Tell subscribers of new job events."""
+    c = context()
+    announce(c.database, c.redis)

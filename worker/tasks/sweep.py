@@ -1,0 +1,26 @@
+"""The sweep: what makes up for every lost message."""
+
+from celery import shared_task
+
+from market.db.base import utc_now
+from market.jobs import service as jobs
+from market.observability.workers import report_alive
+from worker.context import context
+from worker.tasks.market import aggregate, announce_events, dispatch, settle
+
+
+@shared_task(name="sweep.all")
+def sweep() -> None:
+    """End what has run out of time, then wake every job that something may be due for."""
+    c = context()
+    report_alive(c.redis)
+    with c.database.exclusive("sweep") as held:
+        if not held:
+            return
+        now = utc_now()
+        jobs.expire_due_leases(c.database, now)
+        jobs.expire_due_jobs(c.database, now)
+        for job_id in jobs.due_jobs(c.database):
+            for task in (dispatch, aggregate, settle):
+                task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
+    announce_events()

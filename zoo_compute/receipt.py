@@ -1,0 +1,253 @@
+"""A job's receipt, recomputed from the chain and IPFS alone, by somebody who trusts neither market nor providers.
+
+The settlement event names the job record by its digest. Everything in the record is then checked: who signed what,
+that each paid unit stood in a window whose root was on chain before its challenge seed, that the replayed segments are
+those which the seed draws, that every CID resolves to bytes with that hash, and that the money adds up to the last wei.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.settlement_events import ChainDisagrees, ChainReader
+from zoo_protocol import cid, merkle
+from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
+from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
+from zoo_protocol.record import JobRecord, RecordError, UnitRecord, paid_units_root, unit_leaf
+from zoo_protocol.sampling import draw_segments
+from zoo_protocol.trace import payload_hash
+
+MAX_RECORD_BYTES = 2**20
+MAX_BLOB_BYTES = 2**30
+
+LossFunction = Callable[[bytes, bytes], str]
+"""(canonical spec, model checkpoint bytes) -> validation loss as the record writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that does not agree. ``where`` names it, ``code`` is stable."""
+
+    code: str
+    where: str
+    expected: str
+    found: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """The receipt as recomputed, and everything that does not agree (empty: it all does)."""
+
+    receipt: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def expect(self, code: str, where: str, expected: object, found: object) -> None:
+        """Note a finding unless the two are equal."""
+        if expected != found:
+            self.findings.append(Finding(code, where, str(expected), str(found)))
+
+
+def verify_job(
+    job_id: str, chain: ChainReader, gateway: GatewayClient, loss: LossFunction | None = None
+) -> Verification:
+    """Recompute the receipt of a settled job.
+
+    Args:
+        job_id: 0x hex.
+        chain: reader on a node that the caller trusts.
+        gateway: any IPFS gateways; each block is checked against its CID.
+        loss: recomputes validation losses; without it they are taken from the record.
+
+    Returns:
+        The receipt and the findings. A job that the chain has not opened and settled has a finding and no receipt.
+    """
+    result = Verification()
+    try:
+        opened = chain.opened(job_id)
+        settled = chain.settled(job_id)
+        raw = gateway.fetch(cid.raw_cid_of_digest(from_hex(settled.record)), max_bytes=MAX_RECORD_BYTES)
+        record = JobRecord.from_bytes(raw)
+    except ChainDisagrees as error:
+        result.expect(error.code, "chain", "one event", str(error))
+        return result
+    except RecordError as error:
+        result.expect("bad_record", error.field, "a job record", str(error))
+        return result
+    result.expect("wrong_record", "record.job_id", job_id, record.job_id)
+    _check_order(result, chain, gateway, record, opened)
+    _check_money(result, chain, record, opened, settled)
+    _check_windows(result, chain, record)
+    for unit in record.units:
+        _check_unit(result, chain, gateway, record, unit)
+    slashes = _check_slashes(result, chain, gateway, record)
+    _check_checkpoints(result, gateway, record, loss)
+    result.receipt = build_receipt(record, opened, settled, slashes, chain.treasury_balance())
+    return result
+
+
+def differences(claimed: dict[str, Any], recomputed: dict[str, Any]) -> list[Finding]:
+    """Where a receipt that somebody presents differs from the recomputed one; keys of its own are ignored."""
+    found = Verification()
+    for key, value in recomputed.items():
+        found.expect("receipt_differs", key, json.dumps(value), json.dumps(claimed.get(key)))
+    return found.findings
+
+
+def _check_order(
+    result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord, opened: Opened
+) -> None:
+    try:
+        numbers = {name: int(value) for name, value in record.order.items() if name not in ("payer", "specHash")}
+        order = JobOrder(payer=record.order["payer"], specHash=record.order["specHash"], **numbers)
+        result.expect("wrong_order", "record.order", record.job_id, struct_hash(order))
+        domain = Domain(chain.chain_id, chain.address("JobEscrow"))
+        signer = recover(typed_data(domain, order), record.order_signature)
+        result.expect("foreign_signature", "record.order_signature", opened.payer, signer)
+    except (KeyError, TypeError, ValueError) as error:
+        result.expect("wrong_order", "record.order", "the fields of a JobOrder", str(error))
+    spec = _fetch(result, gateway, "spec_cid", record.spec_cid)
+    if spec is not None:
+        result.expect("wrong_spec", "spec_cid", opened.spec_hash, to_hex(keccak(spec)))
+
+
+def _check_money(result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settled: Settled) -> None:
+    paid_units = record.paid_units()
+    price = int(record.clearing_price_wei_per_gpu_hour)
+    unit = unit_price(price, opened.unit_weight)
+    gross = unit * len(paid_units)
+    fee = gross * opened.fee_bps // BPS
+    result.expect("wrong_deposit", "JobOpened.budget", opened.budget, chain.deposited(opened))
+    result.expect("wrong_price", "JobSettled.price", price if paid_units else settled.price, settled.price)
+    result.expect("price_above_maximum", "JobSettled.price", True, settled.price <= opened.max_price)
+    result.expect("too_many_units", "record.units", True, len(paid_units) <= opened.units)
+    result.expect(
+        "wrong_units_root", "JobSettled.unitsRoot", paid_units_root(record.job_id, paid_units), settled.units_root
+    )
+    result.expect("wrong_payment", "JobSettled.paid", gross - fee, settled.paid)
+    result.expect("wrong_fee", "JobSettled.fee", fee, settled.fee)
+    result.expect("wrong_refund", "JobSettled.refund", opened.budget - gross, settled.refund)
+    net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
+    payments = chain.payments(record.job_id, settled)
+    counts = Counter(u.provider for u in paid_units)
+    expected = {provider: (count, count * net) for provider, count in sorted(counts.items())}
+    result.expect("wrong_payment", "ProviderPaid", expected, dict(sorted(payments.to_providers.items())))
+    transfers = Counter({provider: amount for provider, (_, amount) in expected.items()})
+    transfers[chain.address("Treasury")] += fee
+    transfers[opened.payer] += opened.budget - gross
+    moved = {to: amount for to, amount in sorted(transfers.items()) if amount}
+    result.expect("wrong_transfers", "settlement", moved, dict(sorted(payments.transfers.items())))
+
+
+def _check_windows(result: Verification, chain: ChainReader, record: JobRecord) -> None:
+    for window in record.windows:
+        where = f"windows[{window.id}]"
+        try:
+            result.expect("wrong_window", where, chain.window(window.id).root, window.root)
+        except ChainDisagrees as error:
+            result.expect(error.code, where, "one event", str(error))
+        leaves = [from_hex(leaf) for leaf in window.leaves]
+        result.expect("wrong_window", f"{where}.leaves", window.root, to_hex(merkle.root(leaves)) if leaves else None)
+
+
+def _check_unit(
+    result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord, unit: UnitRecord
+) -> None:
+    where = f"units[{unit.round}/{unit.slot}]"
+    if unit.status != "verified":
+        return
+    if unit.trace_root is None or unit.payload_hash is None or unit.commitment_signature is None:
+        result.expect("no_commitment", where, "a signed commitment", None)
+        return
+    commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
+    document = typed_data(Domain(chain.chain_id, chain.address("JobEscrow")), commitment)
+    try:
+        result.expect("foreign_signature", where, unit.provider, recover(document, unit.commitment_signature))
+    except ValueError as error:
+        result.expect("foreign_signature", where, unit.provider, str(error))
+    _check_draw(result, chain, record, unit, where)
+    payload = _fetch(result, gateway, f"{where}.payload_cid", unit.payload_cid)
+    if payload is not None and unit.salt is not None:
+        bound = to_hex(payload_hash(sha256(payload), unit.provider, from_hex(unit.salt)))
+        result.expect("wrong_payload", where, unit.payload_hash, bound)
+    if unit.error_feedback_cid is not None:
+        _fetch(result, gateway, f"{where}.error_feedback_cid", unit.error_feedback_cid)
+
+
+def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, unit: UnitRecord, where: str) -> None:
+    """The unit stood in its window, and the segments that were replayed are those which the seed draws."""
+    windows = {window.id: window for window in record.windows}
+    assert unit.trace_root is not None
+    assert unit.payload_hash is not None
+    if unit.window not in windows or unit.window_index is None or unit.sampling_bps is None:
+        result.expect("not_in_window", where, "a committed window", unit.window)
+        return
+    leaves = windows[unit.window].leaves
+    leaf = to_hex(unit_leaf(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+    found = leaves[unit.window_index] if 0 <= unit.window_index < len(leaves) else None
+    result.expect("not_in_window", where, leaf, found)
+    try:
+        seed = chain.window(unit.window).seed
+    except ChainDisagrees as error:
+        result.expect(error.code, where, "one event", str(error))
+        return
+    if seed is None:
+        result.expect("paid_unverified", where, "a latched seed", None)
+        return
+    drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), record.segments, unit.sampling_bps)
+    result.expect("wrong_draw", where, drawn, unit.drawn_segments)
+
+
+def _check_slashes(
+    result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord
+) -> list[Slashed]:
+    found = []
+    for slash in record.slashes:
+        where = f"slashes[{slash.round}/{slash.slot}]"
+        try:
+            event = chain.slash(slash.evidence, slash.offence)
+        except ChainDisagrees as error:
+            result.expect(error.code, where, "one event", str(error))
+            continue
+        result.expect("wrong_slash", where, slash.provider, event.provider)
+        result.expect("wrong_evidence", where, slash.evidence, to_hex(cid.digest_of(slash.evidence_cid)))
+        _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
+        found.append(event)
+    return found
+
+
+def _check_checkpoints(
+    result: Verification, gateway: GatewayClient, record: JobRecord, loss: LossFunction | None
+) -> None:
+    spec = _fetch(result, gateway, "spec_cid", record.spec_cid)
+    last = len(record.checkpoints) - 1
+    for index, checkpoint in enumerate(record.checkpoints):
+        where = f"checkpoints[{checkpoint.round}]"
+        manifest = _fetch(result, gateway, f"{where}.cid", checkpoint.cid)
+        model = _fetch(result, gateway, f"{where}.model_cid", checkpoint.model_cid)
+        if manifest is None or model is None or spec is None:
+            continue
+        document = json.loads(manifest)
+        result.expect("wrong_manifest", where, checkpoint.model_cid, document.get("model"))
+        result.expect("wrong_manifest", where, checkpoint.round, document.get("round"))
+        if loss is not None and index in (0, last):
+            result.expect("wrong_loss", where, loss(spec, model), checkpoint.validation_loss)
+    if record.checkpoints:
+        result.expect("wrong_loss", "initial_loss", record.checkpoints[0].validation_loss, record.initial_loss)
+        result.expect("wrong_loss", "final_loss", record.checkpoints[last].validation_loss, record.final_loss)
+        result.expect("wrong_model", "final_model_cid", record.checkpoints[last].model_cid, record.final_model_cid)
+
+
+def _fetch(result: Verification, gateway: GatewayClient, where: str, content: str | None) -> bytes | None:
+    """The bytes of a CID, each block checked against its hash; None and a finding if they cannot be had."""
+    if content is None:
+        result.expect("missing", where, "a CID", None)
+        return None
+    try:
+        return gateway.fetch(content, max_bytes=MAX_BLOB_BYTES)
+    except Exception as error:  # whatever a gateway or a damaged block throws is a finding, not our failure
+        result.expect("unresolvable", where, content, f"{type(error).__name__}: {error}")
+        return None

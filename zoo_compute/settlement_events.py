@@ -1,0 +1,154 @@
+"""What the chain alone says about one job: read from any RPC node, without the market."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hexbytes import HexBytes
+from web3 import HTTPProvider, Web3
+from web3.contract import Contract
+from web3.logs import DISCARD
+from web3.types import EventData, TxReceipt
+
+from zoo_protocol.contracts import artifact
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.receipt import Opened, Settled, Slashed
+
+
+class ChainDisagrees(Exception):
+    """The chain does not hold what a receipt needs; ``code`` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Payments:
+    """What left the escrow in the settlement's transaction, amounts in wei."""
+
+    to_providers: Mapping[str, tuple[int, int]]
+    """provider -> (units, amount), from the events ProviderPaid"""
+    transfers: Mapping[str, int]
+    """recipient -> ZEN, from the token's own Transfer events"""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOnChain:
+    """A committed root and the seed that was latched for it (None: not yet)."""
+
+    root: str
+    leaf_count: int
+    seed: str | None
+
+
+class ChainReader:
+    """Reads our contracts' events and state; every answer comes from the given RPC node."""
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], start_block: int = 0) -> None:
+        """
+        Args:
+            rpc_url: any node of the chain.
+            contracts: addresses by contract name (ZenToken, Treasury, ProviderStaking, WorkWindows, JobEscrow).
+            start_block: first block of the deployment; nothing of ours is older.
+        """
+        self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 30}))
+        self._start = start_block
+        self._contracts: dict[str, Contract] = {
+            name: self._web3.eth.contract(address=Web3.to_checksum_address(address), abi=artifact(name).abi)
+            for name, address in contracts.items()
+        }
+
+    @property
+    def chain_id(self) -> int:
+        return int(self._web3.eth.chain_id)
+
+    def address(self, contract: str) -> str:
+        return str(self._contracts[contract].address)
+
+    def opened(self, job_id: str) -> Opened:
+        """The job's deposit.
+
+        Raises:
+            ChainDisagrees: ``not_opened`` unless the escrow holds exactly one such event.
+        """
+        event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
+        return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
+
+    def settled(self, job_id: str) -> Settled:
+        """The job's settlement.
+
+        Raises:
+            ChainDisagrees: ``not_settled`` unless the escrow holds exactly one such event.
+        """
+        event = self._only("JobEscrow", "JobSettled", "not_settled", jobId=from_hex(job_id))
+        return Settled.from_event(_plain(event), to_hex(event["transactionHash"]))
+
+    def payments(self, job_id: str, settled: Settled) -> Payments:
+        """Every transfer out of the escrow in the settlement's transaction."""
+        receipt = self._receipt(settled.tx)
+        paid = self._contracts["JobEscrow"].events.ProviderPaid().process_receipt(receipt, errors=DISCARD)
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
+        transfers: Counter[str] = Counter()
+        for transfer in moved:
+            if transfer["args"]["from"] == self.address("JobEscrow"):
+                transfers[transfer["args"]["to"]] += transfer["args"]["value"]
+        return Payments(
+            to_providers={
+                event["args"]["provider"]: (event["args"]["units"], event["args"]["amount"])
+                for event in paid
+                if to_hex(event["args"]["jobId"]) == job_id
+            },
+            transfers=transfers,
+        )
+
+    def deposited(self, opened: Opened) -> int:
+        """ZEN that moved from the payer into the escrow in the opening transaction, wei."""
+        receipt = self._receipt(opened.tx)
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
+        escrow = self.address("JobEscrow")
+        return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
+
+    def window(self, window_id: int) -> WindowOnChain:
+        """Root and seed of a committed window.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        event = self._only("WorkWindows", "WindowCommitted", "no_window", id=window_id)
+        latched = self._events("WorkWindows", "SeedLatched", id=window_id)
+        seed = to_hex(latched[0]["args"]["seed"]) if latched else None
+        return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
+
+    def slash(self, evidence: str, offence: str) -> Slashed:
+        """The penalty that was executed on this evidence; ``offence`` is its name in the penalty table.
+
+        Raises:
+            ChainDisagrees: ``not_slashed`` unless there is exactly one.
+        """
+        event = self._only("ProviderStaking", "Slashed", "not_slashed", evidence=from_hex(evidence))
+        found = event["args"]
+        return Slashed(found["provider"], offence, found["amount"], to_hex(event["transactionHash"]))
+
+    def treasury_balance(self) -> int:
+        """ZEN that the treasury holds now, wei."""
+        return int(self._contracts["ZenToken"].functions.balanceOf(self.address("Treasury")).call())
+
+    def _receipt(self, tx: str) -> TxReceipt:
+        return self._web3.eth.get_transaction_receipt(HexBytes(tx))
+
+    def _events(self, contract: str, name: str, **filters: Any) -> list[EventData]:
+        event = self._contracts[contract].events[name]
+        return list(event().get_logs(from_block=self._start, argument_filters=filters))
+
+    def _only(self, contract: str, name: str, code: str, **filters: Any) -> EventData:
+        events = self._events(contract, name, **filters)
+        if len(events) != 1:
+            raise ChainDisagrees(code, f"{contract} has {len(events)} {name} events for {filters}; one was expected")
+        return events[0]
+
+
+def _plain(event: EventData) -> dict[str, Any]:
+    """An event's arguments with byte strings as 0x hex."""
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}
