@@ -14,6 +14,7 @@ interface Vm {
     function label(address account, string calldata name) external;
     function expectRevert(bytes calldata data) external;
     function expectRevert(bytes4 selector) external;
+    function expectPartialRevert(bytes4 selector) external;
     function expectEmit(address emitter) external;
     function setBlockhash(uint256 number, bytes32 hash) external;
     function assertEq(uint256 left, uint256 right) external pure;
