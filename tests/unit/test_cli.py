@@ -1,0 +1,143 @@
+"""The command line as a program: exit codes, JSON, errors that teach, and a quick start."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo_compute.cli.watch import describe
+from zoo_compute.demo import check_story, topics_dataset
+from zoo_compute.errors import ExitCode, Mismatch
+from zoo_compute.models import Event
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ZOO_")}
+    return subprocess.run(
+        [sys.executable, "-m", "zoo_compute", *arguments],
+        cwd=directory,
+        env={**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
+    done = run(tmp_path, "job", "list")
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == ""
+    assert "market-unknown" in done.stderr
+    assert "--api-url" in done.stderr
+
+
+def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path) -> None:
+    done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
+    assert done.returncode == ExitCode.USAGE
+    assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
+
+
+def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
+    done = run(tmp_path, "devnet", "info", "--json")
+    assert done.returncode == ExitCode.DEVNET
+    assert done.stdout == ""
+    error = json.loads(done.stderr)["error"]
+    assert error["code"] == "devnet-not-running"
+    assert "devnet up" in error["remedy"]
+
+
+def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path) -> None:
+    assert run(tmp_path, "job", "show").returncode == ExitCode.USAGE
+    done = run(tmp_path, "job", "list", ZOO_API_URL="http://127.0.0.1:9", ZOO_PRIVATE_KEY="0xsecret")
+    assert done.returncode == ExitCode.USAGE
+    assert "private-key-malformed" in done.stderr
+    assert "0xsecret" not in done.stderr
+
+
+def test_a_node_without_a_wallet_does_not_start(tmp_path: Path) -> None:
+    done = run(tmp_path, "node", "run", "--api-url", "http://127.0.0.1:9", "--state-dir", "node")
+    assert done.returncode == ExitCode.USAGE
+    assert "wallet-missing" in done.stderr
+
+
+def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None:
+    from zoo_compute.devnet.state import State, StateDirectory
+
+    directory = StateDirectory(tmp_path / ".devnet")
+    directory.create()
+    directory.save(State())
+    done = run(tmp_path, "demo")
+    assert done.returncode == ExitCode.DEVNET
+    assert "devnet-not-a-demo" in done.stderr
+    assert directory.load() is not None
+
+
+def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
+    probe = "import sys; import zoo_compute.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"torch", "web3", "numpy", "httpx", "eth_account", "pydantic", "rich"} & set(done.stdout.split())
+
+
+def test_events_are_told_in_sentences() -> None:
+    event = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": "3.1"})
+    assert describe(event) == "round 2 of 8 done, validation loss 3.1"
+    assert describe(Event(id=2, kind="step", data={"step": 1})) is None
+    lost = {"round": 0, "slot": 3, "provider": "0xab", "status": "rejected", "reason": "incorrect_computation"}
+    assert describe(Event(id=3, kind="unit", data=lost)) == (
+        "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"
+    )
+
+
+def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> None:
+    train, validation = topics_dataset()
+    assert len(train) > 8 * len(validation) > 100_000
+    assert b'The "assert" statement' in train
+
+
+CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
+
+
+def _receipt() -> dict[str, object]:
+    return {
+        "budget_wei": "1000",
+        "escrowed_wei": "1000",
+        "paid_wei": "190",
+        "fee_wei": "10",
+        "refund_wei": "800",
+        "units": [{"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}],
+        "slashes": [{"provider": CHEAT}],
+        "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
+        "initial_loss": 5.5,
+        "final_loss": 2.5,
+        "ledger_reconciled": True,
+    }
+
+
+def test_a_good_receipt_is_believed() -> None:
+    check_story(_receipt(), cheat=CHEAT)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"refund_wei": "801"}, "paid \\+ fee \\+ refund"),
+        ({"budget_wei": "999"}, "escrowed <= budget"),
+        ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
+        ({"slashes": []}, "exactly the cheat"),
+        ({"slashes": [{"provider": CHEAT}, {"provider": HONEST}]}, "exactly the cheat"),
+        ({"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]}, "the cheat is not paid"),
+        ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
+        ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
+        ({"final_loss": 5.4}, "the loss fell"),
+        ({"ledger_reconciled": False}, "the ledger equals the chain"),
+    ],
+)
+def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
+    with pytest.raises(Mismatch, match=named):
+        check_story(_receipt() | change, cheat=CHEAT)

@@ -1,0 +1,240 @@
+"""The connection against a real HTTP server that misbehaves on purpose (the server is the fake here)."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_defunct
+
+from zoo_compute.errors import ApiError, ConfigError, Unreachable
+from zoo_compute.http import Connection
+from zoo_compute.job import Job, parse_events
+from zoo_compute.wallet import Wallet
+
+KEY = "0x" + "11" * 32
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass
+class Market:
+    """Answers requests with what ``answer`` says, and keeps what was asked."""
+
+    answer: Callable[["Request"], Answer] = lambda _request: (404, {}, b"")
+    requests: list["Request"] = field(default_factory=list)
+    url: str = ""
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def reply(status: int, document: Any = None, kind: str = "application/json") -> Answer:
+    return status, {"Content-Type": kind}, b"" if document is None else json.dumps(document).encode()
+
+
+def problem(status: int, code: str, **extra: Any) -> Answer:
+    return reply(status, {"status": status, "code": code, "detail": f"no {code}", **extra}, "application/problem+json")
+
+
+@pytest.fixture
+def market() -> Iterator[Market]:
+    state = Market()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            state.requests.append(request)
+            status, headers, content = state.answer(request)
+            if status == 0:  # a process killed in mid-request
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+                return
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = _serve
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+def test_signs_in_when_asked_and_again_when_the_session_has_ended(market: Market) -> None:
+    wallet = Wallet(KEY)
+    valid: set[str] = set()
+
+    def answer(request: Request) -> Answer:
+        if request.path == "/v1/auth/nonce":
+            challenge = {"nonce": "n0nce1234", "domain": "market.test", "uri": "http://market.test", "chain_id": 31337}
+            return reply(201, {**challenge, "statement": "Sign in.", "expires_at": "2030-01-01T00:00:00Z"})
+        if request.path == "/v1/auth/siwe":
+            message = request.json()["message"]
+            signer = Account.recover_message(encode_defunct(text=message), signature=request.json()["signature"])
+            assert signer == wallet.address
+            assert message.startswith(
+                f"market.test wants you to sign in with your Ethereum account:\n{signer}\n\nSign in."
+            )
+            assert "Nonce: n0nce1234" in message
+            valid.add(f"t{len(valid)}")
+            return reply(200, {"token": max(valid)})
+        known = request.headers.get("authorization", "").removeprefix("Bearer ") in valid
+        return reply(200, {"ok": True}) if known else problem(401, "not-authenticated")
+
+    market.answer = answer
+    connection = Connection(market.url, wallet=wallet)
+    assert connection.get("/v1/me") == {"ok": True}
+    assert connection.get("/v1/me") == {"ok": True}
+    assert [request.path for request in market.requests].count("/v1/auth/siwe") == 1
+    valid.clear()
+    valid.add("revoked")
+    assert connection.get("/v1/me") == {"ok": True}
+
+
+def test_an_api_key_that_is_refused_is_an_error_and_not_a_loop(market: Market) -> None:
+    market.answer = lambda _request: problem(401, "not-authenticated", remedy="Sign in.")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url, wallet=Wallet(KEY), api_key="zk_wrong").get("/v1/me")
+    assert (error.value.status, error.value.code, error.value.remedy) == (401, "not-authenticated", "Sign in.")
+    assert len(market.requests) == 1
+
+
+def test_only_repeatable_calls_are_repeated(market: Market) -> None:
+    market.answer = lambda _request: problem(503, "storage-down") if len(market.requests) < 3 else reply(200, {"n": 3})
+    assert Connection(market.url).get("/v1/x") == {"n": 3}
+    market.requests.clear()
+    with pytest.raises(Unreachable, match="no storage-down"):
+        Connection(market.url).post("/v1/x", {})
+    assert len(market.requests) == 1
+
+
+def test_a_market_killed_in_mid_request_is_asked_again(market: Market) -> None:
+    market.answer = lambda _request: (0, {}, b"") if len(market.requests) == 1 else reply(200, {"ok": True})
+    assert Connection(market.url).post("/v1/x", {"a": 1}, repeatable=True) == {"ok": True}
+    assert [request.json() for request in market.requests] == [{"a": 1}, {"a": 1}]
+
+
+def test_patience_ends(market: Market) -> None:
+    market.answer = lambda _request: problem(503, "storage-down")
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url, patience=0.5).get("/v1/x")
+    assert error.value.code == "market-unreachable"
+    with pytest.raises(Unreachable):
+        Connection("http://127.0.0.1:9", patience=0.2).get("/v1/x")
+
+
+def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
+    market.answer = lambda _request: problem(422, "invalid-spec", field="tier", remedy="Choose one.", reason="typo")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).post("/v1/quotes", {}, repeatable=True)
+    found = error.value
+    assert (found.code, found.field, found.remedy, found.extra) == (
+        "invalid-spec",
+        "tier",
+        "Choose one.",
+        {"reason": "typo"},
+    )
+    assert "tier: no invalid-spec" in str(found)
+    assert len(market.requests) == 1, "a refusal is not repeated"
+
+
+def test_an_error_page_of_a_proxy_is_still_an_error(market: Market) -> None:
+    market.answer = lambda _request: (403, {"Content-Type": "text/html"}, b"<html>")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).get("/v1/x")
+    assert error.value.code == "http-403"
+
+
+def test_events_go_on_after_a_lost_connection_and_end_with_the_job(market: Market) -> None:
+    def answer(request: Request) -> Answer:
+        if not request.path.endswith("/events"):
+            over = len([one for one in market.requests if one.path.endswith("/events")]) >= 3
+            return reply(200, {**JOB, "status": "settled" if over else "running"})
+        seen = int(request.headers["last-event-id"])
+        if seen == 0:
+            return (
+                200,
+                {"Content-Type": "text/event-stream"},
+                _event(1, "status") + _event(2, "step") + b"id: 3\ndata: {",
+            )
+        if seen == 2 and len(market.requests) < 4:
+            return problem(503, "starting")
+        return 200, {"Content-Type": "text/event-stream"}, b": ping\n\n" + _event(3, "round") if seen == 2 else b""
+
+    market.answer = answer
+    from zoo_compute.client import Client
+
+    job = Job(Client(market.url, private_key=KEY), JOB["id"])
+    assert [(event.id, event.kind) for event in job.events()] == [(1, "status"), (2, "step"), (3, "round")]
+
+
+def _event(number: int, kind: str) -> bytes:
+    return f'id: {number}\nevent: {kind}\ndata: {{"status": "running"}}\n\n'.encode()
+
+
+def test_parse_events_takes_data_of_several_lines_and_leaves_comments_out() -> None:
+    lines = [": hello", "", "id:7", "event: x", 'data: {"a":', "data: 1}", "", "data: {}", ""]
+    assert [(event.id, event.kind, event.data) for event in parse_events(lines)] == [(7, "x", {"a": 1})]
+
+
+@pytest.mark.parametrize("url", ["market.test", "ftp://market.test", ""])
+def test_an_address_that_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        Connection(url)
+
+
+JOB: dict[str, Any] = {
+    "id": "0x" + "ab" * 32,
+    "payer": "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A",
+    "status": "running",
+    "reason": "completed",
+    "tier": "bronze",
+    "nodes": 4,
+    "rounds": 8,
+    "spec": {},
+    "units_ordered": 32,
+    "unit_weight_us": 1,
+    "budget_wei": "5",
+    "max_price_wei": "5",
+    "wait_until": "2030-01-01T00:00:00Z",
+    "escrowed_wei": "5",
+    "clearing_price_wei_per_gpu_hour": None,
+    "paid_wei": None,
+    "fee_wei": None,
+    "refund_wei": None,
+    "open_tx": None,
+    "settlement_tx": None,
+    "progress": {"round": 0, "rounds": 8, "units": {}, "validation_loss": None},
+    "initial_loss": None,
+    "final_loss": None,
+    "final_model_cid": None,
+    "created_at": "2026-01-01T00:00:00Z",
+    "matched_at": None,
+    "first_step_at": None,
+    "settled_at": None,
+}

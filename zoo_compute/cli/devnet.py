@@ -1,0 +1,84 @@
+"""``zoo-compute devnet``: the whole market on this machine."""
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.devnet.state import DEFAULT_DIRECTORY
+
+app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet keeps its state.")]
+
+
+@app.command()
+def up(
+    directory: Directory = DEFAULT_DIRECTORY,
+    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 3]")] = None,
+    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 2]")] = None,
+    cheat: Annotated[bool, typer.Option("--cheat", help="Let the last provider fabricate its work.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once everything is healthy.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start the stack, or recover it; without --detach it runs until Ctrl-C."""
+    from zoo_compute.devnet import control
+    from zoo_compute.devnet.state import Options, StateDirectory
+
+    state = StateDirectory(directory)
+    given = {"providers": providers, "verifiers": verifiers, "cheat": cheat or None}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    note(f"starting the stack in {state.root} ...")
+    info = control.up(state, Options(**chosen) if chosen else None)  # type: ignore[arg-type]
+    _show(info, as_json)
+    if detach:
+        return
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    note("running; Ctrl-C stops it")
+    stop.wait()
+    control.down(state)
+    note("stopped")
+
+
+@app.command()
+def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
+    """Show addresses, contracts, development keys and processes of the running stack."""
+    from zoo_compute.devnet import control
+    from zoo_compute.devnet.state import StateDirectory
+
+    _show(control.info(StateDirectory(directory)), as_json)
+
+
+@app.command()
+def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Stop the stack; its data stays."""
+    from zoo_compute.devnet import control
+    from zoo_compute.devnet.state import StateDirectory
+
+    note("stopped" if control.down(StateDirectory(directory)) else "nothing was running")
+
+
+@app.command()
+def reset(directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Remove a stopped stack with all its data."""
+    from zoo_compute.devnet import control
+    from zoo_compute.devnet.state import StateDirectory
+
+    control.reset(StateDirectory(directory))
+    note(f"{directory} is removed")
+
+
+def _show(info: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(info)
+        return
+    names = ("api_url", "rpc_url", "ipfs_url", "chain_id", "database_url", "redis_url", "state_directory")
+    facts: dict[str, object] = {name: info[name] for name in names}
+    facts |= {f"contract {name}": address for name, address in info["contracts"].items()}
+    facts |= {"user": info["accounts"]["user"]["address"], "API documentation": f"{info['api_url']}/docs"}
+    print_facts(facts)

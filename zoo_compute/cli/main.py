@@ -1,0 +1,64 @@
+"""``zoo-compute``: jobs for users, a node for providers, a devnet for everybody."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zoo_compute.amounts import format_zen
+from zoo_compute.cli import auth, devnet, job, node
+from zoo_compute.cli.output import JsonFlag, print_facts, print_json, report
+from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.errors import ExitCode, ZooError
+
+app = typer.Typer(
+    help="Zoo Compute: have models trained, or train them for pay. Only verified work is paid.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the market, 4 no answer, 5 job without a model, "
+    "6 something is not what its hash or the chain says, 7 devnet trouble, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(job.app, name="job")
+app.add_typer(node.app, name="node")
+app.add_typer(devnet.app, name="devnet")
+app.add_typer(auth.app, name="auth")
+
+
+@app.command()
+def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Show the network's parameters: chain, contracts, tiers and prices."""
+    with open_client(api_url) as client:
+        found = client.network()
+    if as_json:
+        print_json(client.connection.get("/v1/network"))
+        return
+    facts: dict[str, object] = {"network": found.name, "chain id": found.chain_id, "fee (bps)": found.fee_bps}
+    facts |= {"rpc": found.rpc_url, "gateway": found.gateway_url} | dict(found.contracts)
+    for name, tier in found.tiers.items():
+        facts[f"tier {name}"] = f"{tier.gpus} GPUs, from {format_zen(tier.reserve_price_wei)} ZEN per GPU-hour"
+    print_facts(facts)
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option(help="Where the devnet and the receipt are kept.")] = Path(".devnet"),
+    keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the devnet running.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the market's main job from stake to receipt on a fresh devnet."""
+    from zoo_compute.demo import run
+
+    run(directory, keep=keep, as_json=as_json)
+
+
+def main() -> None:
+    """Run the command line and exit with a code of :class:`ExitCode`."""
+    try:
+        app()
+    except ZooError as error:
+        report(error, as_json="--json" in sys.argv)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)

@@ -1,0 +1,67 @@
+"""How results and errors are shown: JSON for programs, tables for people, plain text where nobody watches."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from zoo_compute.errors import ApiError, ZooError
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output. Amounts are decimal strings."""
+    print(json.dumps(value, indent=2, default=str), flush=True)
+
+
+def note(text: str) -> None:
+    """A line for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Names and values, one a line."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {'-' if value is None else value}")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on standard output: drawn on a terminal, tab-separated elsewhere."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in [list(columns), *cells]:
+            print("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))  # what others wrote is shown, not interpreted
+    Console().print(table)
+
+
+def report(error: ZooError, *, as_json: bool) -> None:
+    """An error on standard error: what is wrong and what to do."""
+    if as_json:
+        document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
+        if isinstance(error, ApiError):
+            document |= {"status": error.status, "field": error.field, **error.extra}
+        note(json.dumps({"error": document}, default=str))
+        return
+    note(f"error: {error.detail}  [{error.code}]")
+    if error.remedy:
+        note(f"  try: {error.remedy}")
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """Let the log of this process go to standard error, without the chatter of libraries."""
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
+    for library in ("httpx", "httpcore", "urllib3", "web3", "stamina"):
+        logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,0 +1,79 @@
+"""Which market a command speaks to, and as whom: option, environment, saved login, or the devnet in this directory."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from zoo_compute.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zoo_compute.client import Client
+
+ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", help="Base URL of the market.")]
+
+
+def open_client(api_url: str | None) -> "Client":
+    """A client for the first of: the given address, the saved login, a devnet running in ``.devnet`` (as its user).
+
+    Keys come from the environment; a devnet brings its own.
+
+    Raises:
+        ConfigError: if none of these is there.
+    """
+    from zoo_compute.client import Client
+    from zoo_compute.devnet.state import DEFAULT_DIRECTORY
+    from zoo_compute.wallet import Wallet
+
+    if api_url is not None:
+        return Client(api_url)
+    saved = load_login()
+    if saved is not None:
+        return Client(saved["api_url"], api_key=saved["api_key"])
+    if DEFAULT_DIRECTORY.exists():
+        from zoo_compute.devnet import control
+        from zoo_compute.devnet.state import StateDirectory
+
+        info = control.info(StateDirectory(DEFAULT_DIRECTORY))
+        own = Wallet.from_environment()
+        return Client(info["api_url"], wallet=own or Wallet(info["accounts"]["user"]["private_key"]))
+    raise ConfigError(
+        "market-unknown",
+        "no market is named",
+        remedy="Give --api-url, set ZOO_API_URL, run: zoo-compute auth login, or start one: zoo-compute devnet up",
+    )
+
+
+def login_file() -> Path:
+    """Where ``auth login`` keeps its key."""
+    import platformdirs
+
+    return platformdirs.user_config_path("zoo-compute") / "login.json"
+
+
+def load_login() -> dict[str, Any] | None:
+    """The saved address and API key.
+
+    Raises:
+        ConfigError: if the file is damaged.
+    """
+    path = login_file()
+    if not path.exists():
+        return None
+    try:
+        document = json.loads(path.read_text())
+        return {"api_url": str(document["api_url"]), "api_key": str(document["api_key"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError("login-damaged", f"{path} is damaged", remedy="Run: zoo-compute auth login") from error
+
+
+def save_login(api_url: str, api_key: str) -> Path:
+    """Keep an API key, readable by this user only."""
+    path = login_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump({"api_url": api_url, "api_key": api_key}, file)
+    return path

@@ -1,0 +1,100 @@
+"""Following a job: a progress bar with the loss on a terminal, a line per event elsewhere."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from zoo_compute.job import Job
+from zoo_compute.models import Event, JobState
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class View(Protocol):
+    """What shows the progress of a job."""
+
+    def show(self, event: Event) -> None:
+        """Take one event in."""
+
+
+def follow(job: Job, *, as_json: bool) -> JobState:
+    """Show everything that happens to a job until it is over; returns its final state."""
+    state = job.state()
+    with _view(state, as_json) as view:
+        for event in job.events():
+            view.show(event)
+    return job.state()
+
+
+@contextmanager
+def _view(state: JobState, as_json: bool) -> Iterator[View]:
+    if as_json:
+        yield _JsonLines()
+    elif sys.stderr.isatty():
+        with _bar(state) as bar:
+            yield bar
+    else:
+        yield _Lines()
+
+
+class _JsonLines:
+    def show(self, event: Event) -> None:
+        print(json.dumps({"id": event.id, "kind": event.kind, **event.data}), flush=True)
+
+
+class _Lines:
+    def show(self, event: Event) -> None:
+        line = describe(event)
+        if line is not None:
+            print(line, file=sys.stderr, flush=True)
+
+
+def describe(event: Event) -> str | None:
+    """A sentence about an event; None for those that matter to nobody who watches."""
+    data = event.data
+    match event.kind:
+        case "status":
+            return f"job is {data['status']}" + (f" ({data['reason']})" if data.get("reason") else "")
+        case "round":
+            return f"round {data['round']} of {data['rounds']} done, validation loss {data['validation_loss']}"
+        case "unit" if data["status"] in ("rejected", "lost"):
+            where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
+            return f"unit {data['status']}: {where} ({data['reason']})"
+        case "slash":
+            return f"provider {data['provider']} is slashed ({data['reason']})"
+    return None
+
+
+@contextmanager
+def _bar(state: JobState) -> Iterator[View]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds, loss {task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bar(progress, state)
+
+
+class _Bar:
+    def __init__(self, progress: "Progress", state: JobState) -> None:
+        self._progress = progress
+        loss = state.progress.validation_loss or "-"
+        self._task = progress.add_task(state.status, total=state.rounds, loss=loss)
+
+    def show(self, event: Event) -> None:
+        data = event.data
+        if event.kind == "status":
+            self._progress.update(self._task, description=data["status"])
+        elif event.kind == "checkpoint":
+            self._progress.update(self._task, completed=data["round"], loss=data["validation_loss"])
+        elif event.kind != "round" and (line := describe(event)):
+            self._progress.console.print(line, markup=False, highlight=False)

@@ -1,0 +1,70 @@
+"""Development keys: the accounts that every development chain funds from the well-known test mnemonic."""
+
+import os
+from dataclasses import dataclass
+
+from eth_account import Account
+from eth_account.hdaccount.mnemonic import Mnemonic
+from eth_account.types import Language
+
+from zoo_compute.errors import DevnetError
+
+TEST_MNEMONIC = "test test test test test test test test test test test junk"
+
+
+@dataclass(frozen=True, slots=True)
+class DevAccount:
+    """A development wallet. Its key is public knowledge: worth nothing outside a devnet."""
+
+    address: str
+    private_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DevAccounts:
+    """Who is who on a devnet."""
+
+    operator: DevAccount
+    treasury: DevAccount
+    user: DevAccount
+    providers: list[DevAccount]
+    verifiers: list[DevAccount]
+
+
+def mnemonic() -> str:
+    """``ZOO_DEVNET_MNEMONIC``, or the phrase that anvil, Hardhat and Ganache fund by default.
+
+    Raises:
+        DevnetError: if the variable holds no BIP-39 phrase.
+    """
+    phrase = os.environ.get("ZOO_DEVNET_MNEMONIC", TEST_MNEMONIC)
+    if not Mnemonic(Language.ENGLISH).is_mnemonic_valid(phrase):
+        raise DevnetError(
+            "devnet-mnemonic-invalid",
+            "ZOO_DEVNET_MNEMONIC is no BIP-39 phrase of English words",
+            remedy="Unset it to use the test phrase, or give 12 words with a right checksum.",
+        )
+    return phrase
+
+
+def derive(providers: int, verifiers: int) -> DevAccounts:
+    """The accounts of a devnet with that many nodes, always the same for one mnemonic."""
+    Account.enable_unaudited_hdwallet_features()
+    phrase = mnemonic()
+
+    def account(index: int) -> DevAccount:
+        wallet = Account.from_mnemonic(phrase, account_path=f"m/44'/60'/0'/0/{index}")
+        return DevAccount(str(wallet.address), "0x" + bytes(wallet.key).hex())
+
+    return DevAccounts(
+        operator=account(0),
+        treasury=account(1),
+        user=account(2),
+        verifiers=[account(3 + index) for index in range(verifiers)],
+        providers=[account(3 + verifiers + index) for index in range(providers)],
+    )
+
+
+def account_count(providers: int, verifiers: int) -> int:
+    """How many accounts of the mnemonic the chain must fund."""
+    return 3 + providers + verifiers

@@ -1,0 +1,32 @@
+"""The devnet's cheat as a process: an ordinary node, except that it fabricates its training.
+
+Started by the devnet with the arguments of ``zoo-compute node run`` that it needs; nobody else has a use for it.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+from zoo_compute.amounts import parse_zen
+from zoo_compute.cli.output import log_to_stderr
+from zoo_compute.devnet.cheat import FabricatingExecutor
+from zoo_compute.node.agent import serve
+from zoo_compute.node.config import NodeConfig
+
+
+def main() -> None:
+    """Run the cheat until it is stopped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--api-url", "--name", "--min-price"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--state-dir", type=Path, required=True)
+    arguments = parser.parse_args()
+    log_to_stderr()
+    logging.getLogger(__name__).warning("this node cheats: it hands in units that it never trained")
+    price = parse_zen(arguments.min_price, "min-price")
+    config = NodeConfig(arguments.api_url, "provider", arguments.state_dir, arguments.name, min_price_wei=price)
+    serve(config, FabricatingExecutor)
+
+
+if __name__ == "__main__":
+    main()

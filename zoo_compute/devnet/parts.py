@@ -1,0 +1,115 @@
+"""One part of the stack: how its process starts, when it counts as ready, and its restarts after a crash."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from zoo_compute.devnet.processes import Identity
+
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 10.0
+_STABLE_AFTER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process of the stack.
+
+    Attributes:
+        name: also the name of its log.
+        argv: command line.
+        env: variables on top of the supervisor's own.
+        needs: parts that must be ready before it starts.
+        ready: whether it serves; None for a task, which is ready once it has exited with 0.
+        stop_signal: what asks it to end cleanly.
+    """
+
+    name: str
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    ready: Callable[[], bool] | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+
+
+class Status(Enum):
+    """Where a part is."""
+
+    WAITING = "waiting"  # for what it needs, or for its next try
+    STARTING = "starting"
+    READY = "ready"
+
+
+class PartRunner:
+    """Runs one part. ``step`` is called over and over by the supervisor's loop; nothing here blocks for long."""
+
+    def __init__(self, part: Part, log: Path, working_directory: Path) -> None:
+        self.part = part
+        self.status = Status.WAITING
+        self.identity: Identity | None = None
+        self.failures = 0  # in a row
+        self.exit_code: int | None = None
+        self._log = log
+        self._working_directory = working_directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._next_try_at = 0.0
+
+    def step(self, ready: set[str]) -> bool:
+        """Move the part on; ``ready`` names the parts that are. Returns whether its process or status changed."""
+        before = (self.status, self.identity)
+        if self._process is not None and self._process.poll() is not None:
+            self._ended(self._process.returncode)
+        elif self.status is Status.STARTING and self.part.ready is not None and self.part.ready():
+            self.status = Status.READY
+        if self._should_start(ready):
+            self._start()
+        return (self.status, self.identity) != before
+
+    def _should_start(self, ready: set[str]) -> bool:
+        waiting = self.status is Status.WAITING and self._process is None
+        return waiting and time.monotonic() >= self._next_try_at and ready.issuperset(self.part.needs)
+
+    def _start(self) -> None:
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                self.part.argv,
+                cwd=self._working_directory,
+                env={**os.environ, **self.part.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the supervisor, which then stops the parts in order
+            )
+        self.identity = Identity.of(self._process.pid)
+        self._started_at = time.monotonic()
+        self.status = Status.STARTING
+
+    def _ended(self, exit_code: int) -> None:
+        self._process, self.identity, self.exit_code = None, None, exit_code
+        if self.part.ready is None and exit_code == 0:
+            self.status, self.failures = Status.READY, 0
+            return
+        if self.status is Status.READY and time.monotonic() - self._started_at > _STABLE_AFTER_SECONDS:
+            self.failures = 0
+        self.failures += 1
+        backoff = min(_FIRST_BACKOFF_SECONDS * 2 ** (self.failures - 1), _LONGEST_BACKOFF_SECONDS)
+        self._next_try_at = time.monotonic() + backoff
+        self.status = Status.WAITING
+
+    def reap(self) -> None:
+        """Collect the exit status of a process that has been stopped."""
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def last_lines(self, count: int = 12) -> str:
+        """The end of the part's log, for an error message."""
+        if not self._log.exists():
+            return ""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-count:])

@@ -1,0 +1,183 @@
+"""What a devnet consists of: the engines, the contracts, the market's processes and the nodes, and what each needs."""
+
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import zoo_compute
+from zoo_compute.devnet import accounts, engines
+from zoo_compute.devnet.parts import Part
+from zoo_compute.devnet.processes import free_port, port_is_free
+from zoo_compute.devnet.state import State, StateDirectory
+from zoo_compute.errors import DevnetError
+
+PROJECT_ROOT = Path(zoo_compute.__file__).parents[1]
+_PORTS = ("postgres", "valkey", "anvil", "ipfs", "gateway", "api")
+_ENGINES = {
+    "ZOO_DATABASE_URL": engines.postgres,
+    "ZOO_REDIS_URL": engines.valkey,
+    "ZOO_RPC_URL": engines.anvil,
+    "ZOO_IPFS_API": engines.ipfs,
+}
+# A laptop's pace. What is named here may be overridden by the environment, like every setting.
+_PACE = {
+    "ZOO_AUCTION_INTERVAL_SECONDS": "1",
+    "ZOO_SWEEP_INTERVAL_SECONDS": "1",
+    "ZOO_CHAIN_POLL_SECONDS": "0.3",
+    "ZOO_WINDOW_SECONDS": "1",
+    "ZOO_LEASE_SECONDS": "8",
+    "ZOO_HEARTBEAT_TIMEOUT_SECONDS": "10",
+    "ZOO_ROUND_DEADLINE_SECONDS": "120",
+    "ZOO_LOG_JSON": "false",
+}
+# One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
+_SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+CHEAT_PRICE = "1.9"  # ZEN per GPU-hour; below every honest ask, so that the cheat is always matched
+HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
+
+
+def prepare(directory: StateDirectory, state: State) -> None:
+    """Fill in what the parts need to know of each other: ports, secrets and the market's settings.
+
+    A port is kept from the last run where it is still free, so that addresses outlive a restart.
+
+    Raises:
+        DevnetError: if the environment names an IPFS node but not its gateway.
+    """
+    if os.environ.get("ZOO_IPFS_API") and not os.environ.get("ZOO_GATEWAY_URL"):
+        raise DevnetError(
+            "devnet-gateway-missing",
+            "ZOO_IPFS_API is set, but not where blocks are read",
+            remedy="Set ZOO_GATEWAY_URL to the IPFS node's gateway, such as http://127.0.0.1:8080.",
+        )
+    for name in _PORTS:
+        if name not in state.ports or not port_is_free(state.ports[name]):
+            state.ports[name] = free_port(state.ports.values())
+    state.database_password = state.database_password or secrets.token_hex(16)
+    local = {name: f"http://{engines.HOST}:{port}" for name, port in state.ports.items()}
+    settings = {
+        **_PACE,
+        "ZOO_NETWORK": "devnet",
+        "ZOO_DATABASE_URL": engines.postgres_url(state),
+        "ZOO_REDIS_URL": f"redis://{engines.HOST}:{state.ports['valkey']}/0",
+        "ZOO_RPC_URL": local["anvil"],
+        "ZOO_IPFS_API": local["ipfs"],
+        "ZOO_GATEWAY_URL": local["gateway"],
+        "ZOO_DEPLOYMENT_FILE": str(directory.deployment_file),
+        "ZOO_OPERATOR_KEY": _wallets(state).operator.private_key,
+        "ZOO_DOMAIN": f"{engines.HOST}:{state.ports['api']}",
+        "ZOO_PUBLIC_URL": local["api"],
+    }
+    state.settings = {name: os.environ.get(name) or value for name, value in settings.items()}
+
+
+def build(directory: StateDirectory, state: State) -> list[Part]:
+    """All parts of the stack, each after what it needs; an engine that the environment points at is not among them."""
+    parts = [
+        part
+        for variable, engine in _ENGINES.items()
+        if not os.environ.get(variable)
+        for part in engine(directory, state)
+    ]
+    market = {**state.settings, **_SINGLE_THREADED}
+
+    def needs(*names: str) -> tuple[str, ...]:
+        own = {part.name for part in parts}
+        return tuple(name for name in names if name in own)
+
+    python = [sys.executable, "-m"]
+    api = [*python, "uvicorn", "market.app:create_app", "--factory", "--host", engines.HOST]
+    api += ["--port", str(state.ports["api"]), "--no-access-log", "--timeout-graceful-shutdown", "2"]
+    celery = [*python, "celery", "--app", "worker.app"]
+    worker = [*celery, "worker", "--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle"]
+    beat = [*celery, "beat", "--schedule", str(directory.path("beat")), "--pidfile", ""]
+    ready = f"{api_url(state)}/readyz"
+    parts += [
+        Part("migrate", [*python, "alembic", "upgrade", "head"], market, needs("postgres")),
+        Part("deploy", [*python, "market.chain.deploy"], market, needs("anvil")),
+    ]
+    deployed = needs("migrate", "deploy", "valkey", "ipfs")
+    parts += [
+        Part("fund", [*python, "zoo_compute.devnet.fund", str(directory.root)], {}, ("deploy",)),
+        Part("api", api, market, deployed, ready=lambda: engines.http_answers(ready)),
+        Part("worker", worker, market, deployed, ready=lambda: True),
+        Part("beat", beat, market, deployed, ready=lambda: True),
+    ]
+    return parts + _nodes(directory, state)
+
+
+def _nodes(directory: StateDirectory, state: State) -> list[Part]:
+    wallets = _wallets(state)
+    last = len(wallets.providers) - 1
+    parts = []
+    for index, wallet in enumerate(wallets.providers):
+        name = f"provider-{index + 1}"
+        if state.options.cheat and index == last:
+            parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
+        else:
+            price = HONEST_PRICES[index % len(HONEST_PRICES)]
+            parts.append(_node(directory, state, wallet, name, "zoo_compute node run --role provider", price))
+    for index, wallet in enumerate(wallets.verifiers):
+        command = "zoo_compute node run --role verifier"
+        parts.append(_node(directory, state, wallet, f"verifier-{index + 1}", command, "0"))
+    return parts
+
+
+def _node(
+    directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
+) -> Part:
+    argv = [sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
+    argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
+    environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
+    url = f"{api_url(state)}/v1/providers/{wallet.address}"
+    # It starts before the API listens: it loads meanwhile, and asks until it answers.
+    return Part(name, argv, environment, ("fund",), ready=lambda: _has_joined(url))
+
+
+def _has_joined(url: str) -> bool:
+    """Whether the node works, or is barred from work for what it did."""
+    document = engines.http_json(url)
+    return document is not None and document["status"] in ("active", "jailed")
+
+
+def api_url(state: State) -> str:
+    """Base URL of the market's API."""
+    return f"http://{engines.HOST}:{state.ports['api']}"
+
+
+def _wallets(state: State) -> accounts.DevAccounts:
+    return accounts.derive(state.options.providers, state.options.verifiers)
+
+
+def info(directory: StateDirectory, state: State) -> dict[str, Any]:
+    """What an outside program needs to use this devnet. Holds development keys."""
+    deployment = json.loads(directory.deployment_file.read_text())
+    wallets = _wallets(state)
+    settings = state.settings
+
+    def both(account: accounts.DevAccount) -> dict[str, str]:
+        return {"address": account.address, "private_key": account.private_key}
+
+    return {
+        "api_url": api_url(state),
+        "rpc_url": settings["ZOO_RPC_URL"],
+        "ipfs_url": settings["ZOO_GATEWAY_URL"],
+        "chain_id": deployment["chain_id"],
+        "contracts": deployment["contracts"],
+        "accounts": {
+            "operator": both(wallets.operator),
+            "treasury": both(wallets.treasury),
+            "user": both(wallets.user),
+            "providers": [both(account) for account in wallets.providers],
+            "verifiers": [both(account) for account in wallets.verifiers],
+        },
+        "ipfs_api_url": settings["ZOO_IPFS_API"],
+        "database_url": settings["ZOO_DATABASE_URL"],
+        "redis_url": settings["ZOO_REDIS_URL"],
+        "state_directory": str(directory.root),
+        "pids": {name: part.identity.pid for name, part in state.parts.items()},
+        "start_seconds": state.start_seconds,
+    }

@@ -1,0 +1,165 @@
+"""One signed-in HTTP connection to the market: sign-in, retries that are safe, errors with a code.
+
+A call is repeated only when repeating it cannot do anything twice: reads, and writes that the market recognises by
+an idempotency key, a content identifier or a lease token.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import stamina
+
+from zoo_compute.errors import ApiError, ConfigError, Unreachable
+from zoo_compute.wallet import Wallet, siwe_message
+
+_PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
+_SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
+
+
+class NoAnswer(Exception):
+    """The market could not be reached, or could not answer now; the same request may succeed later."""
+
+
+class Connection:
+    """Requests to one market for one account. Safe for threads.
+
+    It signs in when the market asks for it, and again when a session has ended.
+
+    Args:
+        api_url: base URL, without ``/v1``.
+        wallet: signs in.
+        api_key: sent instead of a session.
+        patience: seconds for which a repeatable call is retried while there is no answer.
+        timeout: seconds without any byte before one attempt counts as failed.
+
+    Raises:
+        ConfigError: if the URL is none.
+    """
+
+    def __init__(
+        self,
+        api_url: str,
+        *,
+        wallet: Wallet | None = None,
+        api_key: str | None = None,
+        patience: float = 20.0,
+        timeout: float = 30.0,
+    ) -> None:
+        if not api_url.startswith(("http://", "https://")):
+            raise ConfigError("api-url-malformed", f"{api_url!r} is no http:// or https:// URL")
+        self.api_url = api_url.rstrip("/")
+        self.wallet = wallet
+        self._token = api_key
+        self._may_sign_in = wallet is not None and api_key is None
+        self._patience = patience
+        self._signing_in = threading.Lock()
+        self._http = httpx.Client(base_url=self.api_url, timeout=timeout)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """The JSON of a read. Raises as :meth:`call`."""
+        return self.call("GET", path, repeatable=True, params=params)
+
+    def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
+        """The JSON answer to a write with a JSON body. Raises as :meth:`call`."""
+        return self.call("POST", path, repeatable=repeatable, json=body)
+
+    def call(self, method: str, path: str, *, repeatable: bool, **request: Any) -> Any:
+        """One call; returns its JSON, or None where the answer has no body.
+
+        Args:
+            path: from the root, such as ``/v1/jobs``.
+            repeatable: sending it twice does no more than once, so it is retried while there is no answer.
+            request: as ``httpx.Client.request`` takes it (``json``, ``content``, ``params``, ``headers``, ``timeout``).
+
+        Raises:
+            ApiError: the market refused it.
+            Unreachable: no answer, or only server errors.
+        """
+        try:
+            for attempt in stamina.retry_context(
+                on=NoAnswer,
+                attempts=None if repeatable else 1,
+                timeout=self._patience,
+                wait_initial=0.1,
+                wait_max=2.0,
+                wait_jitter=0.2,
+            ):
+                with attempt, self.stream(method, path, **request) as response:
+                    response.read()
+                    return response.json() if response.content else None
+        except (NoAnswer, httpx.TransportError) as error:
+            raise Unreachable(
+                "market-unreachable",
+                f"{method} {self.api_url}{path}: {error}",
+                remedy="Check the address and whether the market is up; GET /readyz says what is missing.",
+            ) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextmanager
+    def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
+        """One attempt; the answer's body is left to be read.
+
+        Raises:
+            ApiError: the market refused it.
+            NoAnswer: no answer, a server error, or a connection lost while the body was read.
+        """
+        token = self._token
+        with self._attempt(method, path, token, request) as response:
+            if response.status_code != 401 or not self._may_sign_in or path in _SIGN_IN:
+                _raise_for_problem(response)
+                yield response
+                return
+        self._sign_in(stale=token)
+        with self._attempt(method, path, self._token, request) as response:
+            _raise_for_problem(response)
+            yield response
+
+    @contextmanager
+    def _attempt(self, method: str, path: str, token: str | None, request: dict[str, Any]) -> Iterator[httpx.Response]:
+        headers = {**request.get("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        try:
+            with self._http.stream(method, path, **{**request, "headers": headers}) as response:
+                yield response
+        except httpx.TransportError as error:
+            raise NoAnswer(f"{type(error).__name__} {error}".strip()) from error
+
+    def _sign_in(self, *, stale: str | None) -> None:
+        """A new session, unless another thread has just made one."""
+        with self._signing_in:
+            if self._token != stale or self.wallet is None:
+                return
+            challenge = self.post(_SIGN_IN[0], {"address": self.wallet.address})
+            message = siwe_message(self.wallet.address, challenge)
+            self._token = str(
+                self.post(_SIGN_IN[1], {"message": message, "signature": self.wallet.sign_text(message)})["token"]
+            )
+
+
+def _raise_for_problem(response: httpx.Response) -> None:
+    if response.is_success:
+        return
+    response.read()
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    detail = str(problem.get("detail") or f"HTTP {response.status_code}")
+    if response.status_code >= 500 or response.status_code == 429:
+        raise NoAnswer(detail)
+    raise ApiError(
+        response.status_code,
+        str(problem.get("code", f"http-{response.status_code}")),
+        detail,
+        field=problem.get("field"),
+        remedy=problem.get("remedy"),
+        extra={key: value for key, value in problem.items() if key not in _PROBLEM_KEYS},
+    )

@@ -1,0 +1,146 @@
+"""A handle on one job: follow it, wait for it, and fetch what came of it."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo_compute.errors import JobUnsuccessful, Unreachable, ZooError
+from zoo_compute.http import NoAnswer
+from zoo_compute.models import Checkpoint, Event, JobState
+
+if TYPE_CHECKING:
+    from zoo_compute.client import Client
+
+_POLL_SECONDS = 0.5
+_RECONNECT_SECONDS = 1.0
+
+
+class Job:
+    """One job of one market.
+
+    Attributes:
+        id: 0x hex of 32 bytes: the hash of the signed order, the same on the chain.
+    """
+
+    def __init__(self, client: "Client", job_id: str) -> None:
+        self.id = job_id
+        self._client = client
+        self._path = f"/v1/jobs/{job_id}"
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+    def state(self) -> JobState:
+        """Where it is now."""
+        return JobState.model_validate(self._client.connection.get(self._path))
+
+    def wait(self, timeout: float | None = None) -> JobState:
+        """Block until the job is over, and return its final state.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            JobUnsuccessful: it was rejected, expired, cancelled or failed; ``code`` is its reason.
+            TimeoutError: it is not over yet.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (state := self.state()).is_over:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"job {self.id} is {state.status} after {timeout} s")
+            time.sleep(_POLL_SECONDS)
+        if not state.is_successful:
+            reason = state.reason or state.status
+            raise JobUnsuccessful(reason, f"job {self.id} ended as {state.status}: {reason}")
+        return state
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """Everything that happened and happens, in order, until the job is over.
+
+        A lost connection is taken up again after the last event that was seen.
+
+        Args:
+            after: id of the last event already seen.
+        """
+        while True:
+            try:
+                for event in self._stream(after):
+                    after = event.id
+                    yield event
+                if self.state().is_over:
+                    return
+            except (NoAnswer, Unreachable):
+                time.sleep(_RECONNECT_SECONDS)
+
+    def _stream(self, after: int) -> Iterator[Event]:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+        with self._client.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
+            yield from parse_events(response.iter_lines())
+
+    def cancel(self) -> JobState:
+        """Stop the job: what was delivered is still checked and paid, the rest is refunded.
+
+        Raises:
+            ApiError: it is too late for that.
+        """
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/cancel"))
+
+    def units(self) -> list[dict[str, Any]]:
+        """The units of work, by round and slot."""
+        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/units")
+        return found
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints, by round."""
+        return [Checkpoint.model_validate(item) for item in self._client.connection.get(f"{self._path}/checkpoints")]
+
+    def receipt(self) -> dict[str, Any]:
+        """The receipt of a settled job, as the market reads it from the chain and from storage."""
+        found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
+        return found
+
+    def download(self, path: Path) -> int:
+        """Write the trained model (safetensors) to ``path`` after checking it against its CID; returns its size.
+
+        Raises:
+            ZooError: there is no model yet.
+        """
+        return self._client.download(self._model_cid(), path)
+
+    def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
+        """Text that the trained model writes after ``prompt``. Runs here, and needs torch.
+
+        Raises:
+            ZooError: there is no model yet.
+        """
+        from training_gym.checkpoint import load_state
+        from training_gym.config import TrainingSpec
+        from training_gym.models.generate import generate
+
+        spec = TrainingSpec.from_dict(self.state().spec)
+        model = self._client.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
+        text = generate(spec.model, load_state(spec, model), prompt.encode(), length, temperature, seed)
+        return text.decode(errors="replace")
+
+    def _model_cid(self) -> str:
+        state = self.state()
+        if state.final_model_cid is None:
+            raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model")
+        return state.final_model_cid
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in the lines of a server-sent event stream; comments and events without an id are left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "id" in fields and "data" in fields:
+                data = json.loads(fields["data"])
+                yield Event(id=int(fields["id"]), kind=fields.get("event", "message"), data=data)
+            fields = {}
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        fields[name] = f"{fields[name]}\n{value}" if name == "data" and name in fields else value

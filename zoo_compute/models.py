@@ -1,0 +1,156 @@
+"""What the market answers, typed. Amounts are ``int`` wei; keys that are not listed here are ignored."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _integer(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+Wei = Annotated[int, BeforeValidator(_integer)]
+"""Wei of ZEN; travels as a decimal string."""
+
+
+class Answer(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class Tier(Answer):
+    """One row of the network's tier table. Prices in wei per GPU-hour, speed in FLOP/s of one GPU."""
+
+    id: int
+    gpus: int
+    reserve_price_wei: Wei
+    minimum_stake_wei: Wei
+    reference_flops_per_gpu: int
+
+
+class Network(Answer):
+    """The network that a market serves: what clients must know to sign, to read and to check."""
+
+    name: str
+    chain_id: int
+    rpc_url: str
+    gateway_url: str
+    contracts: dict[str, str]
+    fee_bps: int
+    verifier_minimum_stake_wei: Wei
+    tiers: dict[str, Tier]
+
+
+class Quote(Answer):
+    """What a job would cost."""
+
+    spec: dict[str, Any]
+    spec_hash: str
+    tier: str
+    units: int
+    unit_weight_us: int
+    segments_per_unit: int
+    unit_price_at_reserve_wei: Wei
+    unit_price_at_max_price_wei: Wei
+    cost_at_reserve_wei: Wei
+    cost_at_max_price_wei: Wei
+    highest_payable_price_wei: Wei
+    reserve_price_wei: Wei
+    fee_bps: int
+    detection_probability: float
+    nonce: Wei
+    permit_deadline: int
+    order: dict[str, Any]
+    permit: dict[str, Any]
+
+
+class Progress(Answer):
+    """How far a job is."""
+
+    round: int
+    rounds: int
+    units: dict[str, int]
+    validation_loss: str | None
+
+
+class JobState(Answer):
+    """A job as its payer sees it. ``status`` says where it is, ``reason`` why it got there."""
+
+    id: str
+    payer: str
+    status: str
+    reason: str | None
+    tier: str
+    nodes: int
+    rounds: int
+    spec: dict[str, Any]
+    units_ordered: int
+    unit_weight_us: int
+    budget_wei: Wei
+    max_price_wei: Wei
+    wait_until: datetime
+    escrowed_wei: Wei
+    clearing_price_wei_per_gpu_hour: Wei | None
+    paid_wei: Wei | None
+    fee_wei: Wei | None
+    refund_wei: Wei | None
+    open_tx: str | None
+    settlement_tx: str | None
+    progress: Progress
+    initial_loss: str | None
+    final_loss: str | None
+    final_model_cid: str | None
+    created_at: datetime
+    matched_at: datetime | None
+    first_step_at: datetime | None
+    settled_at: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing about it will change any more."""
+        return self.status in ("settled", "rejected")
+
+    @property
+    def is_successful(self) -> bool:
+        """Whether it ended with a trained, settled model."""
+        return self.status == "settled" and self.reason == "completed"
+
+    def __await__(self) -> Any:
+        """Lets ``await job.wait()`` be written. Nothing is left to wait for: ``wait`` itself has blocked."""
+        return self
+        yield
+
+
+class Checkpoint(Answer):
+    """The model after ``round`` rounds; ``cid`` is its manifest."""
+
+    round: int
+    cid: str
+    model_cid: str
+    validation_loss: str
+    pins: list[str]
+
+
+class Provider(Answer):
+    """A node that trains (kind provider) or replays (kind verifier)."""
+
+    address: str
+    kind: str
+    name: str
+    region: str
+    environment_class: str
+    status: str
+    reason: str | None
+    tier: str | None
+    stake_wei: Wei
+    last_seen_at: datetime | None
+
+
+class Event(Answer):
+    """Something that happened to a job. ``kind``: status, step, unit, checkpoint, pin, round and others."""
+
+    id: int
+    kind: str
+    data: dict[str, Any]

@@ -1,0 +1,214 @@
+"""The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
+
+Three threads: this one heartbeats and moves the node's standing on, one computes (train or replay), and a
+provider's third answers what must not wait for a unit to end (reveal, pin).
+"""
+
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from training_gym.errors import GymError
+from training_gym.profile import CPU, CUDA, profile_named
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.http import Connection
+from zoo_compute.node import hardware
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.held import HeldLease, LeaseLost
+from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.standing import Standing
+from zoo_compute.node.work import Worker
+from zoo_compute.node.workspace import Workspace
+from zoo_compute.wallet import Wallet
+from zoo_protocol.cid import ContentError
+from zoo_protocol.messages import Domain
+
+log = logging.getLogger(__name__)
+
+_COMPUTE = {"provider": ("train",), "verifier": ("replay",)}
+_SERVE = {"provider": ("reveal", "pin"), "verifier": ()}
+_POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it
+_RETRY_SECONDS = 1.0
+_JOINING_SECONDS = 0.5
+_BEATS_PER_SILENCE = 4
+_GIB = 1 << 30
+
+
+class NodeAgent:
+    """One node. ``run`` returns once ``stop`` was called.
+
+    Args:
+        executor_type: what runs training tasks.
+    """
+
+    def __init__(self, config: NodeConfig, wallet: Wallet, executor_type: type[Executor] = Executor) -> None:
+        self._config = config
+        self._wallet = wallet
+        self._workspace = Workspace(config.state_dir)
+        default = CUDA if hardware.detect().gpu_count else CPU
+        profile = profile_named(config.profile) if config.profile else default
+        self._executor = executor_type(profile, config.memory_gb * _GIB, self._workspace.executor)
+        self._market = Market(Connection(config.api_url, wallet=wallet))
+        self._stopping = threading.Event()
+        self._busy = threading.Event()
+        self._status = ""
+        self._failure: Exception | None = None
+
+    def stop(self) -> None:
+        """End soon: work at hand is given back to the market. May be called from a signal handler."""
+        self._stopping.set()
+        self._executor.close()
+
+    def run(self) -> None:
+        """Join the market and work until stopped.
+
+        Raises:
+            ZooError: this node cannot join, and waiting will not help.
+            ExecutorError: the training process does not start.
+        """
+        self._executor.start()
+        standing = self._join()
+        if standing is None:
+            return
+        threads = self._start_work()
+        while not self._stopping.is_set():
+            self._stopping.wait(self._keep_standing(standing))
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+        log.info("stopped")
+
+    def _join(self) -> Standing | None:
+        """Registered standing; None if stopped before that."""
+        while not self._stopping.is_set():
+            try:
+                standing = Standing(self._config, self._market, self._wallet)
+                standing.register(self._executor.environment_class)
+                return standing
+            except Unreachable as error:
+                log.info("waiting for the market: %s", error.detail)
+                self._stopping.wait(_RETRY_SECONDS)
+            except ExecutorError:
+                if not self._stopping.is_set():
+                    raise
+        return None
+
+    def _keep_standing(self, standing: Standing) -> float:
+        """One heartbeat and what follows from it; returns the seconds until the next."""
+        try:
+            said = self._heartbeat(standing)
+            if said["status"] != self._status:
+                self._status = said["status"]
+                log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
+            standing.advance(said["status"])
+        except ZooError as error:
+            log.warning("%s %s", error, error.remedy or "")
+            return _RETRY_SECONDS
+        self._workspace.tidy(self._config.keep_hours)
+        joining = said["status"] in ("registered", "benchmarked")
+        return _JOINING_SECONDS if joining else float(said["next_within_seconds"]) / _BEATS_PER_SILENCE
+
+    def _heartbeat(self, standing: Standing) -> dict[str, Any]:
+        try:
+            return self._market.heartbeat(self._busy.is_set())
+        except ApiError as error:
+            if error.code != "not-registered":
+                raise
+            standing.register(self._executor.environment_class)
+            return self._market.heartbeat(self._busy.is_set())
+
+    def _start_work(self) -> list[threading.Thread]:
+        network = self._market.network()
+        worker = Worker(
+            market=self._market,
+            wallet=self._wallet,
+            domain=Domain(network.chain_id, network.contracts["JobEscrow"]),
+            workspace=self._workspace,
+            gateway=GatewayClient([network.gateway_url], store=self._workspace.store),
+            executor=self._executor,
+        )
+        threads = []
+        remembered = self._workspace.remembered()
+        for kinds in (_COMPUTE[self._config.role], _SERVE[self._config.role]):
+            if kinds:
+                left = [lease for lease in remembered if lease.kind in kinds]
+                threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
+                threads[-1].start()
+        return threads
+
+    def _work(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
+        """Take up the leases that were left, then pull work until stopped; a defect stops the whole node."""
+        try:
+            self._work_until_stopped(worker, kinds, left)
+        except Exception as error:
+            self._failure = error
+            self.stop()
+
+    def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
+        for lease in left:
+            log.info("taking up %s lease %s again", lease.kind, lease.id)
+            self._do(worker, lease)
+        while not self._stopping.is_set():
+            try:
+                pulled = self._market.next_lease(list(kinds), _POLL_SECONDS)
+            except ZooError as error:
+                log.warning("no work: %s", error)
+                self._stopping.wait(_RETRY_SECONDS)
+                continue
+            if pulled is not None:
+                self._do(worker, pulled)
+
+    def _do(self, worker: Worker, lease: Lease) -> None:
+        """One lease, to its end: completed, given up with a reason, or lost."""
+        self._workspace.remember(lease)
+        self._busy.set()
+        try:
+            with HeldLease(self._market, lease) as held:
+                worker.do(held)
+            log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
+        except (LeaseLost, ApiError, Unreachable) as error:
+            log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
+        except (ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, OSError) as error:
+            self._give_up(lease, error)
+        finally:
+            self._busy.clear()
+            self._workspace.forget(lease)
+
+    def _give_up(self, lease: Lease, error: Exception) -> None:
+        code = str(getattr(error, "code", "input_missing"))
+        if self._stopping.is_set():
+            code = "node_stopping"
+        log.warning("%s lease %s given up: %s: %s", lease.kind, lease.id, code, error)
+        try:
+            self._market.fail(lease, code, str(error))
+        except ZooError as refusal:
+            log.warning("lease %s: %s", lease.id, refusal)
+
+
+def _place(lease: Lease) -> str:
+    return ", ".join(f"{key} {lease.task[key]}" for key in ("round", "slot", "segment") if key in lease.task)
+
+
+def serve(config: NodeConfig, executor_type: type[Executor] = Executor) -> None:
+    """Run a node with the wallet of the environment until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: there is no wallet.
+        ZooError: the node cannot join or go on.
+    """
+    wallet = Wallet.from_environment()
+    if wallet is None:
+        raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+    agent = NodeAgent(config, wallet, executor_type)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.stop())
+    try:
+        agent.run()
+    except ExecutorError as error:
+        raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error

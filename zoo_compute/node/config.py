@@ -1,0 +1,36 @@
+"""What a node's operator decides."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Role = Literal["provider", "verifier"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """The settings of one node.
+
+    Attributes:
+        api_url: base URL of the market.
+        role: ``provider`` trains, ``verifier`` replays.
+        state_dir: what the node must not lose: states that may be challenged, pins, leases at hand.
+        name: shown to others.
+        region: where it stands, such as ``eu-west``.
+        tier: the tier that a provider offers.
+        min_price_wei: a provider's least price in wei per GPU-hour, net of the fee.
+        profile: execution profile (``training_gym.profile``); None picks CUDA where a GPU is found.
+        memory_gb: bound on the training process's own memory.
+        keep_hours: how long the states of finished units are kept for challenges.
+    """
+
+    api_url: str
+    role: Role
+    state_dir: Path
+    name: str
+    region: str = "local"
+    tier: str = "bronze"
+    min_price_wei: int = 0
+    profile: str | None = None
+    memory_gb: int = 8
+    keep_hours: float = 48.0

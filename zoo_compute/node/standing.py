@@ -1,0 +1,119 @@
+"""How a node comes to be offered work: registered, benchmarked, staked, with an ask in the book."""
+
+import logging
+import secrets
+import time
+from datetime import datetime
+
+from zoo_compute.errors import ZooError
+from zoo_compute.node import hardware
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.market import Market
+from zoo_compute.wallet import Chain, Wallet
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.messages import Ask, Domain, typed_data
+
+log = logging.getLogger(__name__)
+
+_ASK_SECONDS = 30 * 86_400
+_RENEW_SECONDS = 3 * 86_400
+
+
+class Standing:
+    """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash."""
+
+    def __init__(self, config: NodeConfig, market: Market, wallet: Wallet) -> None:
+        self._config = config
+        self._market = market
+        self._wallet = wallet
+        self._network = market.network()
+        if config.tier not in self._network.tiers:
+            raise ZooError(
+                "unknown-tier",
+                f"{config.tier!r} is no tier of {self._network.name}",
+                remedy=f"Choose one of: {', '.join(self._network.tiers)}.",
+            )
+        self._renew_ask_at = 0.0
+
+    def register(self, environment_class: str) -> None:
+        """Register, or renew what the market knows of this node."""
+        config = self._config
+        self._market.register(
+            {
+                "name": config.name,
+                "kind": config.role,
+                "region": config.region,
+                "hardware": hardware.detect().as_dict(),
+                "environment_class": environment_class,
+            }
+        )
+        self._renew_ask_at = 0.0  # another environment class withdraws the ask
+        log.info("registered %s as %s %r", self._wallet.address, config.role, config.name)
+
+    def advance(self, status: str) -> None:
+        """Do what a node of ``status`` has to do next, if anything.
+
+        Raises:
+            ApiError, Unreachable: it did not work; try again later.
+            ZooError: the operator has to do something first.
+        """
+        is_provider = self._config.role == "provider"
+        if status == "registered" and is_provider:
+            self._pass_benchmark()
+        elif status == "benchmarked":
+            self._stake()
+        elif status == "active" and is_provider and time.time() >= self._renew_ask_at:
+            self._place_ask()
+
+    def _pass_benchmark(self) -> None:
+        from training_gym.benchmark import Challenge, solve  # numpy, which a node that has its tier does not need
+
+        run = self._market.start_benchmark(self._config.tier)
+        answer = solve(Challenge(from_hex(run["seed"]), run["size"], run["rounds"]))
+        verdict = self._market.answer_benchmark(run["id"], self._market.upload(answer))
+        if not verdict["passed"]:
+            raise ZooError(
+                f"benchmark-{verdict['reason']}".replace("_", "-"),
+                f"the benchmark of tier {self._config.tier} was not passed: {verdict['reason']}, "
+                f"{verdict['gflops']} GFLOP/s",
+                remedy="Offer a lower tier, or give this node a faster device.",
+            )
+        log.info("benchmark of tier %s passed with %s GFLOP/s", verdict["tier"], verdict["gflops"])
+
+    def _stake(self) -> None:
+        """Bring the stake to the minimum; the market sees it once it is final."""
+        network = self._network
+        if self._config.role == "verifier":
+            minimum = network.verifier_minimum_stake_wei
+        else:
+            minimum = network.tiers[self._config.tier].minimum_stake_wei
+        chain = Chain(network.rpc_url, network.contracts, self._wallet)
+        missing = minimum - chain.staked()
+        if missing > 0:
+            log.info("staking %s wei of ZEN: %s", missing, chain.stake(missing))
+
+    def _place_ask(self) -> None:
+        """Offer this node, unless the same offer stands for a while yet."""
+        now = int(time.time())
+        config, network = self._config, self._network
+        standing = [
+            int(datetime.fromisoformat(ask["valid_until"]).timestamp())
+            for ask in self._market.open_asks()
+            if (ask["tier"], int(ask["min_price_wei"])) == (config.tier, config.min_price_wei)
+        ]
+        until = max(standing, default=0)
+        if until < now + _RENEW_SECONDS:
+            tier = network.tiers[config.tier]
+            until = now + _ASK_SECONDS
+            ask = Ask(
+                provider=self._wallet.address,
+                tier=tier.id,
+                gpus=tier.gpus,
+                minPrice=config.min_price_wei,
+                validUntil=until,
+                nonce=secrets.randbits(128),
+            )
+            domain = Domain(network.chain_id, network.contracts["JobEscrow"])
+            self._market.place_ask(ask, self._wallet.sign_typed_data(typed_data(domain, ask)))
+            log.info("offering %s GPUs of tier %s at %s wei per GPU-hour", tier.gpus, config.tier, ask.minPrice)
+        self._renew_ask_at = until - _RENEW_SECONDS

@@ -1,0 +1,134 @@
+"""Doing what a lease asks: train a unit, reveal a state, pin a checkpoint, replay a segment."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.executor import Executor
+from zoo_compute.node.held import HeldLease
+from zoo_compute.node.inputs import unit_task
+from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
+from zoo_compute.wallet import Wallet
+from zoo_protocol import trace
+from zoo_protocol.cid import parse
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.messages import Domain, UnitCommitment, typed_data
+
+TASK_TIMEOUT_SECONDS = 24 * 3600.0
+"""After this the training process is killed. The market's deadline for a round comes long before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What every kind of work needs."""
+
+    market: Market
+    wallet: Wallet
+    domain: Domain
+    workspace: Workspace
+    gateway: GatewayClient
+    executor: Executor
+
+    def do(self, held: HeldLease) -> None:
+        """The work of one lease, from its task to its completion.
+
+        Raises:
+            LeaseLost, ApiError: the market does not want the result (any more).
+            ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, OSError: it cannot be done.
+            Unreachable: the market does not answer.
+        """
+        kinds = {"train": self._train, "reveal": self._reveal, "pin": self._pin, "replay": self._replay}
+        kinds[held.lease.kind](held)
+
+    def _train(self, held: HeldLease) -> None:
+        lease, task, address = held.lease, held.lease.task, self.wallet.address
+        result = self._trained(held)
+        salt = self._salt(lease)
+        payload_digest = from_hex(result["payload_sha256"])
+        commitment = UnitCommitment(
+            jobId=task["job_id"],
+            round=task["round"],
+            slot=task["slot"],
+            provider=address,
+            traceRoot=result["trace_root"],
+            payloadHash=to_hex(trace.payload_hash(payload_digest, address, salt)),
+        )
+        self.market.commit(
+            lease,
+            {
+                "trace_root": commitment.traceRoot,
+                "payload_hash": commitment.payloadHash,
+                "commitment_signature": self.wallet.sign_typed_data(typed_data(self.domain, commitment)),
+            },
+        )
+        # Only now: whoever saw the payload before the commitment could commit to it as their own.
+        self.market.complete(
+            lease,
+            {
+                "payload_cid": self.market.upload(Path(result["payload"]).read_bytes()),
+                "payload_sha256": result["payload_sha256"],
+                "salt": to_hex(salt),
+                "error_feedback_cid": self.market.upload(Path(result["error_feedback"]).read_bytes()),
+                "leaves": result["leaves"],
+                "train_loss": f"{result['train_loss']:.6f}",
+                "steps": result["steps"],
+            },
+        )
+
+    def _trained(self, held: HeldLease) -> dict[str, Any]:
+        """The unit's result, computed unless it was before: by a process that was killed, or for a lost lease."""
+        task = held.lease.task
+        directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
+        file = directory / "result.json"
+        start = [task["checkpoint_cid"], task["error_feedback_cid"]]
+        if file.exists():
+            known: dict[str, Any] = json.loads(file.read_text())
+            if known["start"] == start:
+                return known
+        inputs = unit_task(task, self.workspace, self.gateway)
+        job = {"kind": "train", "output": str(directory), **inputs}
+        result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
+        write_json(file, result)
+        return result
+
+    def _reveal(self, held: HeldLease) -> None:
+        task = held.lease.task
+        directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
+        result = json.loads((directory / "result.json").read_text())
+        state = Path(result["states"][task["segment"]]).read_bytes()
+        self.market.complete(held.lease, {"state_cid": self.market.upload(state)})
+
+    def _pin(self, held: HeldLease) -> None:
+        task = held.lease.task
+        proof = hashlib.sha256(from_hex(task["nonce"]))
+        for cid in task["cids"]:
+            for piece in self.gateway.stream(cid, max_bytes=MAX_INPUT_BYTES):
+                proof.update(piece)
+            self.workspace.store.pin(parse(cid))
+            held.check()
+        self.market.complete(held.lease, {"proof": to_hex(proof.digest())})
+
+    def _replay(self, held: HeldLease) -> None:
+        lease, task = held.lease, held.lease.task
+        state = task["state_cid"]
+        job = {
+            "kind": "replay",
+            "segment": task["segment"],
+            "start_leaf": task["start_leaf"],
+            "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
+            **unit_task(task, self.workspace, self.gateway),
+        }
+        result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress)
+        salt = self._salt(lease)
+        verifier = bytes.fromhex(self.wallet.address.removeprefix("0x"))
+        result_hash = keccak(from_hex(result["end_leaf"]) + verifier + salt)
+        self.market.commit(lease, {"result_hash": to_hex(result_hash)})
+        self.market.complete(lease, {"end_leaf": result["end_leaf"], "salt": to_hex(salt)})
+
+    def _salt(self, lease: Lease) -> bytes:
+        """32 bytes that nobody else can know, and the same again when a lease is taken up after a crash."""
+        return keccak(bytes.fromhex(self.wallet.sign_text(f"zoo-salt {lease.id}").removeprefix("0x")))

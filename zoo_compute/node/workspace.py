@@ -1,0 +1,89 @@
+"""A node's directory: what it must keep through a crash, and what it can fetch again.
+
+``units/<job>/<round>-<slot>/``  the states that a unit's segments start from, and its result: kept for challenges
+``leases/<id>.json``             leases at hand, taken up again after a crash
+``store/``                       blocks of pinned checkpoints
+``files/<cid>``                  inputs, fetched and verified; emptied at every start
+``executor/``                    the training process's log and temporary files
+"""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from zoo_compute.blockstore import BlockStore
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.market import Lease
+
+MAX_INPUT_BYTES = 1 << 36
+_FILES_KEPT_SECONDS = 3600.0
+
+
+class Workspace:
+    """The directory of one node, which uses it alone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        shutil.rmtree(self._root / "files", ignore_errors=True)
+        for name in ("units", "leases", "store", "files", "executor"):
+            (self._root / name).mkdir(parents=True, exist_ok=True)
+        self.store = BlockStore(self._root / "store")
+        self.store.discard_partial_writes()
+
+    @property
+    def executor(self) -> Path:
+        """Where the training process works."""
+        return self._root / "executor"
+
+    def unit(self, job_id: str, round_: int, slot: int) -> Path:
+        """The directory of one unit, made where it is not there."""
+        path = self._root / "units" / job_id / f"{round_}-{slot}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def fetch(self, gateway: GatewayClient, cid: str) -> Path:
+        """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
+        path = self._root / "files" / cid
+        if path.exists():
+            path.touch()
+        else:
+            gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
+        return path
+
+    def remember(self, lease: Lease) -> None:
+        """Note a lease, so that it is taken up again should this process be killed."""
+        write_json(self._lease_file(lease), lease.as_dict())
+
+    def forget(self, lease: Lease) -> None:
+        """The lease is done or lost."""
+        self._lease_file(lease).unlink(missing_ok=True)
+
+    def remembered(self) -> list[Lease]:
+        """The leases that were at hand when the last process ended."""
+        return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
+
+    def tidy(self, keep_hours: float) -> None:
+        """Remove the states of units older than ``keep_hours``, and inputs that were not used for an hour."""
+        now = time.time()
+        for path in (self._root / "files").iterdir():
+            if now - path.stat().st_mtime > _FILES_KEPT_SECONDS:
+                path.unlink(missing_ok=True)
+        for path in (self._root / "units").glob("*/*"):
+            if now - path.stat().st_mtime > keep_hours * 3600:
+                shutil.rmtree(path)
+
+    def _lease_file(self, lease: Lease) -> Path:
+        return self._root / "leases" / f"{lease.id}.json"
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON file that is either there in full, also after a power cut, or not at all."""
+    partial = path.with_name(path.name + ".part")
+    with partial.open("w") as file:
+        json.dump(document, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

@@ -1,0 +1,220 @@
+"""A wallet: who you are towards the market, and what you do on the chain.
+
+Signing needs no network. The chain is reached only through :class:`Chain`, which imports web3 when it is first used, so
+that a node which has already staked never loads it.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_account.signers.local import LocalAccount
+
+from zoo_compute.errors import ConfigError, Unreachable, ZooError
+from zoo_protocol import messages
+from zoo_protocol.contracts import artifact
+
+KEY_VARIABLE = "ZOO_PRIVATE_KEY"
+KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
+PASSWORD_VARIABLE = "ZOO_KEYSTORE_PASSWORD"
+_PERMIT_SECONDS = 3600
+
+
+class Wallet:
+    """One private key. Its text form never shows the key."""
+
+    def __init__(self, private_key: str) -> None:
+        """
+        Args:
+            private_key: 32 bytes as 64 hex digits, with or without ``0x``.
+
+        Raises:
+            ConfigError: if it is no key; the message does not repeat it.
+        """
+        if not re.fullmatch(r"(0x)?[0-9a-fA-F]{64}", private_key):
+            raise ConfigError(
+                "private-key-malformed", "the private key is not 64 hex digits", remedy=f"Check {KEY_VARIABLE}."
+            )
+        try:
+            self._account: LocalAccount = Account.from_key(private_key)
+        except ValueError as error:  # zero, or beyond the curve's order
+            raise ConfigError("private-key-malformed", "the private key is not on the curve secp256k1") from error
+        self.address = str(self._account.address)
+
+    def __repr__(self) -> str:
+        return f"Wallet({self.address})"
+
+    @classmethod
+    def from_keystore(cls, path: Path, password: str) -> "Wallet":
+        """The wallet in an encrypted keystore file (Web3 Secret Storage, as geth and others write it).
+
+        Raises:
+            ConfigError: if there is no such file, it is no keystore, or the password is wrong.
+        """
+        try:
+            key = Account.decrypt(json.loads(path.read_text()), password)
+        except OSError as error:
+            raise ConfigError("keystore-unreadable", f"{path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                "keystore-unusable",
+                f"{path} cannot be opened: {error}",
+                remedy=f"Give a keystore file of version 3, and its password in {PASSWORD_VARIABLE}.",
+            ) from error
+        return cls(bytes(key).hex())
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Wallet | None":
+        """The wallet of ``ZOO_PRIVATE_KEY``, or of ``ZOO_KEYSTORE`` with ``ZOO_KEYSTORE_PASSWORD``; None without both.
+
+        Raises:
+            ConfigError: if what is set cannot be used.
+        """
+        if key := environment.get(KEY_VARIABLE):
+            return cls(key.strip())
+        if keystore := environment.get(KEYSTORE_VARIABLE):
+            return cls.from_keystore(Path(keystore), environment.get(PASSWORD_VARIABLE, ""))
+        return None
+
+    def sign_typed_data(self, document: dict[str, Any]) -> str:
+        """65-byte signature of an EIP-712 document, 0x hex."""
+        return messages.sign(self._private_key, document)
+
+    def sign_text(self, text: str) -> str:
+        """65-byte EIP-191 signature of a text, 0x hex, as ``personal_sign`` makes it."""
+        return "0x" + bytes(self._account.sign_message(encode_defunct(text=text)).signature).hex()
+
+    def sign_transaction(self, transaction: dict[str, Any]) -> bytes:
+        """The raw bytes of a signed transaction."""
+        return bytes(self._account.sign_transaction(transaction).raw_transaction)
+
+    @property
+    def _private_key(self) -> str:
+        return "0x" + bytes(self._account.key).hex()
+
+
+def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | None = None) -> str:
+    """The sign-in text of EIP-4361 for a challenge of ``POST /v1/auth/nonce``.
+
+    Args:
+        address: checksummed.
+        challenge: ``domain``, ``uri``, ``chain_id``, ``nonce``, ``statement``, ``expires_at``.
+        now: time of issue.
+    """
+    issued_at = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"{challenge['domain']} wants you to sign in with your Ethereum account:\n{address}\n\n"
+        f"{challenge['statement']}\n\n"
+        f"URI: {challenge['uri']}\nVersion: 1\nChain ID: {challenge['chain_id']}\nNonce: {challenge['nonce']}\n"
+        f"Issued At: {issued_at}\nExpiration Time: {challenge['expires_at']}"
+    )
+
+
+class Chain:
+    """What a provider or a user does on the chain with a wallet of their own. Amounts in wei of ZEN.
+
+    Every method raises Unreachable where the node does not answer.
+    """
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
+        """
+        Args:
+            rpc_url: of an Ethereum node.
+            contracts: addresses by name, as ``GET /v1/network`` gives them.
+        """
+        from eth_utils.address import to_checksum_address
+        from web3 import HTTPProvider, Web3
+
+        self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
+        self._wallet = wallet
+        self._sender = to_checksum_address(wallet.address)
+        self._token, self._staking = (
+            self._web3.eth.contract(address=to_checksum_address(contracts[name]), abi=artifact(name).abi)
+            for name in ("ZenToken", "ProviderStaking")
+        )
+
+    def balance(self, address: str | None = None) -> int:
+        """ZEN of an address (default: the wallet's own)."""
+        with _chain_errors():
+            return int(self._token.functions.balanceOf(address or self._sender).call())
+
+    def staked(self) -> int:
+        """The wallet's stake that counts towards a tier."""
+        with _chain_errors():
+            return int(self._staking.functions.stakeOf(self._sender).call())
+
+    def stake(self, amount: int) -> str:
+        """Add to the wallet's stake, with a permit, in one transaction; returns its hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has less ZEN than that, or the transaction fails.
+        """
+        if (balance := self.balance()) < amount:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {balance} wei of ZEN, but {amount} are to be staked",
+                remedy="Send ZEN to this address, and start again.",
+            )
+        deadline = int(time.time()) + _PERMIT_SECONDS
+        with _chain_errors():
+            permit = messages.permit_typed_data(
+                self._web3.eth.chain_id,
+                self._token.address,
+                self._token.functions.name().call(),
+                self._sender,
+                self._staking.address,
+                amount,
+                self._token.functions.nonces(self._sender).call(),
+                deadline,
+            )
+        r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
+        return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
+
+    def transfer(self, to: str, amount: int) -> str:
+        """Send ZEN; returns the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the transaction fails.
+        """
+        return self._send(self._token.functions.transfer(to, amount))
+
+    def _send(self, call: Any) -> str:
+        eth = self._web3.eth
+        with _chain_errors():
+            nonce = eth.get_transaction_count(self._sender, "pending")
+            transaction = call.build_transaction({"from": self._sender, "nonce": nonce})
+            sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
+            receipt = eth.wait_for_transaction_receipt(sent, timeout=120, poll_latency=0.2)
+        if receipt["status"] != 1:
+            raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
+        return str(sent.to_0x_hex())
+
+
+@contextmanager
+def _chain_errors() -> Iterator[None]:
+    """web3's errors as this package's."""
+    from requests.exceptions import RequestException
+    from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError
+
+    try:
+        yield
+    except ContractLogicError as error:
+        raise ZooError("transaction-refused", f"the contract refuses: {error}") from error
+    except (RequestException, TimeExhausted, Web3RPCError) as error:
+        raise Unreachable(
+            "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
+        ) from error
+
+
+def _split_signature(signature: str) -> tuple[bytes, bytes, int]:
+    """(r, s, v) of a 65-byte signature in 0x hex."""
+    raw = bytes.fromhex(signature.removeprefix("0x"))
+    return raw[:32], raw[32:64], raw[64]
