@@ -92,7 +92,7 @@ def compile_contracts() -> dict[str, str]:
     install()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        _run([forge_path(), "build", "--skip", "test", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
+        _run([forge_path(), "build", "src", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
         return {name: _artifact_text(name, out / f"{name}.sol" / f"{name}.json") for name in CONTRACTS}
 
 

@@ -67,7 +67,8 @@ contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardT
 
     /// @inheritdoc ITreasury
     function available(uint8 destination) public view returns (uint256) {
-        return received() * shareBps(destination) / BPS - _spent[destination];
+        uint256 share = received() * shareBps(destination) / BPS;
+        return share - _spent[destination];
     }
 
     /// @inheritdoc ITreasury

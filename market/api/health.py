@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from market.api.deps import ServicesDep
 from market.api.services import Services
+from market.chain.service import indexed_head
 
 router = APIRouter(tags=["operations"])
 
@@ -93,7 +94,7 @@ def _chain(services: Services) -> str:
 
 def _indexer(services: Services) -> str:
     with services.database.transaction() as session:
-        indexed = chain.indexed_head(session)
+        indexed = indexed_head(session)
     if indexed is None:
         raise _NotReady("has not begun")
     lag = max(0, services.chain.head_number() - indexed)

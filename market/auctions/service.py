@@ -132,10 +132,7 @@ def get_round(session: Session, tier: Tier, number: int | None) -> AuctionRound:
     Raises:
         RoundNotFound: the book has no such round.
     """
-    if number is None:
-        found = repository.newest(session, tier.id)
-    else:
-        found = repository.by_number(session, tier.id, number)
+    found = repository.newest(session, tier.id) if number is None else repository.by_number(session, tier.id, number)
     if found is None:
         raise RoundNotFound(f"tier {tier.name} has no round {number}", field="number")
     return found

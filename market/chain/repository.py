@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -83,10 +83,20 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Decoded events of canonical blocks in (after, until], in the chain's order."""
+    return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
+
+
+def final_events(session: Session, topic: str) -> list[ChainEvent]:
+    """Final events of our contracts that have ``topic`` (32 bytes as 0x hex) indexed, in the chain's order."""
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+
+
+def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
-        .where(ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until)
+        .where(ChainBlock.canonical, *conditions)
         .order_by(ChainBlock.number, ChainLog.log_index)
     )
     events = []

@@ -7,7 +7,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from market.chain.contracts import encode_call, to_json
+from market.chain import repository
+from market.chain.contracts import ChainEvent, encode_call, to_json
 from market.chain.errors import BadArguments
 from market.chain.models import ChainCursor, TxIntent
 from market.db.session import wake_after_commit
@@ -60,6 +61,11 @@ def intent_by_key(session: Session, key: str) -> TxIntent | None:
 def intents_about(session: Session, subject: str) -> list[TxIntent]:
     """All intents about one subject, oldest first."""
     return list(session.scalars(select(TxIntent).where(TxIntent.subject == subject).order_by(TxIntent.id)))
+
+
+def final_events(session: Session, topic: str) -> list[ChainEvent]:
+    """Final events of our contracts that have ``topic`` (a job id, an evidence digest) indexed, in order."""
+    return repository.final_events(session, topic)
 
 
 def indexed_head(session: Session) -> int | None:

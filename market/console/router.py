@@ -1,6 +1,5 @@
 """Read-only pages on the network and its treasury: public facts only, nothing to click that changes anything."""
 
-from collections import Counter
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -8,8 +7,10 @@ from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from market.api.deps import ServicesDep
+from market.api.errors import ChainDown
 from market.api.services import Services
 from market.auctions import service as auctions
+from market.chain.errors import ChainError
 from market.providers import service as providers
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -46,16 +47,19 @@ _templates.filters["zen"] = zen
 def show_network(services: ServicesDep) -> HTMLResponse:
     """Tiers with their last prices, nodes by status, addresses."""
     with services.database.transaction() as session:
-        counts = providers.count_by_status(session)
+        counts = sorted(providers.count_by_status(session).items())
         prices = {tier.name: auctions.last_price(session, tier.id) for tier in services.network.tiers}
-    kinds = Counter(kind for kind, _ in counts)
-    return _page("network.html", services, counts=sorted(counts.items()), kinds=kinds, prices=prices)
+    return _page("network.html", services, counts=counts, prices=prices)
 
 
 @router.get("/treasury")
 def show_treasury(services: ServicesDep) -> HTMLResponse:
     """What the treasury received, spent and holds, by destination, as the chain says now."""
-    return _page("treasury.html", services, treasury=services.chain.treasury())
+    try:
+        treasury = services.chain.treasury()
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
+    return _page("treasury.html", services, treasury=treasury)
 
 
 @router.get("/console.css")

@@ -9,17 +9,22 @@ from market.events.service import emit
 from market.jobs import repository
 from market.jobs.models import Checkpoint
 from market.jobs.pins import checkpoint_files
+from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.storage.service import Storage
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, tokens_of
-from training_gym.errors import ManifestError
+from training_gym.errors import GymError, ManifestError
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from training_gym.models.layout import Arrays
 from zoo_protocol.hashing import sha256, to_hex
 
 _HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
 _FILE_ALLOWANCE = 1 << 20
+
+
+class UnusableDataset(Exception):
+    """Nothing can be trained on the job's dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,12 @@ def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> 
 
 
 def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:
-    """Build, store and record the checkpoint of round 0; whoever comes second leaves it to the first."""
+    """Keep the dataset, then build, store and record the checkpoint of round 0. Whoever comes second leaves it at that.
+
+    Raises:
+        UnusableDataset: the dataset is not what its manifest says, or is gone.
+        StorageUnavailable: storage failed; it can be tried again.
+    """
     with database.exclusive(f"checkpoint:{job_id}") as alone:
         if not alone:
             return
@@ -86,15 +96,19 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
             if job is None or repository.checkpoint(session, job_id, 0) is not None:
                 return
         spec = TrainingSpec.from_dict(job.spec)
-        stored = store_checkpoint(
-            storage,
-            spec,
-            job_id=job_id,
-            round_=0,
-            parent=None,
-            parameters=load_state(spec, initial_checkpoint(spec)),
-            error_feedback={},
-        )
+        try:
+            _pin_dataset(storage, spec)
+            stored = store_checkpoint(
+                storage,
+                spec,
+                job_id=job_id,
+                round_=0,
+                parent=None,
+                parameters=load_state(spec, initial_checkpoint(spec)),
+                error_feedback={},
+            )
+        except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge) as error:
+            raise UnusableDataset(str(error)) from error
         with database.transaction() as session:
             record_checkpoint(session, stored)
 
@@ -115,6 +129,13 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
     session.flush()
     seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": manifest.validation_loss}
     emit(session, manifest.job_id, "checkpoint", seen)
+
+
+def _pin_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
+    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    for cid in (spec.dataset, manifest.train.cid, manifest.validation.cid):
+        storage.pin(cid)
 
 
 def _validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:

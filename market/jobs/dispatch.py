@@ -14,7 +14,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.jobs import pins, repository
-from market.jobs.checkpoints import build_initial_checkpoint
+from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
@@ -61,12 +61,18 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
         needs_checkpoint = starts and repository.checkpoint(session, job_id, 0) is None
+    usable = True
     if needs_checkpoint:
-        build_initial_checkpoint(database, storage, job_id)
+        try:
+            build_initial_checkpoint(database, storage, job_id)
+        except UnusableDataset:
+            usable = False
     with database.transaction() as session:
         job = repository.lock_job(session, job_id)
         if job is None:
             return
+        if job.status == JobStatus.RUNNING and not usable:
+            _fail(session, job, "dataset_unusable")
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
@@ -106,8 +112,12 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):
-        move_job(session, job, JobEvent.FAIL, reason="no_capacity")
-        stop_training(session, job, "no_capacity")
+        _fail(session, job, "no_capacity")
+
+
+def _fail(session: Session, job: Job, reason: str) -> None:
+    move_job(session, job, JobEvent.FAIL, reason=reason)
+    stop_training(session, job, reason)
 
 
 def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], units: list[Unit]) -> None:

@@ -162,12 +162,11 @@ def quote(
     """Price a job and give the two documents that its payer signs to submit it. Writes nothing.
 
     Raises:
-        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset,
-        InsufficientBalance, StorageDown, ChainDown.
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset, StorageDown,
+        ChainDown.
     """
     job = terms(request, network, now)
     require_dataset(storage, job.spec)
-    require_balance(chain, payer, job.budget_wei)
     nonce = secrets.randbits(128)
     deadline = int((job.wait_until + PERMIT_MARGIN).timestamp())
     escrow = deployment.address("JobEscrow")

@@ -38,7 +38,6 @@ _JOB_REFUSALS = (
     BudgetBelowOneUnit,
     DatasetNotFound,
     InvalidDataset,
-    InsufficientBalance,
     StorageDown,
     ChainDown,
 )
@@ -64,7 +63,15 @@ def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> 
     "/jobs",
     status_code=201,
     response_model=JobView,
-    responses=refusals(*_JOB_REFUSALS, InvalidSignature, PermitTooShort, NonceReplayed, KeyReused, RequestInFlight),
+    responses=refusals(
+        *_JOB_REFUSALS,
+        InsufficientBalance,
+        InvalidSignature,
+        PermitTooShort,
+        NonceReplayed,
+        KeyReused,
+        RequestInFlight,
+    ),
 )
 def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> JSONResponse:
     """Submit a quoted job with the caller's signatures over its order and permit."""

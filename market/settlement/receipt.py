@@ -3,7 +3,7 @@
 from typing import Any
 
 from market.chain.contracts import ChainEvent
-from market.chain.history import final_events
+from market.chain.service import final_events
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.settlement.errors import NotSettledYet
@@ -33,7 +33,9 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
             remedy="Wait for the event 'settlement' of the job, or look at its status.",
         )
     settlement = Settled.from_event(settled.args, settled.tx_hash)
-    record = JobRecord.from_bytes(storage.get(raw_cid_of_digest(from_hex(settlement.record)), max_bytes=MAX_RECORD_BYTES))
+    record = JobRecord.from_bytes(
+        storage.get(raw_cid_of_digest(from_hex(settlement.record)), max_bytes=MAX_RECORD_BYTES)
+    )
     with database.transaction() as session:
         slashes = [
             _slashed(event, slash.offence)
@@ -41,7 +43,9 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
             for event in final_events(session, slash.evidence)
             if event.name == "Slashed"
         ]
-    return build_receipt(record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, chain.treasury_balance())
+    return build_receipt(
+        record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, chain.treasury().balance_wei
+    )
 
 
 def _slashed(event: ChainEvent, offence: str) -> Slashed:

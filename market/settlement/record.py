@@ -9,6 +9,7 @@ from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobFacts, UnitFacts
 from market.verification import service as verification
+from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import (
     CheckpointRecord,
     JobRecord,
@@ -17,7 +18,6 @@ from zoo_protocol.record import (
     WindowRecord,
     unit_leaf,
 )
-from zoo_protocol.hashing import to_hex
 
 
 def build_record(session: Session, network: NetworkParameters, job: JobFacts) -> JobRecord:
@@ -26,7 +26,10 @@ def build_record(session: Session, network: NetworkParameters, job: JobFacts) ->
         CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
         for c in jobs.checkpoints_of(session, job.id)
     ]
-    windows = {w.id: WindowRecord(w.id_in_contract, w.root, w.leaves) for w in verification.windows_of_job(session, job.id)}
+    windows = {
+        window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
+        for window in verification.windows_of_job(session, job.id)
+    }
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
     return JobRecord(

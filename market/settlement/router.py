@@ -11,7 +11,7 @@ from market.api.deps import ServicesDep
 from market.api.openapi import refusals
 from market.jobs.errors import JobNotFound
 from market.jobs.views import visible_job
-from market.ledger import service as ledger
+from market.ledger.reconciliation import reconcile
 from market.settlement.errors import NotSettledYet
 from market.settlement.receipt import job_receipt
 from market.settlement.schemas import Receipt, ReceiptSeconds
@@ -33,8 +33,7 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
             first_step=_seconds(job.created_at, job.first_step_at), total=_seconds(job.created_at, job.settled_at)
         )
     receipt = job_receipt(services.database, services.storage, services.chain, job_id)
-    with services.database.transaction() as session:
-        reconciled = ledger.reconcile(session, services.chain).balanced
+    reconciled = reconcile(services.database, services.chain.client, services.deployment).agrees
     return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
 
 

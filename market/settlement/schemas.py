@@ -3,7 +3,6 @@
 from pydantic import BaseModel, Field
 
 
-
 class ReceiptUnit(BaseModel):
     provider: str
     round: int

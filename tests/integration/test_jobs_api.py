@@ -178,7 +178,6 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("max_price", 5), "invalid-request", "max_price"),
         (_set("max_price", "1"), "invalid-order", "max_price"),
         (_set("budget_max", str(2**96)), "invalid-order", "budget_max"),
-        (_set("budget_max", str(101 * ZEN)), "insufficient-balance", "budget_max"),
         (_set("wait_until", "2020-01-01T00:00:00Z"), "invalid-order", "wait_until"),
         (_set("wait_until", "tomorrow"), "invalid-request", "wait_until"),
         (_set("nodes", 0), "invalid-request", "nodes"),
@@ -239,6 +238,15 @@ def test_signatures_must_be_the_callers_over_exactly_this_job(
     answer = api.post("/v1/jobs", json={**_signed(api, payer, body), **spoil}, headers=payer.headers)
     problem = answer.json()
     assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
+    assert _written(services) == [0, 0, 0, 0]
+
+
+def test_a_budget_beyond_the_balance_is_quoted_and_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    submission_body = _signed(api, payer, {**body, "budget_max": str(101 * ZEN)})
+    problem = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()
+    assert (problem["code"], problem["field"]) == ("insufficient-balance", "budget_max")
     assert _written(services) == [0, 0, 0, 0]
 
 

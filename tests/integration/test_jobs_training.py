@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
+from jobs_world import DOMAIN, ENVIRONMENT, TEXT, ZEN, Work, World
 from sqlalchemy import func, select, update
 
 from market.accounts.service import Principal
@@ -25,6 +26,7 @@ from market.storage.service import Storage
 from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
+from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.messages import UnitCommitment, sign, typed_data
@@ -212,6 +214,17 @@ def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: Worl
     assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
     [unit] = world.units(job_id, provider=delivered.node)
     world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+
+
+def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
+    stored = world.storage.put(TEXT, max_bytes=2**20).cid
+    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    job_id = world.running(nodes)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
+    assert world.rows(matching.busy_providers) == set()
     assert ("settlement.settle", (job_id,)) in world.wakes.seen
 
 

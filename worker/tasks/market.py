@@ -43,7 +43,7 @@ def advance() -> None:
 def settle(job_id: str) -> None:
     """Publish the job's record and queue its settlement."""
     c = context()
-    settlement.settle(c.database, c.storage, c.settings, c.network, job_id)
+    settlement.settle(c.database, c.storage, c.network, job_id)
 
 
 @shared_task(name="events.announce")

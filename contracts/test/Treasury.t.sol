@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {ITreasury} from "../src/interfaces/ITreasury.sol";
+import {IZenToken} from "../src/interfaces/IZenToken.sol";
+import {Treasury} from "../src/Treasury.sol";
+import {Network} from "./base/Network.sol";
+
+contract TreasuryTest is Network {
+    function test_splitsWhatArrives() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.assertEq(treasury.received(), 100 ether);
+        vm.assertEq(treasury.available(0), 50 ether);
+        vm.assertEq(treasury.available(1), 30 ether);
+        vm.assertEq(treasury.available(2), 20 ether);
+    }
+
+    function test_spendsADestinationsShareAndNoMore() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectEmit(address(treasury));
+        emit ITreasury.Spent(1, stranger, 25 ether, "audit");
+        _spend(1, stranger, 25 ether);
+        vm.assertEq(token.balanceOf(stranger), 25 ether);
+        vm.assertEq(treasury.spent(1), 25 ether);
+        vm.assertEq(treasury.available(1), 5 ether);
+        vm.assertEq(treasury.available(0), 50 ether);
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.InsufficientFunds.selector, 5 ether + 1, 5 ether));
+        _spend(1, stranger, 5 ether + 1);
+
+        token.transfer(address(treasury), 10 ether);
+        _spend(1, stranger, 8 ether);
+        vm.assertEq(treasury.received(), 110 ether);
+    }
+
+    function test_onlyTheTreasurerSpends() public {
+        token.transfer(address(treasury), 100 ether);
+        bytes32 role = treasury.TREASURER_ROLE();
+        vm.prank(admin);
+        _expectMissingRole(admin, role);
+        treasury.spend(0, admin, 1, "mine");
+    }
+
+    function test_refusesNonsense() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.UnknownDestination.selector, 3));
+        _spend(3, stranger, 1);
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.UnknownDestination.selector, 3));
+        treasury.spent(3);
+        vm.expectRevert(ITreasury.ZeroAmount.selector);
+        _spend(0, stranger, 0);
+        vm.expectRevert(ITreasury.SpendToItself.selector);
+        _spend(0, address(treasury), 1);
+    }
+
+    function test_constructorRefusesNonsense() public {
+        uint16[3] memory shares = [uint16(5_000), 3_000, 2_001];
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.InvalidParameter.selector, "shares"));
+        new Treasury(IZenToken(address(token)), shares, 1 days, admin, treasurer);
+        shares[2] = 2_000;
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.InvalidParameter.selector, "token"));
+        new Treasury(IZenToken(address(0)), shares, 1 days, admin, treasurer);
+    }
+
+    function testFuzz_sharesNeverExceedWhatArrived(uint96[4] memory arrivals, uint96[4] memory wishes) public {
+        for (uint256 i = 0; i < 4; ++i) {
+            token.transfer(address(treasury), _bound(arrivals[i], 0, 1_000_000 ether));
+            uint8 destination = uint8(i % 3);
+            uint256 amount = _bound(wishes[i], 0, treasury.available(destination));
+            if (amount > 0) _spend(destination, stranger, amount);
+            uint256 promised = treasury.available(0) + treasury.available(1) + treasury.available(2);
+            uint256 held = token.balanceOf(address(treasury));
+            vm.assertLe(promised, held);
+            vm.assertLe(held - promised, 2);
+        }
+    }
+
+    function _spend(uint8 destination, address to, uint256 amount) private {
+        vm.prank(treasurer);
+        treasury.spend(destination, to, amount, "audit");
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IWorkWindows} from "../src/interfaces/IWorkWindows.sol";
+import {WorkWindows} from "../src/WorkWindows.sol";
+import {Network} from "./base/Network.sol";
+
+contract WorkWindowsTest is Network {
+    function test_commitsCountFromZeroAndFixTheSeedBlock() public {
+        vm.expectEmit(address(windows));
+        emit IWorkWindows.WindowCommitted(0, "root a", 3, block.number + SEED_DELAY);
+        vm.assertEq(_commit("root a", 3), 0);
+        vm.roll(block.number + 10);
+        vm.expectEmit(address(windows));
+        emit IWorkWindows.WindowCommitted(1, "root b", 4, block.number + SEED_DELAY);
+        vm.assertEq(_commit("root b", 4), 1);
+
+        vm.assertEq(windows.windowCount(), 2);
+        IWorkWindows.Window memory window = windows.windows(1);
+        vm.assertEq(window.root, "root b");
+        vm.assertEq(window.leafCount, 4);
+        vm.assertEq(window.seedBlock, block.number + SEED_DELAY);
+        vm.assertEq(window.seed, 0);
+    }
+
+    function test_refusesARootTwice() public {
+        _commit("root", 3);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.RootUsed.selector, bytes32("root")));
+        _commit("root", 3);
+        vm.roll(block.number + 10);
+        windows.latchSeed(0);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.RootUsed.selector, bytes32("root")));
+        _commit("root", 4);
+    }
+
+    function test_refusesAnEmptyWindow() public {
+        vm.expectRevert(IWorkWindows.EmptyWindow.selector);
+        _commit(0, 1);
+        vm.expectRevert(IWorkWindows.EmptyWindow.selector);
+        _commit("root", 0);
+    }
+
+    function test_onlyTheOperatorCommits() public {
+        bytes32 role = windows.OPERATOR_ROLE();
+        vm.prank(admin);
+        _expectMissingRole(admin, role);
+        windows.commitWindow("root", 1);
+    }
+
+    function test_anybodyLatchesTheSeedOnceFromTheLaterBlock() public {
+        _commit("root", 1);
+        uint256 seedBlock = windows.windows(0).seedBlock;
+        vm.roll(seedBlock);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedNotReady.selector, seedBlock));
+        windows.latchSeed(0);
+
+        vm.roll(seedBlock + 1);
+        vm.setBlockhash(seedBlock, keccak256("later block"));
+        bytes32 seed = keccak256(abi.encode(keccak256("later block"), uint256(0), bytes32("root")));
+        vm.expectEmit(address(windows));
+        emit IWorkWindows.SeedLatched(0, seed);
+        vm.prank(stranger);
+        windows.latchSeed(0);
+        vm.assertEq(windows.windows(0).seed, seed);
+
+        vm.roll(seedBlock + 1_000);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedKnown.selector, 0));
+        windows.latchSeed(0);
+    }
+
+    function test_latchesInTheLastBlockThatStillKnowsTheHash() public {
+        _commit("root", 1);
+        vm.roll(windows.windows(0).seedBlock + 256);
+        windows.latchSeed(0);
+        vm.assertTrue(windows.windows(0).seed != 0);
+    }
+
+    function test_reschedulesWhenTheHashIsOutOfReach() public {
+        _commit("root", 1);
+        vm.roll(windows.windows(0).seedBlock + 257);
+        uint256 later = block.number + SEED_DELAY;
+        vm.expectEmit(address(windows));
+        emit IWorkWindows.SeedRescheduled(0, later);
+        windows.latchSeed(0);
+        vm.assertEq(windows.windows(0).seed, 0);
+        vm.assertEq(windows.windows(0).seedBlock, later);
+
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedNotReady.selector, later));
+        windows.latchSeed(0);
+        vm.roll(later + 1);
+        windows.latchSeed(0);
+        vm.assertTrue(windows.windows(0).seed != 0);
+    }
+
+    function test_refusesAnUnknownWindow() public {
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, 7));
+        windows.latchSeed(7);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, 7));
+        windows.windows(7);
+    }
+
+    function test_constructorRefusesADelayOutOfReach() public {
+        vm.expectRevert(abi.encodeWithSelector(WorkWindows.InvalidParameter.selector, "delay"));
+        new WorkWindows(0, 1 days, admin, operator);
+        vm.expectRevert(abi.encodeWithSelector(WorkWindows.InvalidParameter.selector, "delay"));
+        new WorkWindows(201, 1 days, admin, operator);
+    }
+
+    function _commit(bytes32 root, uint32 leafCount) private returns (uint256) {
+        vm.prank(operator);
+        return windows.commitWindow(root, leafCount);
+    }
+}

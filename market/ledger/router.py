@@ -1,0 +1,53 @@
+"""The ledger's proof over REST."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from market.api.deps import ServicesDep
+from market.api.openapi import refusals
+from market.api.problem import MarketError
+from market.ledger.errors import NotYetIndexed
+from market.ledger.reconciliation import reconcile
+
+router = APIRouter(prefix="/v1", tags=["ledger"])
+
+
+class LedgerBehind(MarketError):
+    """The ledger has not booked the block that it would be compared at."""
+
+    status = 503
+    code = "ledger-behind"
+    title = "The ledger is behind the chain"
+    default_remedy = "Ask again in a few seconds."
+
+
+class Difference(BaseModel):
+    """One amount by both accounts, in wei."""
+
+    name: str
+    ledger_wei: str
+    chain_wei: str
+
+
+class ReconciliationView(BaseModel):
+    """The ledger against the chain at one final block. Unattributed ZEN was sent to a contract by no rule of ours."""
+
+    block_number: int
+    block_hash: str
+    agrees: bool
+    checked: int
+    differences: list[Difference]
+    unattributed_escrow_wei: str
+    unattributed_stake_wei: str
+
+
+@router.get("/ledger/reconciliation", responses=refusals(LedgerBehind))
+def get_reconciliation(services: ServicesDep) -> ReconciliationView:
+    """Compare every balance that the contracts hold with our ledger, at the newest final block."""
+    try:
+        found: dict[str, Any] = reconcile(services.database, services.chain.client, services.deployment).as_json()
+    except NotYetIndexed as error:
+        raise LedgerBehind(str(error)) from error
+    return ReconciliationView(**found)

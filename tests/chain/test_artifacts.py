@@ -1,0 +1,46 @@
+"""What is committed for the Python side is what the Solidity sources give."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from eth_utils.crypto import keccak
+
+from zoo_protocol import messages
+from zoo_protocol.contracts import CONTRACTS, artifact
+
+BUILD = Path(__file__).resolve().parents[2] / "contracts" / "build.py"
+
+
+def test_the_committed_artifacts_are_what_the_sources_give() -> None:
+    result = subprocess.run([sys.executable, BUILD, "--check"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_an_artifact_can_be_deployed(name: str) -> None:
+    built = artifact(name)
+    assert built.name == name
+    assert any(entry["type"] == "constructor" for entry in built.abi)
+    assert len(bytes.fromhex(built.bytecode.removeprefix("0x"))) > 1_000  # hex throughout: no library left to link
+
+
+def test_the_order_in_the_abi_has_the_fields_that_are_signed() -> None:
+    open_job = next(entry for entry in artifact("JobEscrow").abi if entry.get("name") == "openJob")
+    fields = [{"name": part["name"], "type": part["type"]} for part in open_job["inputs"][0]["components"]]
+    assert fields == messages.JOB_ORDER_TYPE
+
+
+def test_every_error_has_its_own_selector() -> None:
+    selectors: dict[bytes, str] = {}
+    for name in CONTRACTS:
+        for entry in artifact(name).abi:
+            if entry["type"] == "error":
+                signature = f"{entry['name']}({','.join(part['type'] for part in entry['inputs'])})"
+                assert selectors.setdefault(keccak(text=signature)[:4], signature) == signature
+
+
+def test_an_unknown_contract_is_named() -> None:
+    with pytest.raises(ValueError, match="JobEscow"):
+        artifact("JobEscow")

@@ -1,0 +1,145 @@
+"""Writes the vectors that Python and Solidity must both satisfy: ``python tests/vectors/generate.py``.
+
+The files are committed. ``tests/chain/test_contract_vectors.py`` compares them with what the Python rules give now, and
+``contracts/test/Vectors.t.sol`` with what the contracts give. Integers are decimal strings, hashes 0x hex.
+"""
+
+import json
+import random
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent.parent))  # run as a file, installed or not
+
+from eth_abi.abi import encode  # noqa: E402
+from eth_account import Account  # noqa: E402
+
+from market.domain.money import split, unit_price  # noqa: E402
+from zoo_protocol import merkle, messages  # noqa: E402
+from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
+
+DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
+SIGNER_KEY = "0x" + "11" * 32
+MAX = {bits: 2**bits - 1 for bits in (8, 32, 40, 64, 96, 160, 256)}
+
+
+def _hash(name: str) -> str:
+    return to_hex(keccak(name.encode()))
+
+
+def orders() -> list[messages.JobOrder]:
+    """Orders of the signer: a usual one, the smallest and the largest."""
+    signer = Account.from_key(SIGNER_KEY).address
+    return [
+        messages.JobOrder(signer, _hash("spec"), 1, 12, 90_000_000, 10**18, 25 * 10**17, 1_900_000_000, 7),
+        messages.JobOrder(signer, "0x" + "00" * 32, 0, 0, 0, 0, 0, 0, 0),
+        messages.JobOrder(signer, "0x" + "ff" * 32, 255, MAX[32], MAX[64], MAX[96], MAX[96], MAX[40], MAX[256]),
+    ]
+
+
+def commitments(count: int) -> list[messages.UnitCommitment]:
+    """Commitments of one window, the last with the largest numbers."""
+    provider = Account.from_key(SIGNER_KEY).address
+    units = [
+        messages.UnitCommitment(_hash("job"), i // 4, i % 4, provider, _hash(f"trace {i}"), _hash(f"payload {i}"))
+        for i in range(count - 1)
+    ]
+    return [*units, messages.UnitCommitment("0x" + "ff" * 32, MAX[32], MAX[32], provider, _hash("t"), _hash("p"))]
+
+
+def window_leaf(unit: messages.UnitCommitment) -> bytes:
+    """Leaf of a commitment in its window's tree."""
+    types = ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"]
+    return merkle.leaf_hash(encode(types, [_abi_value(value) for value in asdict(unit).values()]))
+
+
+def _abi_value(value: Any) -> Any:
+    return bytes.fromhex(value[2:]) if isinstance(value, str) and len(value) == 66 else value
+
+
+def _text(message: messages.Message) -> dict[str, str]:
+    return {name: str(value) for name, value in asdict(message).items()}
+
+
+def _signed(message: messages.Message) -> dict[str, Any]:
+    return {
+        **_text(message),
+        "structHash": messages.struct_hash(message),
+        "digest": to_hex(messages.digest(DOMAIN, message)),
+        "signature": messages.sign(SIGNER_KEY, messages.typed_data(DOMAIN, message)),
+    }
+
+
+def message_vectors() -> dict[str, Any]:
+    """EIP-712 hashes and signatures of orders and commitments, in the domain ``DOMAIN``."""
+    return {
+        "chainId": str(DOMAIN.chain_id),
+        "verifyingContract": DOMAIN.contract,
+        "orders": [_signed(order) for order in orders()],
+        "commitments": [_signed(unit) for unit in commitments(2)],
+    }
+
+
+def window_vectors() -> dict[str, Any]:
+    """Windows of 1 to 7 leaves (odd nodes at several levels) with the proof of every leaf."""
+    windows = []
+    for count in (1, 2, 3, 5, 7):
+        units = commitments(count)
+        leaves = [window_leaf(unit) for unit in units]
+        proofs = [[to_hex(node) for node in merkle.proof(leaves, i)] for i in range(count)]
+        entries = [
+            {**_text(unit), "leaf": to_hex(leaf), "proof": proof}
+            for unit, leaf, proof in zip(units, leaves, proofs, strict=True)
+        ]
+        windows.append({"root": to_hex(merkle.root(leaves)), "units": entries})
+    return {"windows": windows}
+
+
+def money_vectors() -> dict[str, Any]:
+    """Unit prices at the edges and at random, and settlements with their split."""
+    dice = random.Random(20_300)
+    pairs = [(0, 0), (MAX[96], MAX[64]), (1, 3_600_000_000), (10_000, 3_600_000_000), (9_999, 3_600_000_000)]
+    pairs += [(25 * 10**17, 90_000_000), (399_999, 90_000_000), (400_000, 90_000_000), (4 * 10**18, 1), (8 * 10**18, 7)]
+    pairs += [
+        (dice.randrange(2 ** dice.randrange(1, 97)), dice.randrange(2 ** dice.randrange(1, 65))) for _ in range(40)
+    ]
+    return {
+        "unitPrices": [
+            {"price": str(price), "weight": str(weight), "unit": str(unit_price(price, weight))}
+            for price, weight in pairs
+        ],
+        "splits": [_split_vector(dice) for _ in range(12)],
+    }
+
+
+def _split_vector(dice: random.Random) -> dict[str, Any]:
+    price, weight = dice.randrange(10**15, 10**19), dice.randrange(10**6, 10**9)
+    first, second, fee_bps = dice.randrange(1, 500), dice.randrange(1, 500), dice.choice([0, 1, 333, 500, 1_000])
+    unit = unit_price(price, weight)
+    escrowed = unit * (first + second) + dice.choice([0, 1, 9_999, dice.randrange(10**18)])
+    result = split(escrowed, unit, first + second, fee_bps)
+    return {
+        "price": str(price),
+        "weight": str(weight),
+        "feeBps": str(fee_bps),
+        "escrowed": str(escrowed),
+        "units": [str(first), str(second)],
+        **{name: str(amount) for name, amount in asdict(result).items()},
+    }
+
+
+VECTORS = {"messages.json": message_vectors, "windows.json": window_vectors, "money.json": money_vectors}
+
+
+def text_of(name: str) -> str:
+    """The text that vector file ``name`` must have."""
+    return json.dumps(VECTORS[name](), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for file_name in VECTORS:
+        (FOLDER / file_name).write_text(text_of(file_name), encoding="utf-8")
+        print(f"wrote {file_name}")

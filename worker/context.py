@@ -1,0 +1,90 @@
+"""What tasks work with, built once per worker process, and which part of the market hears of which chain event."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from redis import Redis
+
+from market.chain.contracts import Deployment
+from market.chain.indexer import EventHandler, Indexer
+from market.chain.sender import IntentHandler, Sender
+from market.chain.views import ChainViews
+from market.db.session import Database
+from market.domain.network import NETWORKS, NetworkParameters
+from market.jobs import service as jobs
+from market.ledger import mirror
+from market.observability.logs import configure_logs
+from market.providers import service as providers
+from market.settings import Settings
+from market.settlement import service as settlement
+from market.storage.service import Storage
+from market.verification import service as verification
+from market.wakeups import celery_wake
+
+STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", "Released")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The process's connections and fixed facts. All of them may be used from several threads."""
+
+    settings: Settings
+    network: NetworkParameters
+    database: Database
+    chain: ChainViews
+    storage: Storage
+    redis: Redis
+    indexer: Indexer
+    sender: Sender
+
+
+@cache
+def context() -> Context:
+    """This process's context, from the environment."""
+    return build_context(Settings())  # type: ignore[call-arg]  # the environment has them
+
+
+def build_context(settings: Settings) -> Context:
+    """Connect everything. Nothing is asked yet: parts may come up later than this process."""
+    configure_logs(settings.log_level, as_json=settings.log_json)
+    network = NETWORKS[settings.network]
+    deployment = Deployment.load(Path(settings.deployment_file))
+    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    chain = ChainViews.connect(settings, deployment)
+    key = settings.operator_key.get_secret_value()
+    return Context(
+        settings=settings,
+        network=network,
+        database=database,
+        chain=chain,
+        storage=Storage(settings.ipfs_api),
+        redis=Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2),
+        indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
+        sender=Sender(database, chain.client, deployment, key, settings, INTENT_HANDLERS),
+    )
+
+
+def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mapping[tuple[str, str], list[EventHandler]]:
+    """Who hears of which final event, in order: the ledger first, so that every feature finds it booked."""
+    handlers: defaultdict[tuple[str, str], list[EventHandler]] = defaultdict(list)
+    for key, handler in mirror.handlers(deployment).items():
+        handlers[key].append(handler)
+    for name in STAKE_EVENTS:
+        handlers["ProviderStaking", name].append(partial(providers.on_stake_changed, network))
+    handlers["ProviderStaking", "Slashed"].append(verification.on_slashed)
+    handlers["WorkWindows", "WindowCommitted"].append(verification.on_window_committed)
+    handlers["WorkWindows", "SeedRescheduled"].append(verification.on_seed_rescheduled)
+    handlers["WorkWindows", "SeedLatched"].append(verification.on_seed_latched)
+    handlers["JobEscrow", "JobOpened"].append(jobs.on_job_opened)
+    handlers["JobEscrow", "JobSettled"].append(settlement.on_job_settled)
+    handlers["JobEscrow", "JobRefunded"].append(settlement.on_job_refunded)
+    return handlers
+
+
+INTENT_HANDLERS: Mapping[str, IntentHandler] = {
+    "open_job": jobs.on_deposit_intent,
+    "settle": settlement.on_settlement_intent,
+}
