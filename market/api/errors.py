@@ -80,6 +80,13 @@ class StorageDown(MarketError):
     default_remedy = "Repeat the request in some seconds."
 
 
+class ChainDown(MarketError):
+    status = 503
+    code = "chain-unavailable"
+    title = "The chain does not answer"
+    default_remedy = "Nothing was changed; repeat the request in a few seconds."
+
+
 class InternalError(MarketError):
     status = 500
     code = "internal-error"

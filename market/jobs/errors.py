@@ -97,10 +97,3 @@ class ResultRefused(MarketError):
     code = "result-refused"
     title = "The result was refused"
     default_remedy = "Check the node: all but reveal leases end with this, and the work goes to another node."
-
-
-class ChainDown(MarketError):
-    status = 503
-    code = "chain-unavailable"
-    title = "The chain does not answer"
-    default_remedy = "Nothing was changed; repeat the request in a few seconds."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from market.api.errors import StorageDown, UnknownTier
+from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
@@ -15,7 +15,6 @@ from market.domain.money import BPS, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
 from market.jobs.errors import (
     BudgetBelowOneUnit,
-    ChainDown,
     DatasetNotFound,
     InsufficientBalance,
     InvalidDataset,

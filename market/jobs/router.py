@@ -9,14 +9,21 @@ from sqlalchemy.orm import Session
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
-from market.api.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, StorageDown, UnknownTier
+from market.api.errors import (
+    ChainDown,
+    InvalidSignature,
+    KeyReused,
+    NonceReplayed,
+    RequestInFlight,
+    StorageDown,
+    UnknownTier,
+)
 from market.api.idempotency import Idempotent
 from market.api.openapi import refusals
 from market.db.base import utc_now
 from market.jobs import matching, quotes, submission, views
 from market.jobs.errors import (
     BudgetBelowOneUnit,
-    ChainDown,
     DatasetNotFound,
     InsufficientBalance,
     InvalidDataset,

@@ -3,6 +3,7 @@
 ``STATEMENTS`` are executed after the tables are created, by a migration or by ``install``.
 """
 
+from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 STATEMENTS = (
@@ -59,4 +60,4 @@ DROP_STATEMENTS = (
 def install(connection: Connection) -> None:
     """Create the triggers; the tables must be there."""
     for statement in STATEMENTS:
-        connection.exec_driver_sql(statement)
+        connection.execute(text(statement))  # text() escapes the percent signs for the driver

@@ -87,10 +87,7 @@ def test_every_answer_has_a_request_id(api: httpx.Client) -> None:
 def test_a_failed_commit_is_never_a_success(api: httpx.Client, database: Database) -> None:
     with database.transaction() as session:  # a constraint that only the commit checks
         session.execute(
-            text(
-                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$ BEGIN RAISE EXCEPTION 'no'; END $$"
-            )
+            text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
         )
         session.execute(
             text(

@@ -1,0 +1,287 @@
+"""A node's way into the book: registration, benchmark, stake, ask; and out of it."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from api_support import Caller, refusal, sign_in
+from sqlalchemy import select
+
+from market.api.services import Services
+from market.chain.contracts import ChainEvent
+from market.db.session import Database
+from market.domain.network import DEVNET, ZEN
+from market.events.models import AuditEvent
+from market.providers import service
+from market.providers.models import BenchmarkRun
+from training_gym.benchmark import Challenge, solve
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.messages import Ask, Domain, sign, struct_hash, typed_data
+
+CLASS_A = "0x" + "aa" * 32
+HARDWARE = {"gpu_model": "cpu", "gpu_count": 0, "gpu_memory_gb": 4, "ram_gb": 4, "network_gbps": 1}
+BRONZE = DEVNET.tier("bronze")
+
+
+def register(api: httpx.Client, caller: Caller, kind: str = "provider", **changes: object) -> httpx.Response:
+    body = {"name": "n", "kind": kind, "region": "lab", "hardware": HARDWARE, "environment_class": CLASS_A}
+    return api.post("/v1/providers", json=body | changes, headers=caller.headers)
+
+
+def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> dict[str, Any]:
+    answer = api.post("/v1/benchmarks", json={"tier": tier}, headers=caller.headers)
+    assert answer.status_code == 201, answer.text
+    run: dict[str, Any] = answer.json()
+    return run
+
+
+def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
+    cid = api.post("/v1/blobs", content=content, headers=caller.headers).json()["cid"]
+    return api.post(f"/v1/benchmarks/{run['id']}/answer", json={"cid": cid}, headers=caller.headers)
+
+
+def solution(run: Mapping[str, Any]) -> bytes:
+    return solve(Challenge(from_hex(run["seed"]), run["size"], run["rounds"]))
+
+
+def pass_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> None:
+    run = start_benchmark(api, caller, tier)
+    assert answer_benchmark(api, caller, run, solution(run)).json()["passed"]
+
+
+def chain_event(database: Database, name: str, address: str, **args: object) -> None:
+    """Deliver one final event of the staking contract, as the indexer does."""
+    event = ChainEvent("ProviderStaking", name, {"provider": address, **args}, "0x", 1, "0x", 0, int(time.time()))
+    with database.transaction() as session:
+        service.on_stake_changed(DEVNET, session, event)
+
+
+def stake(database: Database, address: str, total: int) -> None:
+    chain_event(database, "Staked", address, amount=total, total=total)
+
+
+def ask_of(caller: Caller, **changes: object) -> Ask:
+    until = int(time.time()) + 3600
+    ask = Ask(caller.address, BRONZE.id, BRONZE.gpus, 2 * ZEN, until, secrets.randbits(200))
+    return replace(ask, **changes)  # type: ignore[arg-type]
+
+
+def ask_body(caller: Caller, domain: Domain, ask: Ask) -> dict[str, object]:
+    signature = sign(caller.wallet.key.hex(), typed_data(domain, ask))
+    return {"ask": asdict(ask) | {"minPrice": str(ask.minPrice), "nonce": str(ask.nonce)}, "signature": signature}
+
+
+def place_ask(api: httpx.Client, caller: Caller, domain: Domain, ask: Ask) -> httpx.Response:
+    return api.post("/v1/asks", json=ask_body(caller, domain, ask), headers=caller.headers)
+
+
+def status_of(api: httpx.Client, address: str) -> str:
+    return str(api.get(f"/v1/providers/{address}").json()["status"])
+
+
+def offers(database: Database, timeout: float = 30.0) -> list[str]:
+    with database.transaction() as session:
+        return [offer.provider for offer in service.open_offers(session, BRONZE.id, datetime.now(UTC), timeout)]
+
+
+def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node = sign_in(api)
+    stake(database, node.address, BRONZE.minimum_stake_wei)  # a wallet may stake before it registers
+    assert register(api, node).status_code == 201
+    assert status_of(api, node.address) == "registered"
+    refusal(place_ask(api, node, services.domain, ask_of(node)), 409, "tier-not-earned")
+
+    pass_benchmark(api, node)
+    assert status_of(api, node.address) == "active"
+    ask = ask_of(node)
+    placed = place_ask(api, node, services.domain, ask)
+    assert placed.status_code == 201, placed.text
+    assert placed.json()["id"] == struct_hash(ask)
+    assert placed.json()["min_price_wei"] == str(2 * ZEN)
+    assert offers(database) == [node.address]
+
+    with database.transaction() as session:
+        moves = session.scalars(
+            select(AuditEvent.event).where(AuditEvent.subject_id == node.address).order_by(AuditEvent.id)
+        )
+        assert list(moves) == ["benchmark_passed", "stake_sufficient"]
+
+    ask_path = f"/v1/asks/{placed.json()['id']}"
+    refusal(api.delete(ask_path, headers=sign_in(api).headers), 404, "ask-not-found")
+    assert api.delete(ask_path, headers=node.headers).status_code == 204
+    assert offers(database) == []
+
+
+def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Database, services: Services) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    place_ask(api, node, services.domain, ask_of(node))
+    assert offers(database) == []  # benchmarked, not staked
+    stake(database, node.address, BRONZE.minimum_stake_wei - 1)
+    assert status_of(api, node.address) == "benchmarked"
+    stake(database, node.address, BRONZE.minimum_stake_wei)
+    assert offers(database) == [node.address]
+    assert offers(database, timeout=0.0) == []  # not seen within the timeout
+    beat = api.post("/v1/providers/me/heartbeat", json={"busy": True}, headers=node.headers).json()
+    assert (beat["status"], beat["tier"]) == ("active", "bronze")
+    chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
+    assert status_of(api, node.address) == "benchmarked"
+    assert offers(database) == []
+
+
+def test_a_slash_projects_the_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    stake(database, node.address, 1_000 * ZEN)
+    chain_event(database, "UnstakeRequested", node.address, amount=900 * ZEN, unbonding=900 * ZEN, releaseAt=0)
+    chain_event(database, "Jailed", node.address)
+    chain_event(database, "Slashed", node.address, offence=2, amount=500 * ZEN, evidence="0x")
+    with database.transaction() as session:
+        row = service.repository.lock_stake(session, node.address)
+        assert (row.stake_wei, row.unbonding_wei) == (0, 500 * ZEN)
+    assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "slashed"
+    refusal(api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "provider-jailed")
+    chain_event(database, "Released", node.address)
+    assert status_of(api, node.address) == "registered"
+    chain_event(database, "Withdrawn", node.address, amount=500 * ZEN)
+    with database.transaction() as session:
+        assert service.repository.lock_stake(session, node.address).unbonding_wei == 0
+
+
+def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    right = solution(run)
+    refusal(answer_benchmark(api, other, run, right), 404, "benchmark-not-found")
+    missing = {"cid": "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"}
+    path = f"/v1/benchmarks/{run['id']}/answer"
+    refusal(api.post(path, json=missing, headers=node.headers), 422, "answer-not-found")
+    wrong = bytearray(right)
+    wrong[-1] = (wrong[-1] + 1) % 127
+    assert answer_benchmark(api, node, run, bytes(wrong)).json() | {"gflops": 0} == {
+        "passed": False,
+        "reason": "wrong_answer",
+        "tier": "bronze",
+        "gflops": 0,
+    }
+    refusal(answer_benchmark(api, node, run, right), 409, "benchmark-answered")
+
+    for content, reason in ((right + b"x", "wrong_answer"), (b"", "wrong_answer")):
+        run = start_benchmark(api, node)
+        assert answer_benchmark(api, node, run, content).json()["reason"] == reason
+
+    run = start_benchmark(api, node)
+    with database.transaction() as session:
+        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
+    assert answer_benchmark(api, node, run, solution(run)).json()["reason"] == "too_late"
+
+    run = start_benchmark(api, node)
+    with database.transaction() as session:
+        session.get_one(BenchmarkRun, run["id"]).created_at = datetime.now(UTC) - timedelta(days=365)
+    slow = answer_benchmark(api, node, run, solution(run)).json()
+    assert slow["gflops"] == 0
+    assert slow["reason"] == ("too_slow" if BRONZE.benchmark.min_gflops else "passed")
+
+
+def test_benchmarks_have_their_preconditions(api: httpx.Client) -> None:
+    node = sign_in(api)
+    tier = {"tier": "bronze"}
+    refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 409, "not-registered")
+    register(api, node, hardware=HARDWARE | {"ram_gb": 0.5})
+    refusal(api.post("/v1/benchmarks", json={"tier": "platinum"}, headers=node.headers), 422, "unknown-tier")
+    problem = refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 422, "hardware-insufficient")
+    assert problem["field"] == "hardware.ram_gb"
+
+
+def test_an_ask_must_be_the_callers_own_fresh_signature(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    for caller in (node, other):
+        register(api, caller)
+        pass_benchmark(api, caller)
+    domain = services.domain
+    first = ask_of(node)
+    assert place_ask(api, node, domain, first).status_code == 201
+    refusal(place_ask(api, node, domain, first), 409, "nonce-replayed")
+    refusal(place_ask(api, node, domain, replace(first, minPrice=1)), 409, "nonce-replayed")
+
+    forged = ask_body(node, domain, ask_of(node))
+    assert isinstance(forged["ask"], dict)
+    forged["ask"]["minPrice"] = "1"
+    refusal(api.post("/v1/asks", json=forged, headers=node.headers), 422, "invalid-signature")
+    malformed = ask_body(node, domain, ask_of(node)) | {"signature": "0x1234"}
+    refusal(api.post("/v1/asks", json=malformed, headers=node.headers), 422, "invalid-signature")
+    elsewhere = replace(domain, chain_id=domain.chain_id + 1)
+    refusal(place_ask(api, node, elsewhere, ask_of(node)), 422, "invalid-signature")
+    body = ask_body(node, domain, ask_of(node))
+    refusal(api.post("/v1/asks", json=body, headers=other.headers), 422, "invalid-signature")
+
+    for changes, field in (({"gpus": 1}, "ask.gpus"), ({"validUntil": 1}, "ask.validUntil")):
+        refused = place_ask(api, node, domain, ask_of(node, **changes))
+        assert refusal(refused, 422, "invalid-ask")["field"] == field
+    refusal(place_ask(api, node, domain, ask_of(node, tier=9)), 422, "unknown-tier")
+    refusal(place_ask(api, node, domain, ask_of(node, tier=3, gpus=8)), 409, "tier-not-earned")
+
+    second = place_ask(api, node, domain, ask_of(node))
+    assert second.status_code == 201
+    listed = api.get("/v1/asks", headers=node.headers).json()
+    assert [row["status"] for row in listed] == ["open", "replaced"]
+
+
+@pytest.mark.parametrize("kind", ["provider", "verifier"])
+def test_a_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
+    node = sign_in(api)
+    register(api, node, kind)
+    other = "verifier" if kind == "provider" else "provider"
+    refusal(register(api, node, other), 409, "provider-kind-fixed")
+
+
+def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node, "verifier")
+    refusal(api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "verifier-needs-no-benchmark")
+    stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
+    with database.transaction() as session:
+        live = service.live_verifiers(session, datetime.now(UTC), 30.0)
+        assert [(facts.address, facts.environment_class) for facts in live] == [(node.address, CLASS_A)]
+        assert service.live_verifiers(session, datetime.now(UTC) + timedelta(minutes=1), 30.0) == []
+
+
+def test_a_changed_environment_withdraws_the_ask(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+    stake(database, node.address, BRONZE.minimum_stake_wei)
+    place_ask(api, node, services.domain, ask_of(node))
+    register(api, node, name="renamed")
+    assert offers(database) == [node.address]
+    register(api, node, environment_class="0x" + "BB" * 32)
+    assert offers(database) == []
+
+
+def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
+    addresses = set()
+    for _ in range(3):
+        node = sign_in(api)
+        register(api, node)
+        addresses.add(node.address)
+    first = api.get("/v1/providers", params={"limit": 2}).json()
+    rest = api.get("/v1/providers", params={"limit": 2, "after": first["next_after"]}).json()
+    assert {item["address"] for item in first["items"] + rest["items"]} == addresses
+    assert rest["next_after"] is None
+    refusal(api.get("/v1/providers/0x" + "12" * 20), 404, "provider-not-found")
