@@ -11,6 +11,7 @@ from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus
 from market.jobs import leases, repository
 from market.jobs.schemas import CompleteReplay, LeaseKind
+from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -203,6 +204,18 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
         thread.join()
     assert len(world.slashes()) == len(world.intents("slash")) == 1
     assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
+
+
+def test_a_jailed_provider_is_not_slashed_again(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    with world.database.transaction() as session:
+        providers.jail(session, nodes[0], "slashed")
+    world.pass_deadline(world.samples()[0].id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    assert world.intents("slash") == []
 
 
 def test_a_lying_verifier_alone_slashes_nobody(
