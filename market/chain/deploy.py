@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rlp  # type: ignore[import-untyped]
+import rlp
 from eth_account import Account
 from eth_utils.address import is_address, to_canonical_address, to_checksum_address
 from eth_utils.crypto import keccak

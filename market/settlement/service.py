@@ -79,7 +79,7 @@ def on_job_refunded(session: Session, event: ChainEvent) -> None:
 
 
 def on_settlement_intent(session: Session, intent: TxIntent) -> None:
-    """Handler of ``settle`` intents. One that the contract refused leaves its job in settling, where somebody must look.
+    """Handler of ``settle`` intents. One that the contract refused leaves its job in settling: somebody must look.
 
     A settlement that succeeded is acted on by its event.
     """

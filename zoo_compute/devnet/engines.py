@@ -122,8 +122,12 @@ def anvil(directory: StateDirectory, state: State) -> list[Part]:
     from zoo_compute.devnet.binaries import find_anvil
 
     options = state.options
+    try:
+        binary = find_anvil()
+    except FileNotFoundError as error:
+        raise DevnetError("devnet-anvil-missing", str(error), remedy="Run: make setup") from error
     argv = [
-        str(find_anvil()),
+        str(binary),
         *("--host", HOST, "--port", str(state.ports["anvil"])),
         *("--mnemonic", accounts.mnemonic()),
         *("--accounts", str(accounts.account_count(options.providers, options.verifiers))),

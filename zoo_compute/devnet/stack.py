@@ -36,6 +36,8 @@ _PACE = {
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour; below every honest ask, so that the cheat is always matched
+USER_ZEN = 1_000_000
+NODE_ZEN = 50_000  # covers the stake of every tier
 HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
 
 
@@ -97,16 +99,23 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     ready = f"{api_url(state)}/readyz"
     parts += [
         Part("migrate", [*python, "alembic", "upgrade", "head"], market, needs("postgres")),
-        Part("deploy", [*python, "market.chain.deploy"], market, needs("anvil")),
+        Part("deploy", [*python, "market.chain.deploy", *_roles_and_allocations(state)], market, needs("anvil")),
     ]
     deployed = needs("migrate", "deploy", "valkey", "ipfs")
     parts += [
-        Part("fund", [*python, "zoo_compute.devnet.fund", str(directory.root)], {}, ("deploy",)),
         Part("api", api, market, deployed, ready=lambda: engines.http_answers(ready)),
         Part("worker", worker, market, deployed, ready=lambda: True),
         Part("beat", beat, market, deployed, ready=lambda: True),
     ]
     return parts + _nodes(directory, state)
+
+
+def _roles_and_allocations(state: State) -> list[str]:
+    """The treasurer, and the ZEN that the user and the nodes begin with."""
+    wallets = _wallets(state)
+    holders = {wallets.user: USER_ZEN, **dict.fromkeys([*wallets.providers, *wallets.verifiers], NODE_ZEN)}
+    allocations = [word for one, zen in holders.items() for word in ("--allocate", f"{one.address}={zen}")]
+    return ["--treasurer", wallets.treasury.address, *allocations]
 
 
 def _nodes(directory: StateDirectory, state: State) -> list[Part]:
@@ -134,7 +143,7 @@ def _node(
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
     url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
-    return Part(name, argv, environment, ("fund",), ready=lambda: _has_joined(url))
+    return Part(name, argv, environment, ("deploy",), ready=lambda: _has_joined(url))
 
 
 def _has_joined(url: str) -> bool:

@@ -1,0 +1,96 @@
+"""The demonstration from a terminal, and its receipt recomputed by a program that shares no code with it."""
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+from web3 import HTTPProvider, Web3
+from web3.logs import DISCARD
+
+from tests.e2e.conftest import ROOT, Devnet, clean
+
+KEYS = {
+    "job_id",
+    "tier",
+    "clearing_price_wei_per_gpu_hour",
+    "budget_wei",
+    "escrowed_wei",
+    "paid_wei",
+    "fee_wei",
+    "refund_wei",
+    "units",
+    "slashes",
+    "checkpoints",
+    "initial_loss",
+    "final_loss",
+    "final_model_cid",
+    "settlement_tx",
+    "treasury_balance_wei",
+    "ledger_reconciled",
+    "seconds",
+}
+
+
+@pytest.mark.timeout(420)
+def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
+    argv = [sys.executable, "-m", "zoo_compute", "demo", "--keep", "--json", "--directory", str(devnet.directory)]
+    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads((devnet.directory / "demo-receipt.json").read_text())
+    assert json.loads(done.stdout) == receipt
+    assert set(receipt) >= KEYS
+    info = json.loads(devnet.command("info", "--json").stdout)
+    cheat = info["accounts"]["providers"][-1]["address"]
+    assert [slash["provider"] for slash in receipt["slashes"]] == [cheat]
+
+    money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
+    moved = _transfers_of(info, receipt["settlement_tx"])
+    assert moved[info["contracts"]["Treasury"]] == money["fee"]
+    assert moved[info["accounts"]["user"]["address"]] == money["refund"]
+    assert sum(moved.values()) == money["escrowed"] == money["paid"] + money["fee"] + money["refund"]
+    owed: dict[str, int] = {}
+    for unit in receipt["units"]:
+        owed[unit["provider"]] = owed.get(unit["provider"], 0) + int(unit["paid_wei"])
+    for provider, amount in owed.items():
+        assert moved.get(provider, 0) == amount
+    assert owed.get(cheat, 0) == 0
+    assert money["fee"] == (money["paid"] + money["fee"]) * 5 // 100
+
+    cids = {receipt["final_model_cid"], *(item["cid"] for item in receipt["checkpoints"])}
+    cids |= {unit["payload_cid"] for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
+    for cid in cids:
+        _check_block(info["ipfs_url"], cid)
+    assert "the model writes" in done.stderr
+    assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
+
+
+def _transfers_of(info: dict[str, Any], tx: str) -> dict[str, int]:
+    """ZEN that left the escrow in a transaction, by recipient."""
+    chain = Web3(HTTPProvider(info["rpc_url"]))
+    inputs = [("from", "address", True), ("to", "address", True), ("value", "uint256", False)]
+    event = {
+        "type": "event",
+        "name": "Transfer",
+        "anonymous": False,
+        "inputs": [{"name": name, "type": kind, "indexed": indexed} for name, kind, indexed in inputs],
+    }
+    token = chain.eth.contract(address=Web3.to_checksum_address(info["contracts"]["ZenToken"]), abi=[event])
+    moved: dict[str, int] = {}
+    for log in token.events.Transfer().process_receipt(chain.eth.get_transaction_receipt(tx), errors=DISCARD):
+        if log["args"]["from"] == info["contracts"]["JobEscrow"]:
+            moved[log["args"]["to"]] = moved.get(log["args"]["to"], 0) + log["args"]["value"]
+    return moved
+
+
+def _check_block(gateway: str, cid: str) -> None:
+    """The root block of a CIDv1 in base32 hashes to it."""
+    text = cid[1:].upper()
+    digest = base64.b32decode(text + "=" * (-len(text) % 8))[4:]
+    block = httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"})
+    assert block.status_code == 200
+    assert hashlib.sha256(block.content).digest() == digest

@@ -1,0 +1,47 @@
+"""Kill -9 of the API, of the Celery worker and of a provider while a job runs: it finishes, and the receipt adds up."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.conftest import Devnet, devnet  # noqa: F401  (a fixture)
+from zoo_compute.cli.receipts import check_receipt
+from zoo_compute.client import Client
+from zoo_compute.demo import job_spec, topics_dataset
+from zoo_compute.job import Job
+
+VICTIMS = {1: "api", 3: "worker", 5: "provider-1"}
+"""Which part dies once this round is done."""
+
+
+@pytest.mark.timeout(420)
+def test_a_job_survives_the_death_of_each_part(devnet: Devnet) -> None:  # noqa: F811
+    info = devnet.up("--providers", "5", "--verifiers", "2")
+    user = info["accounts"]["user"]["private_key"]
+    with Client(info["api_url"], private_key=user) as client:
+        job = client.submit(job_spec(client.upload_dataset(*topics_dataset())))
+        killed = {}
+        for done in _rounds(job):
+            if done in VICTIMS:
+                name = VICTIMS[done]
+                killed[name] = devnet.pids()[name]
+                os.kill(killed[name], signal.SIGKILL)
+        state = job.wait(timeout=120)
+        assert set(killed) == set(VICTIMS.values())
+        assert all(devnet.pids()[name] != pid for name, pid in killed.items()), "each was started again"
+
+        receipt = job.receipt()
+        check_receipt(client, receipt)
+        assert receipt["slashes"] == [], "dying is not cheating"
+        assert len({(unit["round"], unit["slot"]) for unit in receipt["units"] if int(unit["paid_wei"])}) >= 3 * 8 - 3
+        assert float(receipt["final_loss"]) < float(receipt["initial_loss"]) - 0.5
+        assert state.final_model_cid == receipt["final_model_cid"]
+
+
+def _rounds(job: Job) -> Iterator[int]:
+    """The number of rounds done, as each ends; an API that dies in between is asked again."""
+    for event in job.events():
+        if event.kind == "round":
+            yield event.data["round"]
