@@ -111,6 +111,7 @@ class Supervisor:
         self.state.parts = {}
 
     def _move(self, phase: str, failure: str | None = None) -> None:
+        log.info("the stack is %s  [%.1f s]", phase, time.monotonic() - self._began)
         self.state.phase, self.state.failure = phase, failure
         running = phase in ("starting", "ready", "stopping")
         self.state.supervisor = Identity.of(os.getpid()) if running else None
