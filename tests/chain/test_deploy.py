@@ -1,0 +1,73 @@
+"""The deployment program on a real chain."""
+
+from pathlib import Path
+
+import pytest
+from support.chain import FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
+
+from market.chain.client import ChainClient
+from market.chain.contracts import Deployment
+from market.chain.deploy import INITIAL_SUPPLY_WEI, main
+from market.chain.views import ChainViews
+from market.domain.network import DEVNET, ZEN
+
+
+def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
+    views = chain.views
+    assert views.total_supply() == INITIAL_SUPPLY_WEI
+    assert views.balance_of(OPERATOR.address) == INITIAL_SUPPLY_WEI - 3 * FUNDS
+    assert [share.share_bps for share in views.treasury().shares] == [5_000, 3_000, 2_000]
+    bronze = DEVNET.tier("bronze")
+    chain.stake(PROVIDER, bronze.minimum_stake_wei - 1)
+    assert not views.qualifies(PROVIDER.address, bronze.id)
+    chain.stake(PROVIDER, 1)
+    assert views.qualifies(PROVIDER.address, bronze.id)
+    assert not views.qualifies(PROVIDER.address, DEVNET.tier("silver").id)
+    assert views.job("0x" + "11" * 32) is None
+    assert {PAYER.address, OTHER.address}.isdisjoint(chain.deployment.contracts.values())
+
+
+def test_running_it_again_does_nothing(
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new.json"
+    monkeypatch.setenv("DEPLOYER", OPERATOR.key)
+    options = [
+        "--rpc-url",
+        chain.anvil.url,
+        "--deployer-key-env",
+        "DEPLOYER",
+        "--network",
+        "devnet",
+        "--out",
+        str(file),
+    ]
+    assert main([*options, "--allocate", f"{PAYER.address}=7"]) == 0
+    first, head = file.read_text(), chain.views.head_number()
+    assert main(options) == 0
+    assert "already" in capsys.readouterr().out
+    assert (file.read_text(), chain.views.head_number()) == (first, head)
+    views = ChainViews(ChainClient(chain.anvil.url, 31337), Deployment.load(file))
+    assert views.balance_of(PAYER.address) == 7 * ZEN
+
+
+def test_failures_are_sentences(
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = dict.fromkeys(chain.deployment.contracts, "0x" + "12" * 20)
+    file = tmp_path / "elsewhere.json"
+    Deployment("devnet", 31337, 1, elsewhere).save(file)
+    options = ["--rpc-url", chain.anvil.url, "--deployer-key-env", "DEPLOYER", "--out", str(file)]
+    assert main(options) == 1
+    assert "set DEPLOYER" in capsys.readouterr().err
+    monkeypatch.setenv("DEPLOYER", OPERATOR.key)
+    assert main(options) == 1
+    assert "does not have" in capsys.readouterr().err
+    file.unlink()
+    monkeypatch.setenv("DEPLOYER", "0xsecretsecret")
+    assert main(options) == 1
+    failure = capsys.readouterr().err
+    assert "no private key" in failure
+    assert "secretsecret" not in failure
+    assert main(["--rpc-url", "http://127.0.0.1:9", "--deployer-key-env", "DEPLOYER", "--out", str(file)]) == 1
+    assert not file.exists()

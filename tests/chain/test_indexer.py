@@ -1,0 +1,157 @@
+"""The indexer on a real chain: reorganisations, lagging nodes, chains that go back."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from support.faulty_rpc import FaultyRpc
+
+from market.chain.contracts import ChainEvent
+from market.chain.errors import FinalityViolated, IncompleteLogs
+from market.chain.models import ChainBlock, ChainCursor, ChainLog
+from market.db.session import Database
+from market.ledger.models import LedgerJournal, LedgerPosting
+
+STAKED = ("ProviderStaking", "Staked")
+
+
+def cursor(database: Database) -> ChainCursor:
+    with database.transaction() as session:
+        return session.scalars(select(ChainCursor)).one()
+
+
+def booked(database: Database) -> list[Any]:
+    """Everything that was acted upon, without ids."""
+    with database.transaction() as session:
+        return [
+            tuple(row)
+            for row in session.execute(
+                select(LedgerJournal.key, LedgerJournal.block_number, LedgerPosting.account, LedgerPosting.amount)
+                .join(LedgerPosting)
+                .order_by(LedgerJournal.id, LedgerPosting.line)
+            )
+        ]
+
+
+def canonical_logs(database: Database) -> list[Any]:
+    with database.transaction() as session:
+        return [
+            tuple(row)
+            for row in session.execute(
+                select(ChainBlock.number, ChainLog.block_hash, ChainLog.log_index, ChainLog.tx_hash)
+                .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
+                .where(ChainBlock.canonical)
+                .order_by(ChainBlock.number, ChainLog.log_index)
+            )
+        ]
+
+
+def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
+    """What an indexer sees that starts now: (booked, canonical logs)."""
+    with database.transaction() as session:
+        for table in ("chain_logs", "chain_blocks", "chain_cursor"):
+            session.connection().exec_driver_sql(f"DELETE FROM {table}")
+        session.connection().exec_driver_sql("SET LOCAL session_replication_role = replica")
+        session.connection().exec_driver_sql("DELETE FROM ledger_postings")
+        session.connection().exec_driver_sql("DELETE FROM ledger_journals")
+    chain.index(database)
+    return booked(database), canonical_logs(database)
+
+
+def test_a_reorganisation_under_events_equals_a_fresh_index(chain: Chain, database: Database) -> None:
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    chain.index(database)
+    chain.stake(PAYER, 7)  # two blocks, not final
+    chain.index(database)
+    seen = canonical_logs(database)
+    chain.anvil.reorg(2)
+    chain.stake(OTHER, 9)  # the other branch has another staker, higher up
+    chain.index(database)
+    assert canonical_logs(database) != seen
+    chain.anvil.mine(3)
+    chain.index(database)
+    result = booked(database), canonical_logs(database)
+    stakers = {account for _, _, account, _ in result[0] if account.startswith("stake:")}
+    assert stakers == {f"stake:{PROVIDER.address}", f"stake:{OTHER.address}"}
+    assert result == fresh(database, chain)
+
+
+def test_events_are_handed_over_once_in_order_and_only_when_final(chain: Chain, database: Database) -> None:
+    seen: list[int] = []
+
+    def handler(session: Session, event: ChainEvent) -> None:
+        seen.append(event.args["amount"])
+        if len(seen) == 2:
+            raise RuntimeError("handler")
+
+    chain.anvil.mine(2)
+    for amount in (1, 2, 3):
+        chain.stake(PROVIDER, amount)
+    chain.index(database, {STAKED: [handler]})
+    assert seen == [1]  # two more blocks than the others' last
+    chain.anvil.mine(3)
+    with pytest.raises(RuntimeError) as failure:
+        chain.index(database, {STAKED: [handler]})
+    assert "ProviderStaking.Staked" in failure.value.__notes__[0]
+    chain.index(database, {STAKED: [handler]})
+    chain.index(database, {STAKED: [handler]})
+    assert seen == [1, 2, 2, 3]  # the failed one again, the others once
+
+
+def test_a_lagging_node_is_an_error_and_not_an_empty_block(chain: Chain, database: Database) -> None:
+    chain.index(database)
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    before = cursor(database).head_number
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.answer("eth_getLogs", [])
+        with pytest.raises(IncompleteLogs):
+            chain.indexer(database, url=proxy.url).step()
+        assert cursor(database).head_number == before
+        proxy.heal()
+        while chain.indexer(database, url=proxy.url).step():
+            pass
+        asked = proxy.calls["eth_getLogs"]
+        chain.anvil.mine(5)
+        assert chain.indexer(database, url=proxy.url).step() > 0
+        assert proxy.calls["eth_getLogs"] == asked  # empty blocks cost no question
+    assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
+
+
+def test_a_chain_that_went_back_is_followed_above_finality_and_refused_below(chain: Chain, database: Database) -> None:
+    chain.anvil.mine(3)
+    chain.index(database)
+    early = chain.anvil.snapshot()
+    chain.anvil.mine(5)
+    late = chain.anvil.snapshot()
+    chain.stake(PROVIDER, 5)
+    chain.index(database)
+    final = cursor(database)
+    chain.anvil.revert(late)  # a node restarted from a dump that is two blocks old
+    chain.index(database)
+    assert cursor(database).head_number == chain.views.head_number() == final.head_number - 2
+    chain.stake(PROVIDER, 8)
+    chain.anvil.mine(3)
+    chain.index(database)
+    assert [amount for _, _, account, amount in booked(database) if account.startswith("stake:")] == [8]
+
+    final = cursor(database)
+    chain.anvil.revert(early)
+    with pytest.raises(FinalityViolated, match="was final"):
+        chain.indexer(database).step()
+    chain.anvil.mine(30)
+    with pytest.raises(FinalityViolated, match="has 0x"):
+        chain.indexer(database).step()
+    now = cursor(database)
+    assert (now.head_hash, now.finalised_hash) == (final.head_hash, final.finalised_hash)
+
+
+def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
+    chain.send(OPERATOR, "ZenToken", "transfer", PAYER.address, 1)
+    with database.exclusive("chain.indexer") as held:
+        assert held
+        assert chain.indexer(database).step() == 0
+    assert chain.indexer(database).step() > 0

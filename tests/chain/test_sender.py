@@ -1,0 +1,255 @@
+"""The sender on a real chain and a real database, with a proxy in between that loses requests and replies."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from support.chain import OPERATOR, Chain
+from support.faulty_rpc import FaultyRpc
+
+from market.chain.errors import BadArguments, RpcUnavailable
+from market.chain.fees import Fees, quote, replacement
+from market.chain.models import TxIntent
+from market.chain.sender import GAP_KIND, Sender
+from market.chain.service import intent_by_key, queue_intent
+from market.db.session import Database
+from market.domain.lifecycle import IntentStatus
+from market.events.models import AuditEvent
+
+PAYEE = "0x00000000000000000000000000000000000000AA"
+
+
+def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
+    """A plain transfer: nothing but the sender's care keeps it from being made twice."""
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key=key,
+            kind="payment",
+            subject=PAYEE,
+            contract="ZenToken",
+            function="transfer",
+            arguments=[PAYEE, amount],
+        )
+
+
+def queue_window(database: Database, key: str, root: str) -> None:
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key=key,
+            kind="window",
+            subject=root,
+            contract="WorkWindows",
+            function="commitWindow",
+            arguments=[root, 1],
+        )
+
+
+def intent(database: Database, key: str = "pay") -> TxIntent:
+    with database.transaction() as session:
+        found = intent_by_key(session, key)
+    assert found is not None
+    return found
+
+
+def settle_down(chain: Chain, sender: Sender, until: Callable[[], bool] = lambda: False) -> None:
+    """Step and mine, enough for everything queued to become final."""
+    for _ in range(12):
+        while sender.step():
+            pass
+        if until():
+            return
+        chain.anvil.mine()
+
+
+def nonces_used(chain: Chain) -> int:
+    return chain.client().nonce(OPERATOR.address)
+
+
+def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
+    first = nonces_used(chain)
+    chain.anvil.automine(False)
+    roots = [f"0x{number:064x}" for number in range(1, 31)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda root: queue_window(database, root, root), roots * 2))  # each twice: one intent
+    sender, rival = chain.sender(database), chain.sender(database)
+    with database.exclusive(f"chain.sender.{sender.address}") as held:
+        assert held
+        assert not rival.step()  # one sender per signer
+    settle_down(chain, sender)
+    with database.transaction() as session:
+        intents = list(session.scalars(select(TxIntent)))
+    assert {found.status for found in intents} == {IntentStatus.FINAL}
+    assert sorted(found.nonce or 0 for found in intents) == list(range(first, first + 30))
+    assert nonces_used(chain) == first + 30
+
+
+def test_a_lost_reply_pays_once(chain: Chain, database: Database) -> None:
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.lose_reply("eth_sendRawTransaction")
+        with pytest.raises(RpcUnavailable):
+            chain.sender(database, url=proxy.url).step()
+        # Between the reply and its loss the node has mined it; the market does not know.
+        assert intent(database).status == IntentStatus.SIGNED
+        settle_down(chain, chain.sender(database, url=proxy.url))
+    assert intent(database).status == IntentStatus.FINAL
+    assert len(intent(database).attempts) == 1
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_crash_between_signing_and_sending_loses_nothing(chain: Chain, database: Database) -> None:
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.lose_request("eth_sendRawTransaction")
+        with pytest.raises(RpcUnavailable):
+            chain.sender(database, url=proxy.url).step()
+    signed = intent(database).attempts[0].hash
+    assert chain.client().receipt(signed) is None
+    settle_down(chain, chain.sender(database))
+    found = intent(database)
+    assert (found.status, found.tx_hash, len(found.attempts)) == (IntentStatus.FINAL, signed, 1)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_stuck_transaction_is_outbid_at_its_nonce(chain: Chain, database: Database) -> None:
+    chain.anvil.automine(False)
+    queue_payment(database)
+    sender = chain.sender(database)
+    sender.step()
+    first = intent(database).attempts[0]
+    for _ in range(chain.settings.stuck_after_blocks):
+        chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(first.max_fee * 2))
+        chain.anvil.mine()
+        assert len(intent(database).attempts) == 1
+    sender.step()
+    found = intent(database)
+    second = found.attempts[1]
+    assert (second.nonce, found.nonce) == (first.nonce, first.nonce)
+    assert second.max_fee * 8 >= first.max_fee * 9
+    assert second.priority_fee * 8 >= first.priority_fee * 9
+    settle_down(chain, sender)
+    found = intent(database)
+    assert (found.status, found.tx_hash) == (IntentStatus.FINAL, second.hash)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_fees_are_bumped_by_an_eighth_and_capped() -> None:
+    assert quote(100, 7, 10_000) == Fees(207, 7)
+    assert quote(100, 0, 150) == Fees(150, 1)
+    assert replacement(Fees(1_001, 1), Fees(1, 1), 10_000) == Fees(1_127, 2)
+    assert replacement(Fees(1_000, 1), Fees(5_000, 9), 10_000) == Fees(5_000, 9)
+    assert replacement(Fees(1_000, 1), Fees(1, 1), 1_124) is None
+
+
+def test_a_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
+    told: list[tuple[str, str | None, str | None]] = []
+
+    def handler(session: Session, found: TxIntent) -> None:
+        told.append((found.key, found.status, found.reason))
+
+    root = "0x" + "07" * 32
+    chain.send(OPERATOR, "WorkWindows", "commitWindow", root, 1)
+    before = nonces_used(chain)
+    queue_window(database, "again", root)
+    queue_payment(database)
+    settle_down(chain, chain.sender(database, {"window": handler, "payment": handler}))
+    refused = intent(database, "again")
+    assert (refused.status, refused.reason, refused.nonce) == (IntentStatus.REVERTED, "simulation_reverted", None)
+    assert refused.detail is not None
+    assert refused.detail.startswith("RootUsed(root=0x0707")
+    assert intent(database).nonce == before
+    assert nonces_used(chain) == before + 1
+    assert told == [("again", "reverted", "simulation_reverted"), ("pay", "final", None)]
+
+
+def test_a_revert_on_chain_is_told_with_its_reason(chain: Chain, database: Database) -> None:
+    chain.anvil.automine(False)
+    root = "0x" + "08" * 32
+    queue_window(database, "first", root)
+    queue_window(database, "second", root)
+    settle_down(chain, chain.sender(database))
+    assert intent(database, "first").status == IntentStatus.FINAL
+    second = intent(database, "second")
+    assert (second.status, second.reason) == (IntentStatus.REVERTED, "reverted_on_chain")
+    assert "RootUsed" in (second.detail or "")
+
+
+def test_a_failing_handler_leaves_the_intent_as_it_was(chain: Chain, database: Database) -> None:
+    def broken(session: Session, found: TxIntent) -> None:
+        raise RuntimeError("handler")
+
+    queue_payment(database)
+    with pytest.raises(RuntimeError, match="handler"):
+        settle_down(chain, chain.sender(database, {"payment": broken}))
+    assert intent(database).status == IntentStatus.MINED
+    settle_down(chain, chain.sender(database))
+    assert intent(database).status == IntentStatus.FINAL
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_reorganised_payment_is_made_again_from_the_same_bytes(chain: Chain, database: Database) -> None:
+    chain.anvil.automine(False)
+    queue_payment(database)
+    sender = chain.sender(database)
+    sender.step()
+    chain.anvil.mine()
+    sender.step()
+    assert intent(database).status == IntentStatus.MINED
+    chain.anvil.reorg(1)
+    assert chain.views.balance_of(PAYEE) == 0
+    sender.step()
+    assert intent(database).status == IntentStatus.BROADCAST
+    settle_down(chain, sender)
+    assert (intent(database).status, len(intent(database).attempts)) == (IntentStatus.FINAL, 1)
+    assert chain.views.balance_of(PAYEE) == 5
+    with database.transaction() as session:
+        moves = list(session.scalars(select(AuditEvent.event).order_by(AuditEvent.id)))
+    assert moves == ["sign", "send", "mine", "reorg", "mine", "finalise"]
+
+
+def test_a_foreign_transaction_at_our_nonce_displaces_us_only_when_final(chain: Chain, database: Database) -> None:
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.lose_request("eth_sendRawTransaction")
+        with pytest.raises(RpcUnavailable):
+            chain.sender(database, url=proxy.url).step()
+    lost = intent(database).attempts[0]
+    chain.send(OPERATOR, "ZenToken", "transfer", OPERATOR.address, 1)  # the key is used outside of the market
+    sender = chain.sender(database)
+    sender.step()
+    assert intent(database).nonce == lost.nonce
+    settle_down(chain, sender)
+    found = intent(database)
+    assert (found.status, found.nonce) == (IntentStatus.FINAL, lost.nonce + 1)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_gap_below_our_nonces_is_filled(chain: Chain, database: Database) -> None:
+    chain.anvil.automine(False)
+    gap = nonces_used(chain)
+    chain.send(OPERATOR, "ZenToken", "transfer", OPERATOR.address, 1)
+    chain.anvil.mine()
+    queue_payment(database)
+    sender = chain.sender(database)
+    sender.step()
+    assert intent(database).nonce == gap + 1
+    chain.anvil.reorg(1)  # the foreign transaction is gone, ours waits for a nonce that nobody holds
+    chain.anvil.rpc("anvil_dropAllTransactions")
+    settle_down(chain, sender)
+    assert intent(database).status == IntentStatus.FINAL
+    assert chain.views.balance_of(PAYEE) == 5
+    with database.transaction() as session:
+        filler = session.scalars(select(TxIntent).where(TxIntent.kind == GAP_KIND)).one()
+    assert (filler.status, filler.nonce) == (IntentStatus.FINAL, gap)
+
+
+def test_bad_arguments_are_refused_when_queued(database: Database) -> None:
+    with pytest.raises(BadArguments, match=r"ZenToken\.transfer"):
+        queue_payment(database, amount=2**256)
+    queue_payment(database)
+    with pytest.raises(BadArguments, match="another call"):
+        queue_payment(database, amount=6)

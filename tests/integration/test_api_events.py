@@ -1,0 +1,168 @@
+"""A job's events over SSE: in order, resumable, woken early, and ended with the job."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from api_support import Caller, refusal, sign_in
+from jobs_world import World
+from redis import Redis
+from sqlalchemy import text
+
+from market.db.session import Database
+from market.domain.lifecycle import JobStatus
+from market.events.announcer import announce
+from market.events.service import emit
+from market.jobs.models import Job
+from market.settings import Settings
+from market.storage.service import Storage
+
+FOREVER = 30  # seconds, for what ought to happen at once
+
+
+@dataclass(frozen=True)
+class Event:
+    id: int
+    kind: str
+    data: object
+
+
+def read_events(response: httpx.Response) -> Iterator[Event]:
+    """Events of a stream as they arrive."""
+    fields: dict[str, str] = {}
+    for line in response.iter_lines():
+        if not line and fields:
+            yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+
+
+class Watched:
+    """A job of a signed-in payer, with a way to make things happen to it."""
+
+    def __init__(self, world: World, payer: Caller, redis_url: str) -> None:
+        self.database: Database = world.database
+        self.payer = payer
+        self.redis = Redis.from_url(redis_url)
+        self.id = world.job()
+        with self.database.transaction() as session:
+            session.get_one(Job, self.id).payer = payer.address
+            session.execute(text("DELETE FROM job_events"))
+
+    @property
+    def path(self) -> str:
+        return f"/v1/jobs/{self.id}/events"
+
+    def happens(self, *numbers: int) -> None:
+        for number in numbers:
+            with self.database.transaction() as session:
+                emit(session, self.id, "step", {"n": number})
+        announce(self.database, self.redis)
+
+    def ends(self, status: JobStatus) -> None:
+        with self.database.transaction() as session:
+            session.get_one(Job, self.id).status = status
+            emit(session, self.id, "status", {"status": status})
+
+
+@pytest.fixture
+def job(settings: Settings, api: httpx.Client, redis_url: str) -> Watched:
+    world = World(settings.database_url, Storage(settings.ipfs_api), settings)
+    return Watched(world, sign_in(api), redis_url)
+
+
+def numbers(events: list[Event]) -> list[object]:
+    return [event.data["n"] for event in events if isinstance(event.data, dict) and "n" in event.data]
+
+
+@pytest.mark.parametrize("status", [JobStatus.SETTLED, JobStatus.REJECTED])
+def test_past_and_coming_events_arrive_in_order_until_the_job_is_over(
+    api: httpx.Client, job: Watched, status: JobStatus
+) -> None:
+    job.happens(1, 2)
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = read_events(response)
+        seen = [next(events), next(events)]
+        job.happens(3)
+        seen.append(next(events))
+        job.ends(status)
+        job.happens()
+        seen += events  # the stream ends by itself
+    assert numbers(seen) == [1, 2, 3]
+    assert seen[-1].data == {"status": status}
+
+
+def test_a_reader_resumes_after_the_last_event_it_has(api: httpx.Client, job: Watched) -> None:
+    job.happens(1, 2, 3)
+    job.ends(JobStatus.SETTLED)
+    job.happens()
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        everything = list(read_events(response))
+    resumed = job.payer.headers | {"Last-Event-ID": str(everything[1].id)}
+    with api.stream("GET", job.path, headers=resumed) as response:
+        assert list(read_events(response)) == everything[2:]
+    foreign = job.payer.headers | {"Last-Event-ID": "999999"}
+    with api.stream("GET", job.path, headers=foreign) as response:
+        assert list(read_events(response)) == everything
+
+
+def test_an_event_that_commits_late_is_not_skipped(api: httpx.Client, job: Watched) -> None:
+    written, commit = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with job.database.transaction() as session:
+            emit(session, job.id, "step", {"n": 1})
+            session.flush()
+            written.set()
+            assert commit.wait(FOREVER)
+
+    writer = threading.Thread(target=slow)
+    writer.start()
+    assert written.wait(FOREVER)
+    job.happens(2)  # a higher id becomes visible first
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        events = read_events(response)
+        seen = [next(events)]
+        commit.set()
+        writer.join(FOREVER)
+        job.happens()
+        seen.append(next(events))
+    assert numbers(seen) == [2, 1]
+
+
+def test_without_redis_events_still_arrive(api: httpx.Client, job: Watched) -> None:
+    unreachable = Redis(port=1)
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        events = read_events(response)
+        with job.database.transaction() as session:
+            emit(session, job.id, "step", {"n": 1})
+        assert announce(job.database, unreachable) == 1
+        assert next(events).data == {"n": 1}
+
+
+def test_only_the_payer_and_admins_watch_a_job(api: httpx.Client, job: Watched) -> None:
+    refusal(api.get(job.path, headers=sign_in(api).headers), 404, "job-not-found")
+    refusal(api.get(job.path), 401, "not-authenticated")
+    refusal(api.get("/v1/jobs/0x" + "00" * 32 + "/events", headers=job.payer.headers), 404, "job-not-found")
+    admin = sign_in(api)
+    with job.database.transaction() as session:
+        session.execute(text("UPDATE accounts SET is_admin = true WHERE address = :a"), {"a": admin.address})
+    job.ends(JobStatus.SETTLED)
+    job.happens()
+    with api.stream("GET", job.path, headers=admin.headers) as response:
+        assert [event.kind for event in read_events(response)] == ["status"]
+
+
+def test_a_waiting_reader_holds_no_connection(api: httpx.Client, job: Watched, settings: Settings) -> None:
+    job.happens(1)
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        next(read_events(response))
+        busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+        with job.database.transaction() as session:
+            assert session.scalar(text(busy)) == 0

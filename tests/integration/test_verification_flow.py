@@ -1,0 +1,386 @@
+"""Verification end to end on a real database and storage: windows, draws, replays, convictions, duplicates."""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from market.db.base import utc_now
+from market.domain.lifecycle import JobStatus
+from market.jobs import leases, repository
+from market.jobs.schemas import CompleteReplay, LeaseKind
+from market.providers import service as providers
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import service as verification
+from market.verification.decisions import decide_units
+from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
+from market.verification.replays import request_states
+from tests.integration.verification_world import RATE, VerificationWorld
+from zoo_protocol import merkle
+from zoo_protocol.cid import digest_of
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.record import unit_leaf
+
+OTHER_LEAF = "0x" + "ee" * 32
+THIRD_LEAF = "0x" + "dd" * 32
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def verifiers(world: VerificationWorld) -> list[str]:
+    return [world.verifier() for _ in range(3)]
+
+
+@pytest.fixture
+def nodes(world: VerificationWorld) -> list[str]:
+    return [world.node(), world.node()]
+
+
+@pytest.fixture
+def unit_ids(world: VerificationWorld, nodes: list[str]) -> list[int]:
+    """Ids of the units of the first round, delivered by the two nodes of a running job."""
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    return [unit.id for unit in world.units(job_id)]
+
+
+def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:
+    return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
+
+
+# --- windows
+
+
+def test_a_window_commits_to_the_delivered_units_before_its_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    units = [world.unit(unit_id) for unit_id in unit_ids]
+    leaves = [unit_leaf(u.job_id, u.round, u.slot, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]
+    assert committed.args["root"] == to_hex(merkle.root(leaves))
+    assert [u.window_index for u in units] == [0, 1]
+    world.advance()
+    assert world.intents("latch_seed") == []  # the seed's block is not behind the head
+    assert world.samples() == []
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    (latch,) = world.intents("latch_seed")
+    assert latch.arguments == ["0"]
+    assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
+
+
+def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    world.chain.head = committed.args["seedBlock"] + 1
+    world.advance()
+    later = world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=world.chain.head + 2)
+    with world.database.transaction() as session:
+        verification.on_seed_rescheduled(session, later)
+    world.advance()
+    assert len(world.intents("latch_seed")) == 1
+    world.chain.head += 3
+    world.advance()
+    assert len(world.intents("latch_seed")) == 2
+
+
+def test_work_delivered_while_a_root_is_on_its_way_waits_for_the_next_window(
+    world: VerificationWorld, unit_ids: list[int]
+) -> None:
+    world.advance()
+    late_node = world.node()
+    late_job = world.running([late_node])
+    world.deliver(late_node)
+    world.advance()
+    assert len(world.windows()) == 1
+    world.commit_window()
+    world.advance()
+    assert len(world.windows()) == 2
+    assert world.units(late_job)[0].window_id == world.windows()[1].id
+
+
+def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld, unit_ids: list[int]) -> None:
+    committed = world.commit_window()
+    latched = world.latch(committed, to_hex(secrets.token_bytes(32)))
+    before = [(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]
+    stranger = world.final("WorkWindows", "WindowCommitted", id=9, root="0x" + "12" * 32, leafCount=1, seedBlock=1)
+    reseeded = world.final("WorkWindows", "SeedLatched", id=0, seed="0x" + "34" * 32)
+    with world.database.transaction() as session:
+        for event in (committed, stranger):
+            verification.on_window_committed(session, event)
+        for event in (latched, reseeded):
+            verification.on_seed_latched(session, event)
+        verification.on_seed_rescheduled(session, world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=1))
+    world.advance()
+    assert ([(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]) == before
+
+
+# --- verdicts
+
+
+def test_an_honest_unit_passes_once_its_segment_is_replayed(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    assert statuses(world, unit_ids) == [("checking", None), ("verified", None)]  # nothing drawn of the second
+    assert world.reveal(nodes[1]) is None
+    revealed = world.reveal(nodes[0])
+    assert revealed is not None
+    assert revealed.task["segment"] == 1
+    lease = world.replay(world.asked(verifiers), world.claim(unit_ids[0], 1))
+    assert lease.task["start_leaf"] == world.claim(unit_ids[0], 0)
+    assert lease.task["state_cid"] == world.samples()[0].state_cid
+    assert "end_leaf" not in lease.task
+    assert statuses(world, unit_ids) == [("verified", None)] * 2
+    assert [window.status for window in world.windows()] == ["decided"]
+    assert world.intents("slash") == []
+
+
+def test_the_first_segment_needs_no_state_from_its_provider(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.reveal(nodes[0]) is None
+    lease = world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert lease.task["state_cid"] is None
+    assert world.unit(unit_ids[0]).status == "verified"
+
+
+def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    other_job = world.second_job(nodes[0])  # delivered, but not checked yet
+    first = world.asked(verifiers)
+    world.replay(first, OTHER_LEAF)
+    assert world.intents("slash") == []  # one verifier alone convicts nobody
+    assert world.unit(unit_ids[0]).status == "checking"
+    second = world.asked(verifiers)
+    assert second != first
+    world.replay(second, OTHER_LEAF)
+
+    assert statuses(world, unit_ids) == [("rejected", "incorrect_computation"), ("verified", None)]
+    assert [(u.status, u.reason) for u in world.units(other_job)] == [("rejected", "provider_jailed")]
+    assert (world.provider(nodes[0]).status, world.provider(nodes[0]).reason) == ("jailed", "incorrect_computation")
+    assert nodes[0] not in world.rows(repository.slot_holders)
+    (slash,), (intent,) = world.slashes(), world.intents("slash")
+    assert intent.arguments == [nodes[0], "2", slash.evidence]
+    assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
+    evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert evidence["unit"]["leaves"][1] == world.claim(unit_ids[0], 0)
+    assert [(r["verifier"], r["end_leaf"]) for r in evidence["replays"]] == [(first, OTHER_LEAF), (second, OTHER_LEAF)]
+
+    slashed = world.final(
+        "ProviderStaking", "Slashed", provider=nodes[0], offence=2, amount=500, evidence=slash.evidence
+    )
+    for _ in range(2):
+        world.advance()
+        with world.database.transaction() as session:
+            verification.on_slashed(session, slashed)
+    assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(500, slashed.tx_hash)]
+    assert len(world.intents("slash")) == 1
+
+
+def test_a_provider_caught_twice_at_once_is_slashed_once(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    other_job = world.second_job(nodes[0])
+    caught = [unit_ids[0], world.units(other_job)[0].id]
+    world.challenge({caught[0]: [1], caught[1]: [1], unit_ids[1]: []})
+    for sample in world.samples():
+        world.pass_deadline(sample.id)
+    request_states(world.database, world.settings)  # both fail before either is acted upon
+    assert [sample.status for sample in world.samples()] == ["failed", "failed"]
+    both = [threading.Thread(target=decide_units, args=(world.database, world.storage)) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(world.slashes()) == len(world.intents("slash")) == 1
+    assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
+
+
+def test_a_jailed_provider_is_not_slashed_again(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    with world.database.transaction() as session:
+        providers.jail(session, nodes[0], "slashed")
+    world.pass_deadline(world.samples()[0].id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    assert world.intents("slash") == []
+
+
+def test_a_lying_verifier_alone_slashes_nobody(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    liar = world.asked(verifiers)
+    world.replay(liar, OTHER_LEAF)
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "verified"
+    assert world.intents("slash") == []
+    assert world.provider(nodes[0]).status == "active"
+    assert {replay.verifier: replay.status for replay in world.replays()}[liar] == "overruled"
+
+
+def test_verifiers_that_contradict_each_other_convict_nobody(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    world.replay(world.asked(verifiers), OTHER_LEAF)
+    world.replay(world.asked(verifiers), THIRD_LEAF)
+    assert world.unit(unit_ids[0]).status == "checking"
+    world.replay(world.asked(verifiers), OTHER_LEAF)
+    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
+
+
+# --- withheld data
+
+
+def test_a_state_that_is_not_served_in_time_costs_the_withholding_penalty(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    (sample,) = world.samples()
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    (intent,) = world.intents("slash")
+    assert intent.arguments[:2] == [nodes[0], "4"]
+    assert world.replays() == []
+
+
+def test_a_provider_that_was_away_is_asked_again_until_the_deadline(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    lost = world.pull(nodes[0], LeaseKind.REVEAL)
+    assert lost is not None
+    world.age(lost.id)
+    leases.expire_due(world.database, utc_now())
+    world.advance()
+    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
+    assert world.reveal(nodes[0]) is not None
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 1))
+    assert world.unit(unit_ids[0]).status == "verified"
+
+
+@pytest.mark.parametrize(("segment", "offence"), [(1, "withheld_data"), (0, "incorrect_computation")])
+def test_a_start_state_that_is_not_the_committed_one_convicts_if_two_verifiers_say_so(
+    world: VerificationWorld,
+    nodes: list[str],
+    unit_ids: list[int],
+    verifiers: list[str],
+    segment: int,
+    offence: str,
+) -> None:
+    world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
+    world.reveal(nodes[0])
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    assert world.unit(unit_ids[0]).status == "checking"
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    assert world.unit(unit_ids[0]).reason == offence
+
+
+# --- verifiers
+
+
+def test_an_abandoned_replay_goes_to_another_verifier_and_back_if_there_is_none(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    verifiers = [world.verifier(), world.verifier()]
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    first = world.asked(verifiers)
+    silent = world.pull(first, LeaseKind.REPLAY)
+    assert silent is not None
+    world.commit_replay(first, silent, OTHER_LEAF, "0x" + "01" * 32)
+    world.age(silent.id)
+    leases.expire_due(world.database, utc_now())
+    world.advance()
+    second = world.asked(verifiers)
+    assert second != first
+    world.give_up(second, LeaseKind.REPLAY, "out_of_memory")
+    again = world.asked(verifiers)
+    world.replay(again, world.claim(unit_ids[0], 0))
+    assert world.unit(unit_ids[0]).status == "verified"
+    assert world.intents("slash") == []
+
+
+def test_without_a_suitable_verifier_a_unit_waits_unpaid(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    world.verifier(environment="0x" + "99" * 32)  # cannot compare bits with this job's nodes
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.replays() == []
+    assert world.unit(unit_ids[0]).status == "checking"
+    late = world.verifier()
+    world.advance()
+    assert world.asked([late]) == late
+
+
+def test_a_result_counts_only_as_it_was_committed(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    verifier = world.asked(verifiers)
+    lease = world.pull(verifier, LeaseKind.REPLAY)
+    assert lease is not None
+    claim, salt = world.claim(unit_ids[0], 0), "0x" + "05" * 32
+
+    def reveal(leaf: str) -> Callable[[], None]:
+        return lambda: world.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=salt))
+
+    with pytest.raises(ReplayNotCommitted):
+        reveal(claim)()
+    world.commit_replay(verifier, lease, OTHER_LEAF, salt)
+    world.commit_replay(verifier, lease, OTHER_LEAF, salt)  # a repeated request
+    with pytest.raises(ReplayCommitted):
+        world.commit_replay(verifier, lease, claim, salt)
+    with pytest.raises(ReplayMismatch):
+        reveal(claim)()
+    assert world.samples()[0].status == "revealed"
+    for _ in range(2):
+        reveal(OTHER_LEAF)()
+    assert [replay.status for replay in world.replays()] == ["disagreed"]
+
+
+def test_late_results_change_nothing(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """A replay that is still out when its provider is convicted elsewhere is noted and has no effect."""
+    other_job = world.second_job(nodes[0])
+    other = world.units(other_job)[0].id
+    world.challenge({unit_ids[0]: [1], other: [0], unit_ids[1]: []})
+    withheld = next(sample for sample in world.samples() if sample.segment == 1)
+    world.pass_deadline(withheld.id)
+    world.advance()
+    assert world.unit(other).reason == "provider_jailed"
+    world.replay(world.asked(verifiers), world.claim(other, 0))
+    assert world.unit(other).status == "rejected"
+    assert sorted(sample.status for sample in world.samples()) == ["dropped", "failed"]
+    assert [window.status for window in world.windows()] == ["decided"]
+
+
+def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    job_id = world.unit(unit_ids[0]).job_id
+    with world.database.transaction() as session:
+        job = repository.lock_job(session, job_id)
+        assert job is not None
+        job.status = JobStatus.VERIFYING  # as after its last round
+        job.redundancy = 0
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.read(job_id).status == "verifying"
+    world.wakes.seen.clear()
+    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
+    assert world.read(job_id).status == "settling"
+    assert ("settlement.settle", (job_id,)) in world.wakes.seen

@@ -1,0 +1,212 @@
+"""The world of jobs with verifiers and a scripted chain: final events are handed to the handlers, nothing is mined."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from sqlalchemy import select, update
+
+from market.chain.contracts import ChainEvent
+from market.chain.models import TxIntent
+from market.db.base import utc_now
+from market.domain.lifecycle import ProviderStatus
+from market.domain.network import DEVNET
+from market.domain.verification import sampling_rate_bps
+from market.jobs import leases, results
+from market.jobs.models import Slot, Unit
+from market.jobs.schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
+from market.providers.models import Provider, Stake
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import service as verification
+from market.verification.models import Replay, Sample, Slash, Window
+from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, World
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.sampling import draw_segments
+
+RATE = sampling_rate_bps(0, DEVNET.newcomer_sampling_bps, DEVNET.sampling_floor_bps)
+
+
+@dataclass
+class ScriptedChain:
+    """Knows its head only; stands in for the chain's views."""
+
+    head: int = 100
+    asked: int = field(default=0)
+
+    def head_number(self) -> int:
+        self.asked += 1
+        return self.head
+
+
+class VerificationWorld(World):
+    def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
+        super().__init__(database_url, storage, settings)
+        self.chain = ScriptedChain()
+        self._window_ids = count()
+
+    def verifier(self, *, environment: str = ENVIRONMENT) -> str:
+        """An active verifier that was just seen."""
+        address = str(self.wallet().address)
+        with self.database.transaction() as session:
+            session.add(
+                Provider(
+                    address=address,
+                    kind="verifier",
+                    name="verifier",
+                    region="eu",
+                    hardware={},
+                    environment_class=environment,
+                    status=ProviderStatus.ACTIVE,
+                    last_seen_at=utc_now(),
+                )
+            )
+            session.flush()
+            session.add(Stake(address=address, stake_wei=500 * ZEN, unbonding_wei=0))
+        return address
+
+    def second_job(self, node: str) -> str:
+        """Let the node leave its job and deliver the first unit of another; returns that job's id."""
+        with self.database.transaction() as session:
+            session.execute(update(Slot).where(Slot.provider == node).values(provider=None))
+        job_id = self.running([node])
+        self.deliver(node)
+        return job_id
+
+    # --- the background and the chain
+
+    def advance(self) -> None:
+        verification.advance(self.database, self.storage, self.settings, DEVNET, self.chain)  # type: ignore[arg-type]
+
+    def final(self, contract: str, name: str, **args: Any) -> ChainEvent:
+        """A final event, as the indexer hands it over."""
+        tx, block = to_hex(secrets.token_bytes(32)), to_hex(secrets.token_bytes(32))
+        return ChainEvent(contract, name, args, tx, self.chain.head, block, 0, int(utc_now().timestamp()))
+
+    def commit_window(self) -> ChainEvent:
+        """Close a window and let its root become final on chain."""
+        self.advance()
+        root, leaf_count = self.intents("commit_window")[-1].arguments
+        seed_block = self.chain.head + 2
+        event = self.final(
+            "WorkWindows",
+            "WindowCommitted",
+            id=next(self._window_ids),
+            root=root,
+            leafCount=int(str(leaf_count)),
+            seedBlock=seed_block,
+        )
+        with self.database.transaction() as session:
+            verification.on_window_committed(session, event)
+        return event
+
+    def latch(self, committed: ChainEvent, seed: str) -> ChainEvent:
+        """Let the window's seed become final, and act on it."""
+        self.chain.head = committed.args["seedBlock"] + 1
+        self.advance()
+        event = self.final("WorkWindows", "SeedLatched", id=committed.args["id"], seed=seed)
+        with self.database.transaction() as session:
+            verification.on_seed_latched(session, event)
+        self.advance()
+        return event
+
+    def challenge(self, wanted: Mapping[int, list[int]]) -> None:
+        """Take the delivered units through a window whose seed draws the ``wanted`` segments by unit id."""
+        roots = {unit_id: from_hex(self.unit(unit_id).trace_root or "") for unit_id in wanted}
+        committed = self.commit_window()
+        while True:
+            seed = secrets.token_bytes(32)
+            drawn = {i: draw_segments(seed, root, self.spec.segments, RATE) for i, root in roots.items()}
+            if drawn == wanted:
+                break
+        self.latch(committed, to_hex(seed))
+
+    # --- what nodes do
+
+    def reveal(self, node: str) -> LeaseView | None:
+        """Serve the state that the node is asked for, if it is asked."""
+        lease = self.pull(node, LeaseKind.REVEAL)
+        if lease is not None:
+            state = self.storage.put(secrets.token_bytes(64), max_bytes=2**20).cid
+            self.complete(lease, node, CompleteReveal(token=lease.token, state_cid=state))
+            self.advance()
+        return lease
+
+    def commit_replay(self, verifier: str, lease: LeaseView, leaf: str, salt: str) -> None:
+        result = to_hex(keccak(from_hex(leaf) + from_hex(verifier, 20) + from_hex(salt)))
+        with self.database.transaction() as session:
+            results.commit(session, DOMAIN, lease.id, verifier, CommitReplay(token=lease.token, result_hash=result))
+
+    def replay(self, verifier: str, leaf: str) -> LeaseView:
+        """Pull the verifier's replay, answer that it ends in ``leaf``, and act on it."""
+        lease = self.pull(verifier, LeaseKind.REPLAY)
+        assert lease is not None
+        salt = to_hex(secrets.token_bytes(32))
+        self.commit_replay(verifier, lease, leaf, salt)
+        self.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=salt))
+        self.advance()
+        return lease
+
+    def give_up(self, node: str, kind: LeaseKind, code: str) -> None:
+        lease = self.pull(node, kind)
+        assert lease is not None
+        with self.database.transaction() as session:
+            leases.fail(session, lease.id, node, lease.token, code, "a test")
+        self.advance()
+
+    def asked(self, verifiers: list[str]) -> str:
+        """The verifier that holds an open replay now."""
+        with self.database.transaction() as session:
+            open_ = select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"]))
+            (verifier,) = session.scalars(open_)
+        assert verifier in verifiers
+        return str(verifier)
+
+    # --- what is there
+
+    def unit(self, unit_id: int) -> Unit:
+        with self.database.transaction() as session:
+            unit = session.get(Unit, unit_id)
+            assert unit is not None
+            return unit
+
+    def claim(self, unit_id: int, segment: int) -> str:
+        """The end leaf that the provider claims for a segment."""
+        leaves = self.unit(unit_id).leaves
+        assert leaves is not None
+        return leaves[segment + 1]
+
+    def intents(self, kind: str) -> list[TxIntent]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
+
+    def samples(self) -> list[Sample]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Sample).order_by(Sample.id)))
+
+    def replays(self) -> list[Replay]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Replay).order_by(Replay.id)))
+
+    def slashes(self) -> list[Slash]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Slash).order_by(Slash.id)))
+
+    def windows(self) -> list[Window]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Window).order_by(Window.id)))
+
+    def provider(self, address: str) -> Provider:
+        with self.database.transaction() as session:
+            provider = session.get(Provider, address)
+            assert provider is not None
+            return provider
+
+    def pass_deadline(self, sample_id: int) -> None:
+        with self.database.transaction() as session:
+            sample = session.get(Sample, sample_id)
+            assert sample is not None
+            sample.reveal_deadline_at = utc_now() - timedelta(seconds=1)

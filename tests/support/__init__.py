@@ -1,0 +1,1 @@
+"""Real engines for tests, and what tests of several pieces share."""

@@ -1,0 +1,120 @@
+"""A chain with the five contracts on it, and the market's ways to use it."""
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from eth_account import Account
+
+from market.chain.client import ChainClient
+from market.chain.contracts import Deployment, encode_call
+from market.chain.deploy import Roles, deploy
+from market.chain.indexer import EventHandlers, Indexer
+from market.chain.sender import IntentHandlers, Sender
+from market.chain.views import ChainViews
+from market.db.session import Database
+from market.domain.network import DEVNET, ZEN
+from market.ledger import mirror
+from market.settings import Settings
+from support.anvil import CHAIN_ID, MNEMONIC, AnvilProcess
+from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, sign, struct_hash, typed_data
+
+
+@dataclass(frozen=True)
+class Wallet:
+    """A development account that anvil funds with ether."""
+
+    address: str
+    key: str
+
+
+@cache
+def wallet(index: int) -> Wallet:
+    """The account at an index of the test mnemonic."""
+    Account.enable_unaudited_hdwallet_features()
+    account = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{index}")
+    return Wallet(account.address, "0x" + bytes(account.key).hex())
+
+
+OPERATOR, PAYER, PROVIDER, OTHER = (wallet(index) for index in range(4))
+FUNDS = 100_000 * ZEN
+
+
+def deploy_contracts(anvil: AnvilProcess) -> Deployment:
+    """The devnet's contracts, with ZEN for the payer and two stakers."""
+    client = ChainClient(anvil.url, CHAIN_ID)
+    roles = Roles(OPERATOR.address, OPERATOR.address, OPERATOR.address)
+    funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
+    return deploy(client, OPERATOR.key, DEVNET, roles, funded)
+
+
+@dataclass
+class Chain:
+    """One test's chain: reverted afterwards."""
+
+    anvil: AnvilProcess
+    deployment: Deployment
+    settings: Settings
+    order_nonces: Any = field(default_factory=itertools.count)
+
+    def client(self, url: str | None = None) -> ChainClient:
+        return ChainClient(url or self.anvil.url, CHAIN_ID)
+
+    @property
+    def views(self) -> ChainViews:
+        return ChainViews(self.client(), self.deployment)
+
+    def sender(self, database: Database, handlers: IntentHandlers | None = None, url: str | None = None) -> Sender:
+        return Sender(database, self.client(url), self.deployment, OPERATOR.key, self.settings, handlers or {})
+
+    def indexer(self, database: Database, handlers: EventHandlers | None = None, url: str | None = None) -> Indexer:
+        """An indexer that mirrors to the ledger unless given other handlers."""
+        if handlers is None:
+            handlers = {event: [handler] for event, handler in mirror.handlers(self.deployment).items()}
+        return Indexer(database, self.client(url), self.deployment, handlers)
+
+    def index(self, database: Database, handlers: EventHandlers | None = None) -> None:
+        """Index until nothing is left to do."""
+        indexer = self.indexer(database, handlers)
+        while indexer.step():
+            pass
+
+    def send(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> str:
+        """Send a transaction as somebody; its hash."""
+        call = {
+            "from": sender.address,
+            "to": self.deployment.address(contract),
+            "data": "0x" + encode_call(contract, function, arguments).hex(),
+            "gas": hex(1_000_000),
+        }
+        return str(self.anvil.rpc("eth_sendTransaction", call))
+
+    def stake(self, staker: Wallet, amount: int) -> None:
+        """Approve and stake, mined."""
+        self.send(staker, "ZenToken", "approve", self.deployment.address("ProviderStaking"), amount)
+        self.send(staker, "ProviderStaking", "stake", amount)
+
+    def order(self, budget: int, units: int = 10) -> tuple[str, list[Any]]:
+        """(job id, arguments of openJob) of a Bronze job of the payer; a unit is one GPU-second."""
+        now = self.client().head().timestamp
+        order = JobOrder(
+            payer=PAYER.address,
+            specHash="0x" + "ab" * 32,
+            tier=1,
+            units=units,
+            unitWeight=1_000_000,
+            budget=budget,
+            maxPrice=4 * ZEN,
+            waitUntil=now + 3_600,
+            nonce=next(self.order_nonces),
+        )
+        escrow = self.deployment.address("JobEscrow")
+        signature = sign(PAYER.key, typed_data(Domain(CHAIN_ID, escrow), order))
+        token = self.deployment.address("ZenToken")
+        permit = permit_typed_data(
+            CHAIN_ID, token, "ZEN", PAYER.address, escrow, budget, self.views.permit_nonce(PAYER.address), now + 3_600
+        )
+        raw = bytes.fromhex(sign(PAYER.key, permit)[2:])
+        fields = {name: getattr(order, name) for name in order.__slots__}
+        return struct_hash(order), [fields, signature, now + 3_600, raw[64], raw[:32], raw[32:64]]

@@ -1,0 +1,59 @@
+"""The pure rules of verification: sampling rate, verdicts, offences."""
+
+import pytest
+
+from market.domain.network import DEVNET, MAINNET
+from market.domain.verification import (
+    OFFENCE_IDS,
+    UNMATCHED_STATE,
+    Verdict,
+    offence_of,
+    sampling_rate_bps,
+    verdict,
+)
+
+CLAIM, LIE, OTHER = ("0x" + digit * 64 for digit in "abc")
+
+
+@pytest.mark.parametrize(
+    ("clean", "rate"), [(0, 2_500), (15, 2_500), (16, 1_250), (32, 625), (48, 312), (64, 200), (10**9, 200)]
+)
+def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) -> None:
+    assert sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
+
+
+def test_rate_refuses_a_negative_history() -> None:
+    with pytest.raises(ValueError, match="clean_units=-1"):
+        sampling_rate_bps(-1, 2_500, 200)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], Verdict.OPEN),
+        ([CLAIM], Verdict.PASSED),
+        ([LIE], Verdict.OPEN),
+        ([LIE, CLAIM], Verdict.PASSED),
+        ([LIE, LIE], Verdict.FAILED),
+        ([LIE, OTHER], Verdict.OPEN),
+        ([LIE, OTHER, LIE], Verdict.FAILED),
+        ([UNMATCHED_STATE], Verdict.OPEN),
+        ([UNMATCHED_STATE, UNMATCHED_STATE], Verdict.FAILED),
+    ],
+)
+def test_verdict_table(results: list[str], expected: Verdict) -> None:
+    assert verdict(CLAIM, results) is expected
+
+
+def test_no_claimable_leaf_equals_an_unmatched_state() -> None:
+    assert not UNMATCHED_STATE.startswith("0x")  # leaves are 0x hex, so a provider cannot claim it
+
+
+def test_offence_follows_from_what_the_verifiers_agreed_on() -> None:
+    assert offence_of(1, [LIE, LIE]) == "incorrect_computation"
+    assert offence_of(1, [LIE, UNMATCHED_STATE, UNMATCHED_STATE]) == "withheld_data"
+    assert offence_of(0, [UNMATCHED_STATE, UNMATCHED_STATE]) == "incorrect_computation"
+
+
+def test_offences_are_the_rows_of_the_penalty_table() -> None:
+    assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == OFFENCE_IDS
