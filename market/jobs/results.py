@@ -7,7 +7,6 @@ fetched from storage is fetched with no session open; the outcome is applied onl
 import hmac
 from dataclasses import dataclass
 
-import numpy as np
 from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
@@ -16,7 +15,7 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.jobs import repository
-from market.jobs.checkpoints import load_parameters, state_bytes
+from market.jobs.checkpoints import state_bytes
 from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
@@ -34,12 +33,9 @@ from market.jobs.schemas import (
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
 from market.verification import service as verification
-from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.wire import decode, payload_size
 from training_gym.config import TrainingSpec
-from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import UnitResult, boundary_leaf, check_ends, load_boundary_state
-from training_gym.errors import GymError, PayloadError
+from training_gym.errors import PayloadError
 from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -144,8 +140,7 @@ def _check(
                 return _check_training(storage, *found, result)
             case CompleteReveal():
                 _require_kind(lease, LeaseKind.REVEAL)
-                assert found is not None  # every reveal lease has a unit
-                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes)
+                return _check_stored(storage, result.state_cid, max_blob_bytes, "state_cid", "state_missing")
             case CompleteReplay():
                 _require_kind(lease, LeaseKind.REPLAY)
                 return None  # verification judges it in the transaction that applies it
@@ -183,79 +178,20 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
         decode(spec, payload)
     except PayloadError as error:
         return _Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
+    limit = state_bytes(spec)
+    return _check_stored(storage, result.error_feedback_cid, limit, "error_feedback_cid", "error_feedback_missing")
+
+
+def _check_stored(storage: Storage, cid: str, limit: int, field: str, reason: str) -> _Refusal | None:
     try:
-        error_feedback = storage.get(result.error_feedback_cid, max_bytes=state_bytes(spec))
+        size = storage.stat(cid)
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
-        return _Refusal("error_feedback_missing", "error_feedback_cid", f"The file cannot be read: {error}")
-    return _check_ends(storage, spec, job, unit, result, payload, error_feedback)
-
-
-def _check_ends(
-    storage: Storage,
-    spec: TrainingSpec,
-    job: Job,
-    unit: Unit,
-    result: CompleteTraining,
-    payload: bytes,
-    error_feedback: bytes,
-) -> _Refusal | None:
-    """Tie the leaves to the unit's input and to what was handed in; replays vouch only for what lies between."""
-    delivered = UnitResult(
-        payload=payload,
-        error_feedback=error_feedback,
-        leaves=[from_hex(leaf) for leaf in result.leaves],
-        end_state_digest=from_hex(result.end_state_digest),
-        train_loss=float(result.train_loss),
-        steps=result.steps,
-    )
-    try:
-        check_ends(_unit_of(storage, spec, job, unit), delivered)
-    except GymError as error:
-        return _Refusal(error.code, error.field, str(error))
+        return _Refusal(reason, field, f"The file cannot be read: {error}")
+    if size > limit:
+        return _Refusal(reason, field, f"The file has {size} bytes, more than {limit}.")
     return None
-
-
-def _check_state(
-    storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal, max_blob_bytes: int
-) -> _Refusal | None:
-    """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
-    spec = TrainingSpec.from_dict(job.spec)
-    try:
-        data = storage.get(result.state_cid, max_bytes=max_blob_bytes)
-    except StorageUnavailable:
-        raise
-    except (StorageError, InvalidCid) as error:
-        return _Refusal("state_missing", "state_cid", f"The state cannot be read: {error}")
-    work = _unit_of(storage, spec, job, unit)
-    try:
-        leaf = boundary_leaf(work, segment, load_boundary_state(spec, data), work.error_feedback)
-    except GymError as error:
-        return _Refusal(error.code, "state_cid", str(error))
-    if unit.leaves is None or to_hex(leaf) != unit.leaves[segment]:
-        return _Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
-    return None
-
-
-def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
-    """The unit's input as the training library takes it, without the data, which only training needs."""
-    feedback = unit.start_error_feedback_cid
-    try:
-        stored = None if feedback is None else storage.get(feedback, max_bytes=state_bytes(spec))
-        checkpoint = load_parameters(storage, spec, unit.start_checkpoint_cid)
-    except StorageError as error:
-        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
-    return trace_of_unit.Unit(
-        spec=spec,
-        job_id=job.id,
-        round=unit.round,
-        slot=unit.slot,
-        checkpoint=checkpoint,
-        train=np.zeros(0, np.uint8),
-        error_feedback=load_error_feedback(spec, stored),
-        environment=job.environment_class or "",
-    )
 
 
 def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion) -> None:

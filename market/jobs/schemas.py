@@ -237,10 +237,7 @@ class CommitReplay(RequestModel):
 
 
 class CompleteTraining(RequestModel):
-    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
-
-    ``end_state_digest`` (:mod:`training_gym.distributed.trace`) shows that the last leaf is of this payload.
-    """
+    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``."""
 
     token: Token
     payload_cid: CidString
@@ -248,7 +245,6 @@ class CompleteTraining(RequestModel):
     salt: HashString
     error_feedback_cid: CidString
     leaves: list[HashString] = Field(min_length=2, max_length=1025)
-    end_state_digest: HashString
     train_loss: DecimalString
     steps: int = Field(ge=1, lt=2**31)
 

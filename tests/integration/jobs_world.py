@@ -21,19 +21,15 @@ from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
 from market.jobs import dispatch, leases, matching, results, submission
-from market.jobs.checkpoints import load_parameters
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.schemas import CommitTraining, CompletePin, CompleteTraining, LeaseKind, LeaseView
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
-from training_gym.checkpoint import load_error_feedback, save_error_feedback
+from training_gym.checkpoint import save_error_feedback
 from training_gym.compression.wire import encode
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
-from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import boundary_leaf, fresh_state
-from training_gym.tensors import tensor_digest
 from zoo_protocol import trace
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
@@ -271,38 +267,10 @@ class Work:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
         vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
+        self.payload = encode(self.spec, vector)
         self.feedback = world.storage.put(save_error_feedback(vector), max_bytes=2**24).cid
-        self.vector, unit = vector, self.unit()
-        state = fresh_state(unit.checkpoint)
-        self.end_state_digest = tensor_digest(state)
         self.leaves = [secrets.token_bytes(32) for _ in range(self.spec.segments + 1)]
-        self.leaves[0] = boundary_leaf(unit, 0, state, unit.error_feedback)
-        self.hand_in(encode(self.spec, vector))
         self.salt = secrets.token_bytes(32)
-
-    def hand_in(self, payload: bytes) -> None:
-        """Make ``payload`` the one that the last leaf is of."""
-        self.payload = payload
-        unit = self.unit()
-        state = fresh_state(unit.checkpoint)
-        self.leaves[-1] = boundary_leaf(unit, self.spec.segments, state, self.vector, payload)
-
-    def unit(self) -> trace_of_unit.Unit:
-        """The unit's input, from storage."""
-        task, storage = self.lease.task, self.world.storage
-        feedback = task["error_feedback_cid"]
-        return trace_of_unit.Unit(
-            spec=self.spec,
-            job_id=task["job_id"],
-            round=task["round"],
-            slot=task["slot"],
-            checkpoint=load_parameters(storage, self.spec, task["checkpoint_cid"]),
-            train=np.zeros(0, np.uint8),
-            error_feedback=load_error_feedback(
-                self.spec, None if feedback is None else storage.get(feedback, max_bytes=2**24)
-            ),
-            environment=task["environment"],
-        )
 
     def commitment(self, domain: Domain = DOMAIN) -> CommitTraining:
         root = to_hex(trace.trace_root(self.leaves))
@@ -329,7 +297,6 @@ class Work:
             "salt": to_hex(self.salt),
             "error_feedback_cid": self.feedback,
             "leaves": [to_hex(leaf) for leaf in self.leaves],
-            "end_state_digest": to_hex(self.end_state_digest),
             "train_loss": "5.5",
             "steps": 4,
         }

@@ -252,9 +252,7 @@ def test_a_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
 def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database) -> None:
     node = sign_in(api)
     register(api, node, "verifier")
-    refusal(
-        api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "verifier-needs-no-benchmark"
-    )
+    refusal(api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "verifier-needs-no-benchmark")
     stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
     with database.transaction() as session:
         live = service.live_verifiers(session, datetime.now(UTC), 30.0)
@@ -262,7 +260,9 @@ def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database) 
         assert service.live_verifiers(session, datetime.now(UTC) + timedelta(minutes=1), 30.0) == []
 
 
-def test_a_changed_environment_withdraws_the_ask(api: httpx.Client, database: Database, services: Services) -> None:
+def test_a_changed_environment_withdraws_the_ask(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)

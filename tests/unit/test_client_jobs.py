@@ -1,7 +1,5 @@
 """What the client signs, what it refuses to sign, and how jobs and amounts are written."""
 
-import asyncio
-import json
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -176,6 +174,8 @@ def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: 
             Wallet(wrong)
         assert error.value.code == "private-key-malformed"
         assert wrong not in error.value.detail
+    import json
+
     keystore = tmp_path / "key.json"
     keystore.write_text(json.dumps(Account.encrypt("22" * 32, "secret", kdf="pbkdf2", iterations=2)))
     environment = {"ZOO_KEYSTORE": str(keystore), "ZOO_KEYSTORE_PASSWORD": "secret"}
@@ -194,5 +194,9 @@ async def _awaited(state: JobState) -> JobState:
 
 
 def test_a_finished_wait_may_be_awaited() -> None:
-    state = JobState.model_construct(id="0x00", status="settled", reason="completed")
+    import asyncio
+
+    from tests.unit.test_client_http import JOB
+
+    state = JobState.model_validate(JOB)
     assert asyncio.run(_awaited(state)) is state

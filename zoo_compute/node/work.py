@@ -74,7 +74,6 @@ class Worker:
                 "salt": to_hex(salt),
                 "error_feedback_cid": self.market.upload(Path(result["error_feedback"]).read_bytes()),
                 "leaves": result["leaves"],
-                "end_state_digest": result["end_state_digest"],
                 "train_loss": f"{result['train_loss']:.6f}",
                 "steps": result["steps"],
             },
