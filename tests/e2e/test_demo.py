@@ -9,10 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from support.devnet import ROOT, Devnet, clean
 from web3 import HTTPProvider, Web3
 from web3.logs import DISCARD
-
-from tests.e2e.conftest import ROOT, Devnet, clean
 
 KEYS = {
     "job_id",

