@@ -5,6 +5,7 @@ recomputing it from the chain and from storage.
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,6 +173,7 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
 
 def _use_model(job: Job, path: Path) -> None:
     """Fetch the model, checked against its CID, and let it write."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch loads below; the stack shares this machine's cores
     note(f"{path}: {job.download(path)} bytes")
     note("the model writes:\n" + job.sample("The ", 240, seed=1))
 

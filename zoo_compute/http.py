@@ -56,11 +56,16 @@ class Connection:
         self._may_sign_in = wallet is not None and api_key is None
         self._patience = patience
         self._signing_in = threading.Lock()
+        self._hurry = threading.Event()
         self._http = httpx.Client(base_url=self.api_url, timeout=timeout)
 
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+    def hurry(self) -> None:
+        """From now on repeat nothing: this process is about to end. May be called from a signal handler."""
+        self._hurry.set()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """The JSON of a read. Raises as :meth:`call`."""
@@ -84,7 +89,7 @@ class Connection:
         """
         try:
             for attempt in stamina.retry_context(
-                on=NoAnswer,
+                on=self._worth_repeating,
                 attempts=None if repeatable else 1,
                 timeout=self._patience,
                 wait_initial=0.1,
@@ -101,6 +106,9 @@ class Connection:
                 remedy="Check the address and whether the market is up; GET /readyz says what is missing.",
             ) from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _worth_repeating(self, error: Exception) -> bool:
+        return isinstance(error, NoAnswer) and not self._hurry.is_set()
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:

@@ -80,7 +80,7 @@ def test_parts_start_after_what_they_need_and_stop_in_reverse(directory: StateDi
 
     def service(name: str, *needs: str) -> Part:
         argv = [sys.executable, "-c", serve, name, str(order)]
-        return Part(name, argv, needs=needs, ready=lambda: Path(str(order) + name).exists())
+        return Part(name, argv, needs=needs, ready=lambda: Path(str(order) + name).exists(), layer=len(needs))
 
     task = Part("task", [sys.executable, "-c", note, "task", str(order)], needs=("first",))
     running = Running(directory, [service("first"), task, service("last", "task")])

@@ -60,8 +60,16 @@ def report(error: ZooError, *, as_json: bool) -> None:
         note(f"  try: {error.remedy}")
 
 
+def quiet_retries() -> None:
+    """Say nothing of attempts that are repeated: what fails for good is reported, and may not mix with results."""
+    import stamina.instrumentation
+
+    stamina.instrumentation.set_on_retry_hooks(())
+
+
 def log_to_stderr(level: str = "INFO") -> None:
     """Let the log of this process go to standard error, without the chatter of libraries."""
+    quiet_retries()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
-    for library in ("httpx", "httpcore", "urllib3", "web3", "stamina"):
+    for library in ("httpx", "httpcore", "urllib3", "web3"):
         logging.getLogger(library).setLevel(logging.WARNING)

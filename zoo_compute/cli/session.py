@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zoo_compute.cli.output import quiet_retries
 from zoo_compute.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def open_client(api_url: str | None) -> "Client":
     from zoo_compute.devnet.state import DEFAULT_DIRECTORY
     from zoo_compute.wallet import Wallet
 
+    quiet_retries()
     if api_url is not None:
         return Client(api_url)
     saved = load_login()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.job import Job
 from zoo_compute.models import Event, JobState
 
@@ -63,8 +64,12 @@ def describe(event: Event) -> str | None:
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"
+        case "slash" if "tx" in data:
+            amount = format_zen(int(data["amount_wei"]))
+            return f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']})"
         case "slash":
-            return f"provider {data['provider']} is slashed ({data['reason']})"
+            place = f"round {data['round']}, slot {data['slot']}"
+            return f"provider {data['provider']} is convicted of {data['reason']} in {place}"
     return None
 
 

@@ -27,6 +27,7 @@ class Part:
         needs: parts that must be ready before it starts.
         ready: whether it serves; None for a task, which is ready once it has exited with 0.
         stop_signal: what asks it to end cleanly.
+        layer: which parts stop together; higher layers stop first.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Part:
     needs: tuple[str, ...] = ()
     ready: Callable[[], bool] | None = None
     stop_signal: signal.Signals = signal.SIGTERM
+    layer: int = 0
 
 
 class Status(Enum):

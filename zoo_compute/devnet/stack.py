@@ -103,9 +103,9 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     ]
     deployed = needs("migrate", "deploy", "valkey", "ipfs")
     parts += [
-        Part("api", api, market, deployed, ready=lambda: engines.http_answers(ready)),
-        Part("worker", worker, market, deployed, ready=lambda: True),
-        Part("beat", beat, market, deployed, ready=lambda: True),
+        Part("api", api, market, deployed, ready=lambda: engines.http_answers(ready), layer=1),
+        Part("worker", worker, market, deployed, ready=lambda: True, layer=1),
+        Part("beat", beat, market, deployed, ready=lambda: True, layer=1),
     ]
     return parts + _nodes(directory, state)
 
@@ -138,12 +138,13 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
 def _node(
     directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
 ) -> Part:
-    argv = [sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
+    # The nodes share this machine with the market, which on a real network they do not: it goes first.
+    argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
     argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
     url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
-    return Part(name, argv, environment, ("deploy",), ready=lambda: _has_joined(url))
+    return Part(name, argv, environment, ("migrate", "deploy"), ready=lambda: _has_joined(url), layer=2)
 
 
 def _has_joined(url: str) -> bool:

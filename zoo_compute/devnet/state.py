@@ -28,7 +28,7 @@ class Options:
 class Started:
     """A part's process, and how to stop it should its supervisor be gone.
 
-    ``layer``: its distance from the engines; higher layers are stopped first.
+    ``layer``: higher ones are stopped first.
     """
 
     identity: Identity

@@ -29,7 +29,7 @@ class Supervisor:
 
     Args:
         state: the record to keep up to date; nothing it names may still be running.
-        parts: each after what it needs.
+        parts: what to run.
     """
 
     def __init__(self, directory: StateDirectory, state: State, parts: Sequence[Part]) -> None:
@@ -37,7 +37,6 @@ class Supervisor:
         self._began = time.monotonic()
         self._stopping = threading.Event()
         self.state = state
-        self._layers = _layers(parts)
         self._runners = [PartRunner(part, directory.log(part.name), stack.PROJECT_ROOT) for part in parts]
 
     def stop(self) -> None:
@@ -79,7 +78,7 @@ class Supervisor:
         for runner in changed:
             part = runner.part
             if runner.identity is not None:
-                self.state.parts[part.name] = Started(runner.identity, part.stop_signal, self._layers[part.name])
+                self.state.parts[part.name] = Started(runner.identity, part.stop_signal, part.layer)
             elif part.name in self.state.parts:
                 del self.state.parts[part.name]
             again = f" (exit code {runner.exit_code}; failure {runner.failures})" if runner.failures else ""
@@ -112,18 +111,11 @@ class Supervisor:
         self.state.parts = {}
 
     def _move(self, phase: str, failure: str | None = None) -> None:
+        log.info("the stack is %s  [%.1f s]", phase, time.monotonic() - self._began)
         self.state.phase, self.state.failure = phase, failure
         running = phase in ("starting", "ready", "stopping")
         self.state.supervisor = Identity.of(os.getpid()) if running else None
         self._directory.save(self.state)
-
-
-def _layers(parts: Iterable[Part]) -> dict[str, int]:
-    """How far each part is from the engines; ``parts`` come after what they need."""
-    layers: dict[str, int] = {}
-    for part in parts:
-        layers[part.name] = 1 + max((layers[name] for name in part.needs), default=-1)
-    return layers
 
 
 def _stop_all(parts: Iterable[Started]) -> None:

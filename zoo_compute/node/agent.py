@@ -53,7 +53,8 @@ class NodeAgent:
         default = CUDA if hardware.detect().gpu_count else CPU
         profile = profile_named(config.profile) if config.profile else default
         self._executor = executor_type(profile, config.memory_gb * _GIB, self._workspace.executor)
-        self._market = Market(Connection(config.api_url, wallet=wallet))
+        self._connection = Connection(config.api_url, wallet=wallet)
+        self._market = Market(self._connection)
         self._stopping = threading.Event()
         self._busy = threading.Event()
         self._status = ""
@@ -62,6 +63,7 @@ class NodeAgent:
     def stop(self) -> None:
         """End soon: work at hand is given back to the market. May be called from a signal handler."""
         self._stopping.set()
+        self._connection.hurry()
         self._executor.close()
 
     def run(self) -> None:
