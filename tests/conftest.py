@@ -14,7 +14,7 @@ from support.chain import OPERATOR, Chain, deploy_contracts
 
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
-from market.db.tables import metadata
+from market.tables import metadata
 from market.settings import Settings
 
 

@@ -125,7 +125,7 @@ def finish_benchmark(
         run.flops_per_second = speed
         if run.passed:
             _give_tier(session, network, provider, tier)
-    return Verdict(reason == "passed", reason, tier.name, speed // 10**9)
+    return Verdict(reason == "passed", reason, tier.name, speed // 10**6)
 
 
 def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:

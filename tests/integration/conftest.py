@@ -27,7 +27,7 @@ from market.api.services import Services
 from market.app import build_services, create_app
 from market.chain.contracts import Deployment
 from market.db.session import Database
-from market.db.tables import metadata
+from market.tables import metadata
 from market.settings import Settings
 from zoo_protocol.contracts import CONTRACTS
 
