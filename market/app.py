@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
-from redis import Redis
 
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
@@ -31,7 +30,7 @@ from market.settlement.router import router as settlement
 from market.storage.router import UPLOAD_PATH
 from market.storage.router import router as storage
 from market.storage.service import Storage
-from market.wakeups import celery_wake
+from market.wakeups import celery_wake, connect_redis
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
@@ -55,7 +54,7 @@ def build_services(settings: Settings) -> Services:
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
         storage=Storage(settings.ipfs_api),
-        redis=Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2),
+        redis=connect_redis(settings.redis_url),
         metrics=Metrics(),
     )
 

@@ -1,12 +1,20 @@
-"""How a process asks the background workers for work: a Celery message that carries names and ids only."""
+"""Redis, which only wakes things up: Celery messages that carry names and ids, and a client that never waits long."""
 
 import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from market.db.session import Wake
 
 _log = structlog.get_logger(__name__)
+
+
+def connect_redis(url: str) -> Redis:
+    """A client that gives up within seconds and repeats nothing: what Redis misses is found in the database."""
+    return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
 def celery_wake(broker_url: str) -> Wake:

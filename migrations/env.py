@@ -7,7 +7,7 @@ from sqlalchemy import Connection, create_engine
 
 from market.db.base import UtcDateTime, Wei
 from market.db.session import psycopg_url
-from market.db.tables import metadata
+from market.tables import metadata
 
 
 def run() -> None:

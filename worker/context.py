@@ -22,7 +22,7 @@ from market.settings import Settings
 from market.settlement import service as settlement
 from market.storage.service import Storage
 from market.verification import service as verification
-from market.wakeups import celery_wake
+from market.wakeups import celery_wake, connect_redis
 
 STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", "Released")
 
@@ -61,7 +61,7 @@ def build_context(settings: Settings) -> Context:
         database=database,
         chain=chain,
         storage=Storage(settings.ipfs_api),
-        redis=Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2),
+        redis=connect_redis(settings.redis_url),
         indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
         sender=Sender(database, chain.client, deployment, key, settings, INTENT_HANDLERS),
     )

@@ -60,7 +60,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
-            check_story(receipt, cheat=info["accounts"]["providers"][-1]["address"])
+            check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
             note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
             _use_model(job, state.path("demo-model.safetensors"))
         note("")

@@ -1,38 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
-import {IZenToken} from "../src/interfaces/IZenToken.sol";
-import {JobEscrow} from "../src/JobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
 import {Network} from "./base/Network.sol";
-
-/// @dev A hostile token that calls back into the escrow while it is transferred.
-contract ReentrantToken is ERC20("Hostile", "H") {
-    JobEscrow public target;
-    bytes public callback;
-    bytes public answer;
-
-    function mint(address to, uint256 amount) external {
-        _mint(to, amount);
-    }
-
-    function arm(JobEscrow target_, bytes calldata callback_) external {
-        target = target_;
-        callback = callback_;
-    }
-
-    function _update(address from, address to, uint256 amount) internal override {
-        super._update(from, to, amount);
-        if (callback.length > 0) {
-            (bool done, bytes memory result) = address(target).call(callback);
-            require(!done, "the callback went through");
-            answer = result;
-        }
-    }
-}
 
 contract JobEscrowSettleTest is Network {
     address private immutable first = address(0x1111);
@@ -199,26 +170,6 @@ contract JobEscrowSettleTest is Network {
         escrow.pause();
         escrow.refund(abandoned);
         vm.assertEq(token.balanceOf(address(escrow)), 0);
-    }
-
-    function test_aTokenThatCallsBackGetsNothing() public {
-        ReentrantToken hostile = new ReentrantToken();
-        escrow = new JobEscrow(
-            IZenToken(address(hostile)), address(treasury), 500, REFUND_DELAY, 1 days, admin, address(hostile)
-        );
-        JobOrder memory order = _order(2, 1 ether);
-        hostile.mint(payer, 1 ether);
-        vm.prank(payer);
-        hostile.approve(address(escrow), 1 ether);
-        bytes32 jobId = escrow.openJob(order, _signature(PAYER_KEY, escrow.orderDigest(order)), 0, 0, 0, 0);
-
-        hostile.arm(escrow, abi.encodeCall(escrow.settle, (jobId, PRICE, _payments(first, 1), 0, 0)));
-        vm.prank(address(hostile));
-        escrow.settle(jobId, PRICE, _payments(first, 1), 0, 0);
-        vm.assertEq(
-            hostile.answer(), abi.encodeWithSelector(ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector)
-        );
-        vm.assertEq(hostile.balanceOf(first), UNIT - UNIT / 20);
     }
 
     struct Case {

@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1", tags=["network"])
 class BenchmarkView(BaseModel):
     size: int
     rounds: int
-    min_gflops: int
+    min_mflops: int
     deadline_seconds: int
 
 
@@ -102,7 +102,7 @@ def _tier_view(tier: Tier) -> TierView:
         benchmark=BenchmarkView(
             size=tier.benchmark.size,
             rounds=tier.benchmark.rounds,
-            min_gflops=tier.benchmark.min_gflops,
+            min_mflops=tier.benchmark.min_mflops,
             deadline_seconds=tier.benchmark.deadline_seconds,
         ),
     )

@@ -165,13 +165,13 @@ class ChainClient:
     # --- transactions
 
     def estimate_gas(self, sender: str, to: str | None, data: bytes) -> int:
-        """Gas that the transaction would use now.
+        """Gas that the transaction would use after the latest block; what is only pending does not count.
 
         Raises:
             ExecutionReverted: it would revert.
         """
         request = {"from": sender, "data": _hex(data)} | ({"to": to} if to else {})
-        return int(self._ask("eth_estimateGas", request), 16)
+        return int(self._ask("eth_estimateGas", request, "latest"), 16)
 
     def priority_fee(self) -> int:
         """The tip that the node suggests, in wei per gas."""

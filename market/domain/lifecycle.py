@@ -170,7 +170,7 @@ class ReplayEvent(StrEnum):
 _R, _RE = ReplayStatus, ReplayEvent
 REPLAY: dict[tuple[ReplayStatus, ReplayEvent], ReplayStatus] = {
     (_R.ASSIGNED, _RE.COMMIT): _R.COMMITTED,
-    (_R.ASSIGNED, _RE.DISAGREE): _R.DISAGREED,  # it could not even start from the state that was served
+    (_R.ASSIGNED, _RE.DISAGREE): _R.DISAGREED,  # its training diverged, so there is no leaf to commit to
     (_R.ASSIGNED, _RE.ABANDON): _R.ABANDONED,
     (_R.COMMITTED, _RE.AGREE): _R.AGREED,
     (_R.COMMITTED, _RE.DISAGREE): _R.DISAGREED,

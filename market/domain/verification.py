@@ -9,8 +9,8 @@ CLEAN_UNITS_PER_HALVING = 16
 # Rows of the staking contract's penalty table.
 OFFENCE_IDS = {"downtime": 1, "incorrect_computation": 2, "bandwidth_violation": 3, "withheld_data": 4}
 
-UNMATCHED_STATE = "unmatched_state"
-"""Result of a replay whose served start state is not the one that the trace commits to; equals no leaf (0x hex)."""
+DIVERGED = "diverged"
+"""Result of a replay in which the loss was no longer finite; equals no leaf (0x hex), so no provider can claim it."""
 
 
 def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
@@ -49,12 +49,3 @@ def verdict(claimed_leaf: str, results: Sequence[str]) -> Verdict:
         return Verdict.PASSED
     most = max(Counter(results).values(), default=0)
     return Verdict.FAILED if most >= 2 else Verdict.OPEN
-
-
-def offence_of(segment: int, results: Sequence[str]) -> str:
-    """The offence that failing replays of a segment prove.
-
-    A wrong state served is data withheld; segment 0 starts from the checkpoint, so nothing was served for it.
-    """
-    agreed, _ = Counter(results).most_common(1)[0]
-    return "withheld_data" if segment > 0 and agreed == UNMATCHED_STATE else "incorrect_computation"

@@ -34,12 +34,12 @@ from zoo_protocol.hashing import from_hex
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a benchmark; ``reason`` is a stable code, ``gflops`` in 10**9 operations per second."""
+    """What came of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
 
     passed: bool
     reason: str
     tier: str
-    gflops: int
+    mflops: int
 
 
 def start_benchmark(session: Session, network: NetworkParameters, address: str, tier_name: str) -> BenchmarkRun:
@@ -113,7 +113,7 @@ def finish_benchmark(
         reason = "too_late"
     elif not right:
         reason = "wrong_answer"
-    elif speed < tier.benchmark.min_gflops * 10**9:
+    elif speed < tier.benchmark.min_mflops * 10**6:
         reason = "too_slow"
     with database.transaction() as session:
         provider = service.require(session, address, lock=True)
@@ -125,7 +125,7 @@ def finish_benchmark(
         run.flops_per_second = speed
         if run.passed:
             _give_tier(session, network, provider, tier)
-    return Verdict(reason == "passed", reason, tier.name, speed // 10**9)
+    return Verdict(reason == "passed", reason, tier.name, speed // 10**6)
 
 
 def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:

@@ -123,7 +123,7 @@ def answer_benchmark(
     verdict = benchmarks.finish_benchmark(
         services.database, services.storage, services.network, account.address, benchmark_id, body.cid
     )
-    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, gflops=verdict.gflops)
+    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, mflops=verdict.mflops)
 
 
 @router.post(

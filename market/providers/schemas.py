@@ -85,7 +85,7 @@ class VerdictView(BaseModel):
     passed: bool
     reason: Annotated[str, Field(description="passed, wrong_answer, too_slow or too_late")]
     tier: str
-    gflops: int
+    mflops: int
 
 
 class AskFields(RequestModel):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
-from market.chain.service import queue_intent
 from market.db.session import Database
 from market.domain.lifecycle import (
     UNIT_DECIDED,
@@ -28,6 +27,7 @@ from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.storage.service import Storage
 from market.verification import repository
+from market.verification.calls import ask
 from market.verification.models import Sample, Slash
 from market.verification.moves import move_sample, move_window
 from zoo_protocol.cid import digest_of
@@ -105,26 +105,16 @@ def _failed_sample(session: Session, unit_id: int) -> Sample:
 
 
 def _slash(session: Session, unit: UnitFacts, offence: str, evidence_cid: str) -> None:
-    evidence = to_hex(digest_of(evidence_cid))
-    session.add(
-        Slash(
-            job_id=unit.job_id,
-            unit_id=unit.id,
-            provider=unit.provider,
-            offence=offence,
-            evidence=evidence,
-            evidence_cid=evidence_cid,
-        )
+    slash = Slash(
+        job_id=unit.job_id,
+        unit_id=unit.id,
+        provider=unit.provider,
+        offence=offence,
+        evidence=to_hex(digest_of(evidence_cid)),
+        evidence_cid=evidence_cid,
     )
-    queue_intent(
-        session,
-        key=f"slash:{evidence}",
-        kind="slash",
-        subject=unit.job_id,
-        contract="ProviderStaking",
-        function="slash",
-        arguments=[unit.provider, OFFENCE_IDS[offence], evidence],
-    )
+    session.add(slash)
+    _ask_for_slash(session, slash)
     emit(
         session,
         unit.job_id,
@@ -136,6 +126,25 @@ def _slash(session: Session, unit: UnitFacts, offence: str, evidence_cid: str) -
             "reason": offence,
             "evidence_cid": evidence_cid,
         },
+    )
+
+
+def execute_slashes(database: Database) -> None:
+    """See to it that every penalty that the chain does not have is on its way there."""
+    with database.transaction() as session:
+        for slash in repository.unexecuted_slashes(session):
+            _ask_for_slash(session, slash)
+
+
+def _ask_for_slash(session: Session, slash: Slash) -> None:
+    ask(
+        session,
+        key=f"slash:{slash.evidence}",
+        kind="slash",
+        subject=slash.job_id,
+        contract="ProviderStaking",
+        function="slash",
+        arguments=[slash.provider, OFFENCE_IDS[slash.offence], slash.evidence],
     )
 
 

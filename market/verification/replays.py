@@ -19,7 +19,7 @@ from market.domain.lifecycle import (
     SampleStatus,
     UnitStatus,
 )
-from market.domain.verification import UNMATCHED_STATE, Verdict, offence_of, verdict
+from market.domain.verification import DIVERGED, Verdict, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
@@ -33,9 +33,6 @@ from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.sampling import draw_weighted
 
 OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
-
-STATE_FAULTS = frozenset({"start_state_mismatch", "too_large", "malformed", "wrong_tensors", "not_finite", "diverged"})
-"""Codes with which a verifier gives a replay up because of what the provider served, not because of itself."""
 
 
 class LeaseFacts(Protocol):
@@ -77,7 +74,7 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
 
 
 def state_revealed(session: Session, lease: LeaseFacts, state_cid: str) -> None:
-    """The provider served the state; whether it is the committed one, the replay will show."""
+    """The provider served the state, which was found to be the one that its trace commits to."""
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.status == SampleStatus.DRAWN:
         sample.state_cid = state_cid
@@ -204,13 +201,13 @@ def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: st
 def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
     """The verifier went silent or gave up.
 
-    Giving up because of the served state is a result like any other: two of them convict, one alone does not.
+    Training that diverges is a result like any other: an honest provider could not have finished it.
     """
     sample, replay = _lock(session, lease)
     if replay.status not in OPEN:
         return
-    if lease.status == LeaseStatus.FAILED and lease.reason in STATE_FAULTS:
-        _conclude(session, sample, replay, UNMATCHED_STATE)
+    if lease.status == LeaseStatus.FAILED and lease.reason == DIVERGED:
+        _conclude(session, sample, replay, DIVERGED)
     else:
         move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
 
@@ -241,7 +238,7 @@ def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -
                 if known.status == ReplayStatus.DISAGREED:
                     move_replay(session, known, ReplayEvent.OVERRULE, reason="disagreed_alone")
         case Verdict.FAILED:
-            move_sample(session, sample, SampleEvent.FAIL, reason=offence_of(sample.segment, results))
+            move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
 
 
 def _ids(database: Database, status: SampleStatus) -> list[int]:

@@ -104,3 +104,7 @@ def lock_slash(session: Session, evidence: str) -> Slash | None:
 
 def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
     return session.scalars(select(Slash).where(Slash.job_id == job_id).order_by(Slash.id)).all()
+
+
+def unexecuted_slashes(session: Session) -> Sequence[Slash]:
+    return session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id)).all()

@@ -8,7 +8,7 @@ from market.domain.network import NetworkParameters
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
-from market.verification.decisions import SlashFacts, decide_units, job_slashes, on_slashed
+from market.verification.decisions import SlashFacts, decide_units, execute_slashes, job_slashes, on_slashed
 from market.verification.replays import (
     assign_replays,
     replay_abandoned,
@@ -21,6 +21,7 @@ from market.verification.replays import (
 from market.verification.windows import (
     WindowFacts,
     close_window,
+    commit_windows,
     draw_samples,
     latch_seeds,
     on_seed_latched,
@@ -60,10 +61,12 @@ def advance(
         if not alone:
             return
         close_window(database, settings)
+        commit_windows(database)
         draw_samples(database, settings, network)
         request_states(database, settings)
         assign_replays(database, settings)
         decide_units(database, storage)
+        execute_slashes(database)
         latch_seeds(database, chain.head_number)
 
 

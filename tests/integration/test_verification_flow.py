@@ -4,6 +4,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -15,6 +16,7 @@ from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
+from market.verification.calls import RETRY_AFTER
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.replays import request_states
@@ -119,6 +121,18 @@ def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld
         verification.on_seed_rescheduled(session, world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=1))
     world.advance()
     assert ([(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]) == before
+
+
+def test_a_call_that_the_chain_refuses_is_asked_for_again(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.advance()
+    world.refuse_intents(ago=timedelta(0))
+    world.advance()
+    assert len(world.intents("commit_window")) == 1  # not at once
+    world.refuse_intents(ago=2 * RETRY_AFTER)
+    world.advance()
+    world.advance()
+    first, second = world.intents("commit_window")
+    assert first.arguments == second.arguments
 
 
 # --- verdicts
@@ -273,24 +287,17 @@ def test_a_provider_that_was_away_is_asked_again_until_the_deadline(
     assert world.unit(unit_ids[0]).status == "verified"
 
 
-@pytest.mark.parametrize(("segment", "offence"), [(1, "withheld_data"), (0, "incorrect_computation")])
-def test_a_start_state_that_is_not_the_committed_one_convicts_if_two_verifiers_say_so(
-    world: VerificationWorld,
-    nodes: list[str],
-    unit_ids: list[int],
-    verifiers: list[str],
-    segment: int,
-    offence: str,
-) -> None:
-    world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
-    world.reveal(nodes[0])
-    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
-    assert world.unit(unit_ids[0]).status == "checking"
-    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
-    assert world.unit(unit_ids[0]).reason == offence
-
-
 # --- verifiers
+
+
+def test_replays_that_diverge_convict_like_any_other_result(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "diverged")
+    assert world.unit(unit_ids[0]).status == "checking"
+    world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "diverged")
+    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
 
 
 def test_an_abandoned_replay_goes_to_another_verifier_and_back_if_there_is_none(

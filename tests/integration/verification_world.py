@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent
 from market.db.base import utc_now
-from market.domain.lifecycle import ProviderStatus
+from market.domain.lifecycle import IntentStatus, ProviderStatus
 from market.domain.network import DEVNET
 from market.domain.verification import sampling_rate_bps
 from market.jobs import leases, results
@@ -23,7 +23,9 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.models import Replay, Sample, Slash, Window
-from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, World
+from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
+from training_gym.distributed.trace import boundary_leaf, fresh_state
+from training_gym.tensors import save_arrays
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.sampling import draw_segments
 
@@ -46,6 +48,7 @@ class VerificationWorld(World):
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         super().__init__(database_url, storage, settings)
         self.chain = ScriptedChain()
+        self.states: dict[str, bytes] = {}
         self._window_ids = count()
 
     def verifier(self, *, environment: str = ENVIRONMENT) -> str:
@@ -126,11 +129,20 @@ class VerificationWorld(World):
 
     # --- what nodes do
 
+    def work(self, node: str, **changes: Any) -> Work:
+        """As in the world of jobs; the second segment starts from a state that the node can serve."""
+        work = super().work(node, **changes)
+        unit = work.unit()
+        state = fresh_state(unit.checkpoint)
+        work.leaves[1] = boundary_leaf(unit, 1, state, unit.error_feedback)
+        self.states[node] = save_arrays(state)
+        return work
+
     def reveal(self, node: str) -> LeaseView | None:
         """Serve the state that the node is asked for, if it is asked."""
         lease = self.pull(node, LeaseKind.REVEAL)
         if lease is not None:
-            state = self.storage.put(secrets.token_bytes(64), max_bytes=2**20).cid
+            state = self.storage.put(self.states[node], max_bytes=2**20).cid
             self.complete(lease, node, CompleteReveal(token=lease.token, state_cid=state))
             self.advance()
         return lease
@@ -182,6 +194,11 @@ class VerificationWorld(World):
     def intents(self, kind: str) -> list[TxIntent]:
         with self.database.transaction() as session:
             return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
+
+    def refuse_intents(self, ago: timedelta) -> None:
+        """Let the chain have refused every queued call, that long ago."""
+        with self.database.transaction() as session:
+            session.execute(update(TxIntent).values(status=IntentStatus.REVERTED, updated_at=utc_now() - ago))
 
     def samples(self) -> list[Sample]:
         with self.database.transaction() as session:

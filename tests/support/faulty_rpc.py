@@ -18,6 +18,7 @@ class FaultyRpc:
         self._lose_requests: Counter[str] = Counter()
         self._lose_replies: Counter[str] = Counter()
         self._answers: dict[str, Any] = {}
+        self._http = httpx.Client(timeout=30.0)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(upstream))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -59,7 +60,8 @@ class FaultyRpc:
                         {"jsonrpc": "2.0", "id": request["id"], "result": proxy._answers[method]}
                     ).encode()
                 else:
-                    reply = httpx.post(upstream, content=body, headers={"content-type": "application/json"}).content
+                    headers = {"content-type": "application/json"}
+                    reply = proxy._http.post(upstream, content=body, headers=headers).content
                 if proxy._lose_replies[method] > 0:
                     proxy._lose_replies[method] -= 1
                     self.close_connection = True
@@ -83,3 +85,4 @@ class FaultyRpc:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+        self._http.close()

@@ -1,13 +1,12 @@
-"""The pure rules of verification: sampling rate, verdicts, offences."""
+"""The pure rules of verification: sampling rate, verdicts, penalties."""
 
 import pytest
 
 from market.domain.network import DEVNET, MAINNET
 from market.domain.verification import (
+    DIVERGED,
     OFFENCE_IDS,
-    UNMATCHED_STATE,
     Verdict,
-    offence_of,
     sampling_rate_bps,
     verdict,
 )
@@ -37,22 +36,16 @@ def test_rate_refuses_a_negative_history() -> None:
         ([LIE, LIE], Verdict.FAILED),
         ([LIE, OTHER], Verdict.OPEN),
         ([LIE, OTHER, LIE], Verdict.FAILED),
-        ([UNMATCHED_STATE], Verdict.OPEN),
-        ([UNMATCHED_STATE, UNMATCHED_STATE], Verdict.FAILED),
+        ([DIVERGED], Verdict.OPEN),
+        ([DIVERGED, DIVERGED], Verdict.FAILED),
     ],
 )
 def test_verdict_table(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results) is expected
 
 
-def test_no_claimable_leaf_equals_an_unmatched_state() -> None:
-    assert not UNMATCHED_STATE.startswith("0x")  # leaves are 0x hex, so a provider cannot claim it
-
-
-def test_offence_follows_from_what_the_verifiers_agreed_on() -> None:
-    assert offence_of(1, [LIE, LIE]) == "incorrect_computation"
-    assert offence_of(1, [LIE, UNMATCHED_STATE, UNMATCHED_STATE]) == "withheld_data"
-    assert offence_of(0, [UNMATCHED_STATE, UNMATCHED_STATE]) == "incorrect_computation"
+def test_no_claimable_leaf_equals_a_diverged_replay() -> None:
+    assert not DIVERGED.startswith("0x")  # leaves are 0x hex
 
 
 def test_offences_are_the_rows_of_the_penalty_table() -> None:

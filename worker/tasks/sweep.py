@@ -2,6 +2,8 @@
 
 from celery import shared_task
 
+from market.accounts import service as accounts
+from market.api.idempotency import forget_old_answers
 from market.db.base import utc_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
@@ -18,6 +20,9 @@ def sweep() -> None:
         if not held:
             return
         now = utc_now()
+        with c.database.transaction() as session:
+            accounts.discard_expired(session, now)
+            forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
         jobs.expire_due_jobs(c.database, now)
         for job_id in jobs.due_jobs(c.database):

@@ -35,7 +35,7 @@ _PACE = {
 }
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-CHEAT_PRICE = "1.9"  # ZEN per GPU-hour; below every honest ask, so that the cheat is always matched
+CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 NODE_ZEN = 50_000  # covers the stake of every tier
 HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
@@ -120,15 +120,17 @@ def _roles_and_allocations(state: State) -> list[str]:
 
 def _nodes(directory: StateDirectory, state: State) -> list[Part]:
     wallets = _wallets(state)
-    last = len(wallets.providers) - 1
     parts = []
     for index, wallet in enumerate(wallets.providers):
         name = f"provider-{index + 1}"
-        if state.options.cheat and index == last:
+        if state.options.cheat and index == 0:
             parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
-            parts.append(_node(directory, state, wallet, name, "zoo_compute node run --role provider", price))
+            # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
+            is_spare = state.options.cheat and index == len(wallets.providers) - 1
+            after = ("provider-1",) if is_spare else ()
+            parts.append(_node(directory, state, wallet, name, "zoo_compute node run --role provider", price, after))
     for index, wallet in enumerate(wallets.verifiers):
         command = "zoo_compute node run --role verifier"
         parts.append(_node(directory, state, wallet, f"verifier-{index + 1}", command, "0"))
@@ -136,7 +138,13 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _node(
-    directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
+    directory: StateDirectory,
+    state: State,
+    wallet: accounts.DevAccount,
+    name: str,
+    command: str,
+    price: str,
+    after: tuple[str, ...] = (),
 ) -> Part:
     # The nodes share this machine with the market, which on a real network they do not: it goes first.
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
@@ -144,7 +152,7 @@ def _node(
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
     url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
-    return Part(name, argv, environment, ("migrate", "deploy"), ready=lambda: _has_joined(url), layer=2)
+    return Part(name, argv, environment, ("migrate", "deploy", *after), ready=lambda: _has_joined(url), layer=2)
 
 
 def _has_joined(url: str) -> bool:

@@ -75,10 +75,10 @@ class Standing:
             raise ZooError(
                 f"benchmark-{verdict['reason']}".replace("_", "-"),
                 f"the benchmark of tier {self._config.tier} was not passed: {verdict['reason']}, "
-                f"{verdict['gflops']} GFLOP/s",
+                f"{verdict['mflops']} MFLOP/s",
                 remedy="Offer a lower tier, or give this node a faster device.",
             )
-        log.info("benchmark of tier %s passed with %s GFLOP/s", verdict["tier"], verdict["gflops"])
+        log.info("benchmark of tier %s passed with %s MFLOP/s", verdict["tier"], verdict["mflops"])
 
     def _stake(self) -> None:
         """Bring the stake to the minimum; the market sees it once it is final."""

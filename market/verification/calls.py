@@ -1,0 +1,41 @@
+"""Calls to the chain that must be made in the end: a refused one is asked for again, after a while, and reported."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.chain.service import intent_by_key, queue_intent
+from market.db.base import utc_now
+from market.domain.lifecycle import IntentStatus
+
+RETRY_AFTER = timedelta(seconds=30)
+
+_log = structlog.get_logger(__name__)
+
+
+def ask(
+    session: Session, *, key: str, kind: str, subject: str, contract: str, function: str, arguments: Sequence[Any]
+) -> None:
+    """Queue the call unless it is under way or done; if it was refused (a role missing, a node that lags), anew.
+
+    Args:
+        key: identifies the call; each attempt has a key of its own below it.
+    """
+    attempt = 0
+    while (made := intent_by_key(session, f"{key}:{attempt}")) is not None:
+        if made.status != IntentStatus.REVERTED or utc_now() < made.updated_at + RETRY_AFTER:
+            return
+        _log.error("call refused; asked for again", key=made.key, reason=made.reason, detail=made.detail)
+        attempt += 1
+    queue_intent(
+        session,
+        key=f"{key}:{attempt}",
+        kind=kind,
+        subject=subject,
+        contract=contract,
+        function=function,
+        arguments=arguments,
+    )
