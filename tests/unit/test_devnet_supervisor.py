@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from zoo_compute.devnet import control
+from market.settings import Settings
+from zoo_compute.devnet import control, stack
 from zoo_compute.devnet.parts import Part
 from zoo_compute.devnet.processes import Identity, free_port, stop
 from zoo_compute.devnet.state import Options, Started, State, StateDirectory
@@ -185,3 +186,35 @@ def test_info_and_down_without_a_devnet(directory: StateDirectory) -> None:
         control.info(directory)
     assert error.value.code == "devnet-not-running"
     assert control.down(directory) is False
+
+
+def test_an_engine_that_the_environment_points_at_is_not_started(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_REDIS_URL", "redis://elsewhere:6379/0")
+    monkeypatch.setenv("ZOO_SWEEP_INTERVAL_SECONDS", "7")
+    for name in ("ZOO_DATABASE_URL", "ZOO_RPC_URL", "ZOO_IPFS_API"):
+        monkeypatch.delenv(name, raising=False)
+    directory.create()
+    state = State(Options(providers=2, verifiers=1, cheat=True))
+    stack.prepare(directory, state)
+    parts = {part.name: part for part in stack.build(directory, state)}
+    assert "valkey" not in parts
+    assert {"postgres", "anvil", "ipfs", "api", "worker", "beat", "provider-1", "provider-2", "verifier-1"} <= set(
+        parts
+    )
+    assert "valkey" not in parts["api"].needs
+    assert all(set(part.needs) <= set(parts) for part in parts.values())
+    assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
+    assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
+    assert "zoo_compute.devnet.adversary" in parts["provider-2"].argv
+    assert "zoo_compute.devnet.adversary" not in parts["provider-1"].argv
+    assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
+
+
+def test_an_ipfs_node_needs_its_gateway(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_IPFS_API", "http://elsewhere:5001")
+    monkeypatch.delenv("ZOO_GATEWAY_URL", raising=False)
+    with pytest.raises(DevnetError) as error:
+        stack.prepare(directory, State())
+    assert error.value.code == "devnet-gateway-missing"

@@ -1,0 +1,239 @@
+"""A node's work with real training and a real store; the market is a fake that dies or refuses at chosen moments."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
+
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.profile import CPU
+from zoo_compute.errors import ApiError, Unreachable
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.held import HeldLease, LeaseLost
+from zoo_compute.node.market import Lease
+from zoo_compute.node.work import Worker
+from zoo_compute.node.workspace import Workspace
+from zoo_compute.wallet import Wallet
+from zoo_protocol import trace
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
+
+JOB = "0x" + "ab" * 32
+DOMAIN = Domain(31337, "0x" + "e5" * 20)
+WALLET = Wallet("0x" + "33" * 32)
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
+TRAINING = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
+MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
+
+
+class Killed(BaseException):
+    """This process died here."""
+
+
+@dataclass
+class Market:
+    """Keeps what a node tells it, in order; raises ``fault`` at the first call of ``at``."""
+
+    store: StoreProcess
+    at: str = ""
+    fault: BaseException | None = None
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def _called(self, name: str, body: dict[str, Any]) -> None:
+        if name == self.at and self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
+        self.calls.append((name, body))
+
+    def keep_lease(self, lease: Lease, step: int) -> None:
+        self._called("keep", {"step": step})
+
+    def commit(self, lease: Lease, body: dict[str, Any]) -> None:
+        self._called("commit", body)
+
+    def complete(self, lease: Lease, body: dict[str, Any]) -> None:
+        self._called("complete", body)
+
+    def upload(self, content: bytes) -> str:
+        self._called("upload", {"size": len(content)})
+        return self.store.add(content)
+
+    def order(self) -> list[str]:
+        return [name for name, _ in self.calls if name != "keep"]
+
+    def body(self, name: str) -> dict[str, Any]:
+        return next(body for called, body in self.calls if called == name)
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, 1 << 30, tmp_path_factory.mktemp("executor")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # noqa: F811
+    split = describe_split(store.add(TEXT), TEXT)
+    dataset = store.add(DatasetManifest(split, split).to_bytes())
+    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
+    spec = TrainingSpec.from_dict(document)
+    model = store.add(initial_checkpoint(spec))
+    manifest = CheckpointManifest(JOB, 0, None, model, None, {}, 0, spec.spec_hash(), "5.500000")
+    return {
+        "job_id": JOB,
+        "spec": spec.to_dict(),
+        "round": 0,
+        "slot": 2,
+        "checkpoint_cid": store.add(manifest.to_bytes()),
+        "error_feedback_cid": None,
+        "environment": executor.environment_class,
+    }
+
+
+def lease(kind: str, task: dict[str, Any]) -> Lease:
+    return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
+
+
+def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Worker:
+    """One life of a node that does one lease."""
+    workspace = Workspace(directory)
+    gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
+    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor)  # type: ignore[arg-type]
+    with HeldLease(market, held) as holding:  # type: ignore[arg-type]
+        worker.do(holding)
+    return worker
+
+
+def test_a_unit_is_committed_before_anything_is_uploaded(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store)
+    work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order() == ["commit", "upload", "upload", "complete"]
+    commitment, result = market.body("commit"), market.body("complete")
+    signed = UnitCommitment(JOB, 0, 2, WALLET.address, commitment["trace_root"], commitment["payload_hash"])
+    assert recover(typed_data(DOMAIN, signed), commitment["commitment_signature"]) == WALLET.address
+    assert to_hex(trace.trace_root([from_hex(leaf) for leaf in result["leaves"]])) == commitment["trace_root"]
+    bound = trace.payload_hash(from_hex(result["payload_sha256"]), WALLET.address, from_hex(result["salt"]))
+    assert to_hex(bound) == commitment["payload_hash"]
+    with GatewayClient([store.gateway_url]) as gateway:
+        payload = gateway.fetch(result["payload_cid"], max_bytes=1 << 20)
+    assert to_hex(hashlib.sha256(payload).digest()) == result["payload_sha256"]
+
+
+@pytest.mark.parametrize("moment", ["commit", "upload", "complete"])
+def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    first = Market(store, at=moment, fault=Killed())
+    with pytest.raises(Killed):
+        work(first, tmp_path, executor, lease("train", train_task))
+    monkeypatch.setattr(executor, "run", lambda *_: pytest.fail("trained a second time"))
+    second = Market(store)
+    work(second, tmp_path, executor, lease("train", train_task))
+    assert second.order() == ["commit", "upload", "upload", "complete"]
+    if moment != "commit":
+        assert second.body("commit") == first.body("commit"), "another commitment would be refused"
+
+
+def test_work_stops_when_the_lease_is_lost(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
+    with pytest.raises(LeaseLost):
+        work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order() == []
+
+
+def test_a_missed_heartbeat_does_not_stop_the_work(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
+    work(market, tmp_path, executor, lease("train", train_task))
+    assert market.order()[-1] == "complete"
+
+
+def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    provider = Market(store)
+    work(provider, tmp_path / "provider", executor, lease("train", train_task))
+    leaves = provider.body("complete")["leaves"]
+    place = {key: train_task[key] for key in ("job_id", "round", "slot")}
+    work(provider, tmp_path / "provider", executor, lease("reveal", place | {"segment": 1}))
+    state_cid = provider.calls[-1][1]["state_cid"]
+
+    verifier = Market(store)
+    task = {**train_task, "segment": 1, "start_leaf": leaves[1], "state_cid": state_cid}
+    work(verifier, tmp_path / "verifier", executor, lease("replay", task))
+    assert verifier.order() == ["commit", "complete"]
+    revealed = verifier.body("complete")
+    assert revealed["end_leaf"] == leaves[2]
+    own = bytes.fromhex(WALLET.address.removeprefix("0x"))
+    committed = keccak(from_hex(revealed["end_leaf"]) + own + from_hex(revealed["salt"]))
+    assert verifier.body("commit") == {"result_hash": to_hex(committed)}
+
+    with pytest.raises(ExecutorError) as error:
+        work(verifier, tmp_path / "verifier", executor, lease("replay", {**task, "start_leaf": leaves[0]}))
+    assert error.value.code == "start_state_mismatch"
+
+
+def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    files = [b"manifest", b"model" * 100_000]
+    cids = [store.add(content) for content in files]
+    market = Market(store)
+    task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0]}
+    worker = work(market, tmp_path, executor, lease("pin", task))
+    assert market.body("complete")["proof"] == to_hex(hashlib.sha256(b"\x09" * 32 + b"".join(files)).digest())
+    worker.workspace.store.collect()
+    kept = {str(cid) for cid in Workspace(tmp_path).store.pins()}
+    assert kept == set(cids)
+
+
+def test_leases_at_hand_are_remembered_until_they_end(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    held = lease("train", {"round": 1})
+    workspace.remember(held)
+    assert Workspace(tmp_path).remembered() == [held]
+    workspace.forget(held)
+    assert Workspace(tmp_path).remembered() == []
+
+
+def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    old, young = workspace.unit(JOB, 0, 0), workspace.unit(JOB, 1, 0)
+    long_ago = time.time() - 49 * 3600
+    os.utime(old, (long_ago, long_ago))
+    workspace.tidy(keep_hours=48)
+    assert not old.exists()
+    assert young.exists()
