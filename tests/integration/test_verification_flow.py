@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from market.db.base import utc_now
-from market.domain.lifecycle import JobStatus
+from market.domain.lifecycle import IntentStatus, JobStatus
 from market.jobs import leases, repository
 from market.jobs.schemas import CompleteReplay, LeaseKind
 from market.providers import service as providers
@@ -125,10 +125,10 @@ def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld
 
 def test_a_call_that_the_chain_refuses_is_asked_for_again(world: VerificationWorld, unit_ids: list[int]) -> None:
     world.advance()
-    world.refuse_intents(ago=timedelta(0))
+    world.put_intents(IntentStatus.REVERTED, timedelta(0))
     world.advance()
     assert len(world.intents("commit_window")) == 1  # not at once
-    world.refuse_intents(ago=2 * RETRY_AFTER)
+    world.put_intents(IntentStatus.REVERTED, 2 * RETRY_AFTER)
     world.advance()
     world.advance()
     first, second = world.intents("commit_window")
@@ -186,6 +186,9 @@ def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
     (slash,), (intent,) = world.slashes(), world.intents("slash")
     assert intent.arguments == [nodes[0], "2", slash.evidence]
     assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
+    for pending in (IntentStatus.QUEUED, IntentStatus.BROADCAST, IntentStatus.MINED, IntentStatus.FINAL):
+        world.put_intents(pending, 100 * RETRY_AFTER)  # however slow the chain is, it is asked once
+        world.advance()
     evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
     assert evidence["unit"]["leaves"][1] == world.claim(unit_ids[0], 0)
     assert [(r["verifier"], r["end_leaf"]) for r in evidence["replays"]] == [(first, OTHER_LEAF), (second, OTHER_LEAF)]

@@ -195,10 +195,10 @@ class VerificationWorld(World):
         with self.database.transaction() as session:
             return list(session.scalars(select(TxIntent).where(TxIntent.kind == kind).order_by(TxIntent.id)))
 
-    def refuse_intents(self, ago: timedelta) -> None:
-        """Let the chain have refused every queued call, that long ago."""
+    def put_intents(self, status: IntentStatus, ago: timedelta) -> None:
+        """Let every call to the chain have come to ``status``, that long ago."""
         with self.database.transaction() as session:
-            session.execute(update(TxIntent).values(status=IntentStatus.REVERTED, updated_at=utc_now() - ago))
+            session.execute(update(TxIntent).values(status=status, updated_at=utc_now() - ago))
 
     def samples(self) -> list[Sample]:
         with self.database.transaction() as session:
