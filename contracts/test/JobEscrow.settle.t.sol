@@ -191,7 +191,7 @@ contract JobEscrowSettleTest is Network {
         c.price = uint96(_bound(c.price, 1e9, order.maxPrice));
         IJobEscrow.ProviderUnits[] memory payments = new IJobEscrow.ProviderUnits[](3);
         for (uint160 i = 0; i < 3; ++i) {
-            payments[i] = IJobEscrow.ProviderUnits(address(i + 1), uint32(_bound(c.units[i], 1, 100_000)));
+            payments[i] = IJobEscrow.ProviderUnits(address(i + 1), uint32(_bound(c.units[i], 1, 10_000)));
             order.units += payments[i].units;
         }
         uint256 unit = escrow.unitPrice(c.price, order.unitWeight);
