@@ -14,8 +14,8 @@ from support.chain import OPERATOR, Chain, deploy_contracts
 
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
-from market.tables import metadata
 from market.settings import Settings
+from market.tables import metadata
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo_compute.gateway import GatewayClient
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid, merkle
+from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
 from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
-from zoo_protocol.record import JobRecord, RecordError, UnitRecord, paid_units_root, unit_leaf
+from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, RecordError, UnitRecord, paid_units_root, unit_leaf
 from zoo_protocol.sampling import draw_segments
 from zoo_protocol.trace import payload_hash
 
-MAX_RECORD_BYTES = 2**20
 MAX_BLOB_BYTES = 2**30
 
 LossFunction = Callable[[bytes, bytes], str]
@@ -69,13 +70,15 @@ def verify_job(
     try:
         opened = chain.opened(job_id)
         settled = chain.settled(job_id)
-        raw = gateway.fetch(cid.raw_cid_of_digest(from_hex(settled.record)), max_bytes=MAX_RECORD_BYTES)
-        record = JobRecord.from_bytes(raw)
+        record = JobRecord.from_bytes(_fetch_record(gateway, from_hex(settled.record)))
     except ChainDisagrees as error:
         result.expect(error.code, "chain", "one event", str(error))
         return result
     except RecordError as error:
         result.expect("bad_record", error.field, "a job record", str(error))
+        return result
+    except (BlockNotFound, ContentError, GatewayUnavailable) as error:
+        result.expect("unresolvable", "JobSettled.record", settled.record, str(error))
         return result
     result.expect("wrong_record", "record.job_id", job_id, record.job_id)
     _check_order(result, chain, gateway, record, opened)
@@ -239,6 +242,14 @@ def _check_checkpoints(
         result.expect("wrong_loss", "initial_loss", record.checkpoints[0].validation_loss, record.initial_loss)
         result.expect("wrong_loss", "final_loss", record.checkpoints[last].validation_loss, record.final_loss)
         result.expect("wrong_model", "final_model_cid", record.checkpoints[last].model_cid, record.final_model_cid)
+
+
+def _fetch_record(gateway: GatewayClient, digest: bytes) -> bytes:
+    block, tree = cid.cids_of_digest(digest)
+    try:
+        return gateway.fetch(block, max_bytes=MAX_RECORD_BYTES)
+    except BlockNotFound:
+        return gateway.fetch(tree, max_bytes=MAX_RECORD_BYTES)
 
 
 def _fetch(result: Verification, gateway: GatewayClient, where: str, content: str | None) -> bytes | None:

@@ -104,9 +104,10 @@ def cid_of_raw(data: bytes) -> str:
     return str(of_block(RAW, data))
 
 
-def raw_cid_of_digest(digest: bytes) -> str:
-    """The CID text of the raw block whose SHA2-256 is ``digest`` (inverse of :func:`digest_of`)."""
-    return str(Cid.from_bytes(bytes((1, RAW)) + _HASH_PREFIX + digest))
+def cids_of_digest(digest: bytes) -> tuple[str, str]:
+    """The two CIDs that a file with this SHA2-256 digest can have: one raw block, or the root of a tree of them."""
+    raw, tree = (str(Cid.from_bytes(bytes((1, codec)) + _HASH_PREFIX + digest)) for codec in (RAW, DAG_PB))
+    return raw, tree
 
 
 def digest_of(cid: str) -> bytes:

@@ -1,8 +1,8 @@
 """The job record: what a settlement was decided on, published before it is paid.
 
-The market stores it as one raw block of canonical JSON and puts the block's SHA2-256 digest into ``JobEscrow.settle``:
-the chain says which record is the right one, and its CID follows from the event. With the record, the chain and a
-gateway anybody recomputes the settlement (:mod:`zoo_compute.receipt`).
+The market stores it as a file of canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``: the
+chain says which record is the right one, and its CID follows (:func:`zoo_protocol.cid.cids_of_digest`). With the
+record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_compute.receipt`).
 """
 
 import json
@@ -18,6 +18,7 @@ from zoo_protocol.hashing import canonical_json, from_hex, to_hex
 KIND = "zoo-job-record/1"
 NO_UNITS_ROOT = "0x" + "00" * 32
 VERIFIED = "verified"
+MAX_RECORD_BYTES = 64 * 2**20
 
 
 class RecordError(ValueError):

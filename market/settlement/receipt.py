@@ -7,13 +7,12 @@ from market.chain.service import final_events
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.settlement.errors import NotSettledYet
+from market.storage.errors import BlobNotFound
 from market.storage.service import Storage
-from zoo_protocol.cid import raw_cid_of_digest
+from zoo_protocol.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.receipt import Opened, Settled, Slashed, build_receipt
-from zoo_protocol.record import JobRecord
-
-MAX_RECORD_BYTES = 2**20
+from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord
 
 
 def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id: str) -> dict[str, Any]:
@@ -33,9 +32,7 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
             remedy="Wait for the event 'settlement' of the job, or look at its status.",
         )
     settlement = Settled.from_event(settled.args, settled.tx_hash)
-    record = JobRecord.from_bytes(
-        storage.get(raw_cid_of_digest(from_hex(settlement.record)), max_bytes=MAX_RECORD_BYTES)
-    )
+    record = JobRecord.from_bytes(_fetch(storage, from_hex(settlement.record)))
     with database.transaction() as session:
         slashes = [
             _slashed(event, slash.offence)
@@ -46,6 +43,14 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
     return build_receipt(
         record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, chain.treasury().balance_wei
     )
+
+
+def _fetch(storage: Storage, digest: bytes) -> bytes:
+    block, tree = cids_of_digest(digest)
+    try:
+        return storage.get(block, max_bytes=MAX_RECORD_BYTES)
+    except BlobNotFound:
+        return storage.get(tree, max_bytes=MAX_RECORD_BYTES)
 
 
 def _slashed(event: ChainEvent, offence: str) -> Slashed:

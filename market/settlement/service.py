@@ -23,7 +23,7 @@ from market.settlement.record import build_record
 from market.storage.service import Storage
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import JobRecord, paid_units_root
+from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, paid_units_root
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
         if job is None or intent_by_key(session, _key(job_id)) is not None:
             return
         record = build_record(session, network, job)
-    blob = storage.put_block(record.to_bytes())
+    blob = storage.put(record.to_bytes(), max_bytes=MAX_RECORD_BYTES)
     with database.transaction() as session:
         # Decided units never change, so the record still holds; another worker's identical one finds the intent there.
         if jobs.start_settling(session, job_id) is None or intent_by_key(session, _key(job_id)) is not None:

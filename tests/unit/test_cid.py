@@ -9,10 +9,10 @@ from zoo_protocol.cid import (
     ContentTooLarge,
     InvalidCid,
     cid_of_raw,
+    cids_of_digest,
     digest_of,
     of_block,
     parse,
-    raw_cid_of_digest,
     verify_block,
 )
 
@@ -22,7 +22,10 @@ HELLO = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 def test_the_raw_cid_of_hello_world_is_the_published_one():
     assert cid_of_raw(b"hello world") == HELLO
     assert digest_of(HELLO).hex() == "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
-    assert raw_cid_of_digest(digest_of(HELLO)) == HELLO
+    raw, tree = cids_of_digest(digest_of(HELLO))
+    assert raw == HELLO
+    assert digest_of(tree) == digest_of(HELLO)
+    assert parse(tree).codec == DAG_PB
 
 
 @pytest.mark.parametrize("codec", [RAW, DAG_PB])
