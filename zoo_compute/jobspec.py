@@ -137,4 +137,6 @@ def _dataset(path: Path, document: dict[str, Any]) -> str | LocalDataset:
 
 
 def _wrong(path: Path, detail: str) -> ConfigError:
-    return ConfigError("job-file-unusable", f"{path}: {detail}", remedy="docs/user-guide.md shows a complete job file.")
+    return ConfigError(
+        "job-file-unusable", f"{path}: {detail}", remedy=f"The keys of a job file are {', '.join(_KEYS)}."
+    )
