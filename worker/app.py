@@ -1,19 +1,21 @@
-"""The Celery application of the market's own workers (``celery -A worker.app worker`` and ``… beat``).
+"""The Celery application of the market's own workers.
 
 PostgreSQL is the truth, messages only wake: each task looks at rows and moves what is due, so a lost message costs one
 sweep interval and a duplicate finds nothing to do. Providers never connect to this broker.
 """
 
+from collections.abc import Sequence
+
 from celery import Celery
 
 from market.settings import Settings
 
-_TASKS = ("worker.tasks.chain", "worker.tasks.market", "worker.tasks.sweep")
+TASKS = ("worker.tasks.chain", "worker.tasks.market", "worker.tasks.sweep")
 
 
-def create_app(settings: Settings) -> Celery:
+def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
     """The application for these settings: JSON messages only, acknowledged after the work, one at a time."""
-    app = Celery("zoo", broker=settings.redis_url, include=_TASKS)
+    app = Celery("zoo", broker=settings.redis_url, include=tasks)
     app.conf.update(
         task_acks_late=True,
         task_reject_on_worker_lost=True,
@@ -43,6 +45,3 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
     return {
         name: {"task": name, "schedule": seconds, "options": {"expires": seconds}} for name, seconds in periods.items()
     }
-
-
-app = create_app(Settings())  # type: ignore[call-arg]  # an entry point: the environment has them

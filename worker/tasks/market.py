@@ -2,7 +2,6 @@
 
 from celery import shared_task
 
-import training_gym.evaluation.loss  # noqa: F401  # torch takes seconds to load: at start, not in the first checkpoint
 from market.auctions import service as auctions
 from market.db.base import utc_now
 from market.events.announcer import announce

@@ -28,6 +28,7 @@ class Part:
         ready: whether it serves; None for a task, which is ready once it has exited with 0.
         stop_signal: what asks it to end cleanly.
         layer: which parts stop together; higher layers stop first.
+        joins_later: the stack counts as ready without it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Part:
     ready: Callable[[], bool] | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     layer: int = 0
+    joins_later: bool = False
 
 
 class Status(Enum):

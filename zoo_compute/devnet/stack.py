@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,19 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
     python = [sys.executable, "-m"]
     api = [*python, "uvicorn", "market.app:create_app", "--factory", "--host", engines.HOST]
     api += ["--port", str(state.ports["api"]), "--no-access-log", "--timeout-graceful-shutdown", "2"]
-    celery = [*python, "celery", "--app", "worker.app"]
-    worker = [*celery, "worker", "--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle"]
-    beat = [*celery, "beat", "--schedule", str(directory.path("beat")), "--pidfile", ""]
+    celery = [*python, "celery", "--app"]
+    worker = [
+        *celery,
+        "worker.main",
+        "worker",
+        "--pool",
+        "threads",
+        "--concurrency",
+        "4",
+        "--without-gossip",
+        "--without-mingle",
+    ]
+    beat = [*celery, "worker.beat", "beat", "--schedule", str(directory.path("beat")), "--pidfile", ""]
     ready = f"{api_url(state)}/readyz"
     parts += [
         Part("migrate", [*python, "alembic", "upgrade", "head"], market, needs("postgres")),
@@ -127,10 +138,11 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
+            node = _node(directory, state, wallet, name, "zoo_compute node run --role provider", price)
             # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
-            is_spare = state.options.cheat and index == len(wallets.providers) - 1
-            after = ("provider-1",) if is_spare else ()
-            parts.append(_node(directory, state, wallet, name, "zoo_compute node run --role provider", price, after))
+            if state.options.cheat and index == len(wallets.providers) - 1:
+                node = replace(node, needs=(*node.needs, "provider-1"), joins_later=True)
+            parts.append(node)
     for index, wallet in enumerate(wallets.verifiers):
         command = "zoo_compute node run --role verifier"
         parts.append(_node(directory, state, wallet, f"verifier-{index + 1}", command, "0"))
@@ -138,13 +150,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _node(
-    directory: StateDirectory,
-    state: State,
-    wallet: accounts.DevAccount,
-    name: str,
-    command: str,
-    price: str,
-    after: tuple[str, ...] = (),
+    directory: StateDirectory, state: State, wallet: accounts.DevAccount, name: str, command: str, price: str
 ) -> Part:
     # The nodes share this machine with the market, which on a real network they do not: it goes first.
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
@@ -152,7 +158,7 @@ def _node(
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
     url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
-    return Part(name, argv, environment, ("migrate", "deploy", *after), ready=lambda: _has_joined(url), layer=2)
+    return Part(name, argv, environment, ("migrate", "deploy"), ready=lambda: _has_joined(url), layer=2)
 
 
 def _has_joined(url: str) -> bool:

@@ -67,7 +67,7 @@ class Supervisor:
                 self._record(changed)
             if self.state.phase == "ready":
                 continue
-            if all(runner.status is Status.READY for runner in self._runners):
+            if all(runner.status is Status.READY or runner.part.joins_later for runner in self._runners):
                 self.state.start_seconds = round(time.monotonic() - self._began, 1)
                 self._move("ready")
                 on_ready(self.state)

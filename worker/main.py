@@ -1,0 +1,14 @@
+"""The worker's entry point (``celery -A worker.main worker``)."""
+
+from celery.signals import worker_init
+
+from market.settings import Settings
+from worker.app import create_app
+
+app = create_app(Settings())  # type: ignore[call-arg]  # an entry point: the environment has them
+
+
+@worker_init.connect
+def load_torch(**_: object) -> None:
+    """Torch takes seconds to load: at the start, not in the first job's first checkpoint."""
+    import training_gym.evaluation.loss  # noqa: F401
