@@ -86,7 +86,8 @@ def _drop_root(home: Path) -> list[str]:
         )
     for path in (home, *home.rglob("*")):
         shutil.chown(path, _UNPRIVILEGED)
-    identity = ["--reuid", _UNPRIVILEGED, "--clear-groups"]
+    # no_setuid_fixup: without it access(2), by which initdb looks for its binaries, would ignore that right.
+    identity = ["--reuid", _UNPRIVILEGED, "--clear-groups", "--securebits=+no_setuid_fixup"]
     return [setpriv, *identity, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 
