@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from verification_world import RATE, VerificationWorld
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
@@ -20,7 +21,6 @@ from market.verification.calls import RETRY_AFTER
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.replays import request_states
-from tests.integration.verification_world import RATE, VerificationWorld
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex

@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
 from sqlalchemy import select, update
 
 from market.chain.contracts import ChainEvent
@@ -23,7 +24,6 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.models import Replay, Sample, Slash, Window
-from tests.integration.jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
 from training_gym.distributed.trace import boundary_leaf, fresh_state
 from training_gym.tensors import save_arrays
 from zoo_protocol.hashing import from_hex, keccak, to_hex
