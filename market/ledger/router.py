@@ -1,13 +1,17 @@
 """The ledger's proof over REST."""
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
 from market.api.deps import ServicesDep
+from market.api.errors import ChainDown
 from market.api.openapi import refusals
 from market.api.problem import MarketError
+from market.api.types import WeiOut
+from market.chain.errors import ChainError
 from market.ledger.errors import NotYetIndexed
 from market.ledger.reconciliation import reconcile
 
@@ -41,6 +45,33 @@ class ReconciliationView(BaseModel):
     differences: list[Difference]
     unattributed_escrow_wei: str
     unattributed_stake_wei: str
+
+
+class ShareView(BaseModel):
+    """One destination of the treasury's money, in wei."""
+
+    destination: str
+    share_bps: int
+    available_wei: WeiOut
+    spent_wei: WeiOut
+
+
+class TreasuryView(BaseModel):
+    """The treasury at one block, in wei."""
+
+    block: int
+    balance_wei: WeiOut
+    received_wei: WeiOut
+    shares: list[ShareView]
+
+
+@router.get("/treasury", responses=refusals(ChainDown))
+def get_treasury(services: ServicesDep) -> TreasuryView:
+    """What the treasury received, holds and may spend for each purpose, as the chain says now."""
+    try:
+        return TreasuryView.model_validate(asdict(services.chain.treasury()))
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
 
 
 @router.get("/ledger/reconciliation", responses=refusals(LedgerBehind))

@@ -1,5 +1,6 @@
 """Receipts on the screen, and against chain and storage."""
 
+import json
 from typing import Any
 
 from zoo_compute.amounts import format_zen
@@ -29,6 +30,17 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     print_table(("round", "validation_loss", "pins", "cid"), rows)
 
 
+def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
+    """The validation loss of a model, computed here."""
+    from training_gym.checkpoint import load_state
+    from training_gym.config import TrainingSpec
+    from training_gym.data.dataset import tokens_of
+    from training_gym.evaluation.loss import validation_loss  # loads torch
+
+    known = TrainingSpec.from_dict(json.loads(spec))
+    return validation_loss(known, load_state(known, model), tokens_of(validation, known, "validation"))
+
+
 def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
     """Recompute a receipt from the chain and from storage alone.
 
@@ -37,7 +49,8 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
     """
     network = client.network()
     with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
-        recomputed = verify_job(receipt["job_id"], ChainReader(network.rpc_url, network.contracts), gateway)
+        chain = ChainReader(network.rpc_url, network.contracts)
+        recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
     findings = recomputed.findings + differences(receipt, recomputed.receipt)
     for finding in findings:
         note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")

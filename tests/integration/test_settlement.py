@@ -1,0 +1,134 @@
+"""Settling: only when everything is decided, once, for verified units only, from a published record."""
+
+from collections.abc import Iterator
+
+import pytest
+from jobs_world import World
+
+from market.accounts.service import Principal
+from market.chain.contracts import ChainEvent
+from market.chain.models import TxIntent
+from market.chain.service import intents_about
+from market.domain.lifecycle import IntentStatus, JobStatus
+from market.domain.money import split, unit_price
+from market.domain.network import DEVNET
+from market.jobs import matching, units
+from market.settings import Settings
+from market.settlement import service as settlement
+from market.storage.service import Storage
+from zoo_protocol.cid import cids_of_digest
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.record import NO_UNITS_ROOT, JobRecord, paid_units_root
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
+    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def cancelled(world: World) -> str:
+    """A job that its payer cancelled after one round, with four delivered and undecided units."""
+    nodes = [world.node() for _ in range(4)]
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    world.rows(lambda session: matching.cancel(session, payer, job_id))
+    return job_id
+
+
+def settle(world: World, job_id: str) -> None:
+    settlement.settle(world.database, world.storage, DEVNET, job_id)
+
+
+def decide(world: World, job_id: str) -> None:
+    """Verify all units of the job but the first, which is rejected."""
+    for index, unit in enumerate(world.units(job_id)):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
+        if index == 0:
+            world.rows(lambda session, unit=unit: units.reject_unit(session, unit.id, "incorrect_computation"))
+        else:
+            world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def settle_intents(world: World, job_id: str) -> list[TxIntent]:
+    found: list[TxIntent] = world.rows(lambda session: intents_about(session, job_id))
+    return [intent for intent in found if intent.kind == "settle"]
+
+
+def final_event(world: World, job_id: str) -> ChainEvent:
+    """What the contract emits for this job's settlement."""
+    job = world.read(job_id)
+    assert job.clearing_price_wei is not None
+    parts = split(job.escrowed_wei, unit_price(job.clearing_price_wei, job.unit_weight_us), 3, 500)
+    args = {"jobId": job_id, "paid": parts.paid, "fee": parts.fee, "refund": parts.refund}
+    return ChainEvent("JobEscrow", "JobSettled", args, "0x" + "ab" * 32, 9, "0x" + "cd" * 32, 0, 1_900_000_000)
+
+
+def test_nothing_is_settled_while_a_unit_is_undecided(world: World, cancelled: str) -> None:
+    settle(world, cancelled)
+    assert settle_intents(world, cancelled) == []
+    assert world.read(cancelled).status == JobStatus.CANCELLED
+
+
+def test_verified_units_are_settled_once_from_a_published_record(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world, cancelled)
+    settle(world, cancelled)
+    [intent] = settle_intents(world, cancelled)
+    assert world.read(cancelled).status == JobStatus.SETTLING
+
+    job_id, price, payments, root, digest = intent.arguments
+    verified = [unit for unit in world.units(cancelled) if unit.status == "verified"]
+    assert job_id == cancelled
+    assert price == str(world.read(cancelled).clearing_price_wei)
+    assert isinstance(payments, list)
+    assert {payment["provider"]: payment["units"] for payment in payments} == {u.provider: "1" for u in verified}
+    assert [payment["provider"] for payment in payments] == sorted(
+        (unit.provider for unit in verified), key=lambda address: int(address, 16)
+    )
+
+    block, _ = cids_of_digest(from_hex(str(digest)))
+    record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
+    assert paid_units_root(cancelled, record.paid_units()) == root != NO_UNITS_ROOT
+    assert sorted(unit.status for unit in record.units) == ["rejected", "verified", "verified", "verified"]
+    assert record.outcome == "cancelled_by_payer"
+
+
+def test_the_settlement_ends_the_job_when_it_is_final_and_only_once(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world, cancelled)
+    event = final_event(world, cancelled)
+    for _ in range(2):
+        world.rows(lambda session: settlement.on_job_settled(session, event))
+    job = world.read(cancelled)
+    assert job.status == JobStatus.SETTLED
+    assert job.settlement_tx == event.tx_hash
+    assert job.paid_wei is not None
+    assert job.fee_wei is not None
+    assert job.refund_wei is not None
+    assert job.paid_wei + job.fee_wei + job.refund_wei == job.escrowed_wei
+    settle(world, cancelled)
+    assert len(settle_intents(world, cancelled)) == 1
+
+
+def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled: str) -> None:
+    decide(world, cancelled)
+    settle(world, cancelled)
+    [intent] = settle_intents(world, cancelled)
+    intent.status = IntentStatus.REVERTED
+    intent.reason = "simulation_reverted"
+    world.rows(lambda session: settlement.on_settlement_intent(session, intent))
+    assert world.read(cancelled).status == JobStatus.SETTLING
+
+
+def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
+    job_id = world.running([world.node() for _ in range(4)])
+    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    world.rows(lambda session: matching.cancel(session, payer, job_id))
+    settle(world, job_id)
+    [intent] = settle_intents(world, job_id)
+    assert intent.arguments[1:4] == ["0", [], NO_UNITS_ROOT]

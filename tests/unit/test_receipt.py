@@ -1,0 +1,228 @@
+"""The outside verification of receipts: an honest settlement has no finding, and every lie has one.
+
+The chain and the gateway are held in memory here, so that each can be made to lie; the demo's test runs the same
+verification against a real chain and real storage.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from eth_account import Account
+
+from zoo_compute import receipt as receipts
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.receipt import differences, verify_job
+from zoo_compute.settlement_events import ChainDisagrees, Payments, WindowOnChain
+from zoo_protocol import merkle, trace
+from zoo_protocol.cid import cid_of_raw, digest_of
+from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
+from zoo_protocol.receipt import Opened, Settled, Slashed, net_unit_price, unit_price
+from zoo_protocol.record import (
+    CheckpointRecord,
+    JobRecord,
+    SlashRecord,
+    UnitRecord,
+    WindowRecord,
+    paid_units_root,
+    unit_leaf,
+)
+from zoo_protocol.sampling import draw_segments
+
+ESCROW, TREASURY = Account.create().address, Account.create().address
+PAYER, HONEST, CHEAT = Account.create(), Account.create(), Account.create()
+DOMAIN = Domain(31337, ESCROW)
+PRICE, WEIGHT, BUDGET, FEE_BPS = 25 * 10**17, 3_870_000, 10**18, 500
+SEED = to_hex(sha256(b"seed"))
+ENVIRONMENT = to_hex(sha256(b"class"))
+
+
+class World:
+    """An honest settlement of two units, one of them a cheat's; ``chain`` and ``files`` may be spoilt."""
+
+    chain_id = 31337
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
+        spec = canonical_json({"data_config": {"dataset": dataset}})
+        self.order = JobOrder(PAYER.address, to_hex(keccak(spec)), 1, 2, WEIGHT, BUDGET, PRICE, 2_000_000_000, 7)
+        self.job_id = struct_hash(self.order)
+        units = [self.unit(0, HONEST, "verified"), self.unit(1, CHEAT, "rejected")]
+        leaves = [self.leaf(unit) for unit in units]
+        root = to_hex(merkle.root([from_hex(leaf) for leaf in leaves]))
+        evidence = self.put(b"evidence")
+        checkpoints = [self.checkpoint(0, "5.500000"), self.checkpoint(1, "3.000000")]
+        self.record = JobRecord(
+            job_id=self.job_id,
+            network="devnet",
+            tier="bronze",
+            segments=4,
+            environment_class=ENVIRONMENT,
+            spec_cid=self.put(spec),
+            order={name: str(getattr(self.order, name)) for name in self.order.__slots__},
+            order_signature=sign(to_hex(bytes(PAYER.key)), typed_data(DOMAIN, self.order)),
+            outcome="completed",
+            clearing_price_wei_per_gpu_hour=str(PRICE),
+            auction=None,
+            units=[replace(unit, window_index=index) for index, unit in enumerate(units)],
+            slashes=[SlashRecord(0, 1, CHEAT.address, "incorrect_computation", to_hex(digest_of(evidence)), evidence)],
+            checkpoints=checkpoints,
+            windows=[WindowRecord(3, root, leaves)],
+            initial_loss="5.500000",
+            final_loss="3.000000",
+            final_model_cid=checkpoints[-1].model_cid,
+            times={},
+        )
+        gross = unit_price(PRICE, WEIGHT)
+        net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
+        self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
+        units_root = paid_units_root(self.job_id, self.record.paid_units())
+        self.on_settle = Settled(PRICE, net, gross - net, BUDGET - gross, units_root, "", "0xsettle")
+        self.deposit = BUDGET
+        self.paid: dict[str, tuple[int, int]] = {HONEST.address: (1, net)}
+        self.transfers = {HONEST.address: net, TREASURY: gross - net, PAYER.address: BUDGET - gross}
+        self.on_chain = WindowOnChain(root, 2, SEED)
+        self.slashed: Slashed | None = Slashed(CHEAT.address, "incorrect_computation", 500, "0xslash")
+
+    def put(self, data: bytes) -> str:
+        self.files[cid_of_raw(data)] = data
+        return cid_of_raw(data)
+
+    def unit(self, slot: int, provider: Any, status: str) -> UnitRecord:
+        payload, salt = f"payload {slot}".encode(), sha256(f"salt {slot}".encode())
+        root = to_hex(sha256(f"trace {slot}".encode()))
+        bound = to_hex(trace.payload_hash(sha256(payload), provider.address, salt))
+        commitment = UnitCommitment(self.job_id, 0, slot, provider.address, root, bound)
+        return UnitRecord(
+            round=0,
+            slot=slot,
+            provider=provider.address,
+            status=status,
+            reason=None,
+            start_checkpoint_cid="cid",
+            trace_root=root,
+            payload_hash=bound,
+            payload_cid=self.put(payload),
+            salt=to_hex(salt),
+            error_feedback_cid=self.put(f"feedback {slot}".encode()),
+            commitment_signature=sign(to_hex(bytes(provider.key)), typed_data(DOMAIN, commitment)),
+            window=3,
+            window_index=None,
+            sampling_bps=2_500,
+            drawn_segments=draw_segments(from_hex(SEED), from_hex(root), 4, 2_500),
+        )
+
+    def leaf(self, unit: UnitRecord) -> str:
+        assert unit.trace_root is not None
+        assert unit.payload_hash is not None
+        return to_hex(unit_leaf(self.job_id, 0, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+
+    def checkpoint(self, round_: int, loss: str) -> CheckpointRecord:
+        model = self.put(f"model {round_}".encode())
+        manifest = self.put(canonical_json({"round": round_, "model": model}))
+        return CheckpointRecord(round_, manifest, model, loss, [HONEST.address])
+
+    def change_unit(self, **changes: Any) -> None:
+        honest, cheat = self.record.units
+        self.record = replace(self.record, units=[replace(honest, **changes), cheat])
+
+    # --- the chain and the gateway
+
+    def opened(self, job_id: str) -> Opened:
+        return self.on_open
+
+    def settled(self, job_id: str) -> Settled:
+        return replace(self.on_settle, record=to_hex(digest_of(self.put(self.record.to_bytes()))))
+
+    def deposited(self, opened: Opened) -> int:
+        return self.deposit
+
+    def payments(self, job_id: str, settled: Settled) -> Payments:
+        return Payments(self.paid, self.transfers)
+
+    def window(self, window_id: int) -> WindowOnChain:
+        return self.on_chain
+
+    def slash(self, evidence: str, offence: str) -> Slashed:
+        if self.slashed is None:
+            raise ChainDisagrees("not_slashed", "no event")
+        return self.slashed
+
+    def treasury_balance(self) -> int:
+        return 1
+
+    def address(self, contract: str) -> str:
+        return {"JobEscrow": ESCROW, "Treasury": TREASURY}[contract]
+
+    def fetch(self, cid: str, *, max_bytes: int) -> bytes:
+        if cid not in self.files:
+            raise BlockNotFound(cid)
+        return self.files[cid]
+
+    def codes(self, loss: receipts.LossFunction | None = None) -> set[str]:
+        chain: Any = self
+        return {finding.code for finding in verify_job(self.job_id, chain, chain, loss).findings}
+
+
+def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
+    world: Any = World()
+    found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == b"model 0" else 3.0)
+    assert found.findings == []
+    money = {name: int(found.receipt[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed")}
+    assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
+    assert money["fee"] == (money["paid"] + money["fee"]) * FEE_BPS // 10_000
+    assert [unit["paid_wei"] for unit in found.receipt["units"]] == [str(money["paid"]), "0"]
+
+
+LIES: list[tuple[str, Callable[[World], None]]] = [
+    ("wrong_payment", lambda w: w.change_unit(status="rejected")),
+    ("wrong_payment", lambda w: setattr(w, "paid", {CHEAT.address: (1, 1)})),
+    ("wrong_units_root", lambda w: setattr(w, "on_settle", replace(w.on_settle, units_root=SEED))),
+    ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
+    ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
+    ("wrong_transfers", lambda w: w.transfers.update({TREASURY: 0})),
+    ("wrong_deposit", lambda w: setattr(w, "deposit", BUDGET - 1)),
+    ("wrong_price", lambda w: setattr(w, "on_settle", replace(w.on_settle, price=PRICE - 10**15))),
+    ("price_above_maximum", lambda w: setattr(w, "on_open", replace(w.on_open, max_price=PRICE - 1))),
+    ("wrong_order", lambda w: w.record.order.update(budget=str(2 * BUDGET))),
+    ("foreign_signature", lambda w: setattr(w, "on_open", replace(w.on_open, payer=CHEAT.address))),
+    ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.record.units[1].commitment_signature)),
+    ("no_commitment", lambda w: w.change_unit(commitment_signature=None)),
+    ("wrong_payload", lambda w: w.change_unit(salt=SEED)),
+    ("wrong_window", lambda w: setattr(w, "on_chain", replace(w.on_chain, root=SEED))),
+    ("not_in_window", lambda w: w.change_unit(window_index=1)),
+    ("paid_unverified", lambda w: setattr(w, "on_chain", replace(w.on_chain, seed=None))),
+    ("wrong_draw", lambda w: w.change_unit(drawn_segments=[])),
+    ("not_slashed", lambda w: setattr(w, "slashed", None)),
+    (
+        "wrong_slash",
+        lambda w: setattr(w, "slashed", replace(w.slashed or pytest.fail("no slash"), provider=HONEST.address)),
+    ),
+    ("unresolvable", lambda w: w.files.pop(w.record.checkpoints[1].cid) and None),
+    ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, final_loss="1.000000"))),
+    ("wrong_model", lambda w: setattr(w, "record", replace(w.record, final_model_cid="other"))),
+]
+
+
+@pytest.mark.parametrize(("code", "lie"), LIES, ids=[f"{i}-{code}" for i, (code, _) in enumerate(LIES)])
+def test_every_lie_is_found(code: str, lie: Callable[[World], None]) -> None:
+    world = World()
+    lie(world)
+    assert code in world.codes()
+
+
+def test_a_loss_that_the_model_does_not_have_is_found() -> None:
+    assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
+
+
+def test_a_presented_receipt_is_compared_key_by_key() -> None:
+    world: Any = World()
+    recomputed = verify_job(world.job_id, world, world).receipt
+    claimed = json.loads(json.dumps(recomputed)) | {"ledger_reconciled": True, "treasury_balance_wei": "5"}
+    assert differences(claimed, recomputed) == []
+    claimed["paid_wei"] = "0"
+    assert [finding.where for finding in differences(claimed, recomputed)] == ["paid_wei"]
