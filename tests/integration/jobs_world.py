@@ -5,6 +5,7 @@ as it must: only replay can tell. The chain is a fake that knows balances and pe
 """
 
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -337,3 +338,23 @@ class Work:
 
     def complete(self) -> None:
         self.world.complete(self.lease, self.node, self.completion())
+
+
+def at_once(calls: list[Any]) -> list[BaseException | None]:
+    """Run the calls at the same time; what each raised."""
+    barrier = threading.Barrier(len(calls))
+    errors: list[BaseException | None] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        barrier.wait()
+        try:
+            calls[index]()
+        except BaseException as error:
+            errors[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors

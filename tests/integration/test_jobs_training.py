@@ -1,47 +1,28 @@
 """A job's rounds: leases, commitments, results, lost nodes, aggregation, pins, cancellation."""
 
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs_world import DOMAIN, ENVIRONMENT, TEXT, ZEN, Work, World
-from sqlalchemy import func, select, update
+from jobs_world import ENVIRONMENT, TEXT, ZEN, World, at_once
+from sqlalchemy import select, update
 
 from market.accounts.service import Principal
-from market.api.errors import InvalidSignature
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import aggregation, leases, matching, repository, units
-from market.jobs.errors import CommitmentChanged, LeaseLost, NotCancellable, ResultRefused, WrongStep
+from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
 from market.jobs.models import Checkpoint, Job, Lease
-from market.jobs.schemas import CommitTraining, CompletePin, LeaseKind, LeaseView
+from market.jobs.schemas import CompletePin, LeaseKind
 from market.providers.models import AskRow
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
 from training_gym.data.dataset import DatasetManifest, describe_split
-from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import sha256, to_hex
-from zoo_protocol.messages import UnitCommitment, sign, typed_data
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
-    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
-
-
-@pytest.fixture
-def nodes(world: World) -> list[str]:
-    return [world.node() for _ in range(4)]
 
 
 def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, nodes: list[str]) -> None:
@@ -248,92 +229,21 @@ def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World
     assert ("settlement.settle", (job_id,)) in world.wakes.seen
 
 
-@pytest.mark.parametrize(
-    ("spoil", "field", "reason"),
-    [
-        ({"leaves": [to_hex(b"\1" * 32)] * 2}, "leaves", "wrong_leaves"),
-        ({"leaves": [to_hex(b"\1" * 32)] * 3}, "leaves", "wrong_leaves"),
-        ({"payload_cid": cid_of_raw(b"never stored")}, "payload_cid", "payload_missing"),
-        ({"payload_sha256": to_hex(b"\1" * 32)}, "payload_sha256", "payload_mismatch"),
-        ({"salt": to_hex(b"\1" * 32)}, "salt", "payload_mismatch"),
-        ({"error_feedback_cid": cid_of_raw(b"never stored")}, "error_feedback_cid", "error_feedback_missing"),
-    ],
-)
-def test_a_result_that_breaks_its_commitment_is_refused(
-    world: World, nodes: list[str], spoil: dict[str, Any], field: str, reason: str
-) -> None:
-    job_id = world.running(nodes)
-    work = world.work(nodes[0], **spoil)
-    work.commit()
-    with pytest.raises(ResultRefused) as refused:
-        work.complete()
-    assert (refused.value.field, refused.value.extra["reason"]) == (field, reason)
-    unit = world.units(job_id, slot=0)[0]
-    assert (unit.status, unit.reason, unit.payload_cid) == (UnitStatus.LOST, reason, None)
-    with pytest.raises(LeaseLost):
-        work.complete()
-
-
-def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    work = world.work(nodes[0])
-    work.payload = b"\0" * len(work.payload)
-    work.commit()
-    with pytest.raises(ResultRefused):
-        work.complete()
-    assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
-
-
-def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    work, other = world.work(nodes[0]), world.work(nodes[1])
-    with pytest.raises(WrongStep):
-        work.complete()
-    with pytest.raises(InvalidSignature):
-        work.commit(_signed_by(other, work))
-    assert world.units(job_id, slot=0)[0].status == UnitStatus.LEASED
-    work.commit()
-    work.commit()  # a repeated call changes nothing
-    first = world.units(job_id, slot=0)[0].trace_root
-    work.leaves = work.leaves[::-1]
-    with pytest.raises(CommitmentChanged):
-        work.commit()
-    assert world.units(job_id, slot=0)[0].trace_root == first
-
-
-def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once(
-    world: World, nodes: list[str]
-) -> None:
-    job_id = world.running(nodes)
-    work = world.work(nodes[0])
-    work.commit()
-    stolen = _with_token(work.lease, to_hex(b"\0" * 32))
-    for lease, node in ((work.lease, nodes[1]), (stolen, nodes[0])):
-        with pytest.raises(LeaseLost), world.database.transaction() as session:
-            leases.heartbeat(session, lease.id, node, lease.token, 1, 30)
-    errors = _at_once([work.complete] * 4)
-    assert errors == [None] * 4
-    work.complete()
-    assert [unit.status for unit in world.units(job_id, slot=0)] == [UnitStatus.UPLOADED]
-    moves = world.rows(lambda session: session.scalar(select(func.count()).where(JobEventRow.kind == "unit")))
-    assert moves == 2  # committed, uploaded
-
-
 def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
     job_id = world.job(nodes=4)
     with world.database.transaction() as session:
         assert matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
-    assert _at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
+    assert at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
     world.dispatch(job_id)
     assert len(world.units(job_id)) == 4
     kinds = world.rows(lambda session: list(session.scalars(select(Lease.kind).where(Lease.job_id == job_id))))
     assert sorted(kinds) == ["pin"] * 3 + ["train"] * 4
     pulled: list[Any] = []
-    assert _at_once([lambda: pulled.append(world.pull(nodes[0]))] * 6) == [None] * 6
+    assert at_once([lambda: pulled.append(world.pull(nodes[0]))] * 6) == [None] * 6
     assert sum(lease is not None for lease in pulled) == 1
 
 
-def test_a_node_is_placed_once_even_by_matches_at_once(world: World, nodes: list[str]) -> None:
+def test_a_node_is_placed_once_even_by_matchesat_once(world: World, nodes: list[str]) -> None:
     jobs = [world.job(nodes=4) for _ in range(3)]
     placed: list[bool] = []
 
@@ -341,7 +251,7 @@ def test_a_node_is_placed_once_even_by_matches_at_once(world: World, nodes: list
         with world.database.transaction() as session:
             placed.append(matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT))  # type: ignore[arg-type]
 
-    assert _at_once([lambda job_id=job_id: match(job_id) for job_id in jobs]) == [None] * 3  # type: ignore[misc]
+    assert at_once([lambda job_id=job_id: match(job_id) for job_id in jobs]) == [None] * 3  # type: ignore[misc]
     assert sorted(placed) == [False, False, True]
     assert sorted(world.read(job_id).status for job_id in jobs) == ["matching", "matching", "running"]
 
@@ -448,42 +358,3 @@ def _start_round(world: World, job_id: str, *, ago: float) -> None:
 def _retire(world: World, nodes: list[str]) -> None:
     with world.database.transaction() as session:
         session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))
-
-
-def _with_token(lease: LeaseView, token: str) -> LeaseView:
-    return lease.model_copy(update={"token": token})
-
-
-def _signed_by(signer: Work, work: Work) -> CommitTraining:
-    """The work's commitment with the signature of another node over it."""
-    honest = work.commitment()
-    message = UnitCommitment(
-        work.lease.task["job_id"],
-        work.lease.task["round"],
-        work.lease.task["slot"],
-        work.node,
-        honest.trace_root,
-        honest.payload_hash,
-    )
-    key = to_hex(bytes(work.world.wallets[signer.node].key))
-    return honest.model_copy(update={"commitment_signature": sign(key, typed_data(DOMAIN, message))})
-
-
-def _at_once(calls: list[Any]) -> list[BaseException | None]:
-    """Run the calls at the same time; what each raised."""
-    barrier = threading.Barrier(len(calls))
-    errors: list[BaseException | None] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        barrier.wait()
-        try:
-            calls[index]()
-        except BaseException as error:
-            errors[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors

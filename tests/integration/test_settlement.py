@@ -1,7 +1,5 @@
 """Settling: only when everything is decided, once, for verified units only, from a published record."""
 
-from collections.abc import Iterator
-
 import pytest
 from jobs_world import World
 
@@ -13,19 +11,10 @@ from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.money import split, unit_price
 from market.domain.network import DEVNET
 from market.jobs import matching, units
-from market.settings import Settings
 from market.settlement import service as settlement
-from market.storage.service import Storage
 from zoo_protocol.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.record import NO_UNITS_ROOT, JobRecord, paid_units_root
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
-    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""What nodes deliver on their leases: commitments, results that break them, and who may act."""
+
+from typing import Any
+
+import pytest
+from jobs_world import DOMAIN, Work, World, at_once
+from sqlalchemy import func, select
+
+from market.api.errors import InvalidSignature
+from market.domain.lifecycle import UnitStatus
+from market.events.models import JobEventRow
+from market.jobs import leases
+from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
+from market.jobs.schemas import CommitTraining, LeaseView
+from zoo_protocol.cid import cid_of_raw
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import UnitCommitment, sign, typed_data
+
+
+@pytest.mark.parametrize(
+    ("spoil", "field", "reason"),
+    [
+        ({"leaves": [to_hex(b"\1" * 32)] * 2}, "leaves", "wrong_leaves"),
+        ({"leaves": [to_hex(b"\1" * 32)] * 3}, "leaves", "wrong_leaves"),
+        ({"payload_cid": cid_of_raw(b"never stored")}, "payload_cid", "payload_missing"),
+        ({"payload_sha256": to_hex(b"\1" * 32)}, "payload_sha256", "payload_mismatch"),
+        ({"salt": to_hex(b"\1" * 32)}, "salt", "payload_mismatch"),
+        ({"error_feedback_cid": cid_of_raw(b"never stored")}, "error_feedback_cid", "error_feedback_missing"),
+    ],
+)
+def test_a_result_that_breaks_its_commitment_is_refused(
+    world: World, nodes: list[str], spoil: dict[str, Any], field: str, reason: str
+) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0], **spoil)
+    work.commit()
+    with pytest.raises(ResultRefused) as refused:
+        work.complete()
+    assert (refused.value.field, refused.value.extra["reason"]) == (field, reason)
+    unit = world.units(job_id, slot=0)[0]
+    assert (unit.status, unit.reason, unit.payload_cid) == (UnitStatus.LOST, reason, None)
+    with pytest.raises(LeaseLost):
+        work.complete()
+
+
+def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.payload = b"\0" * len(work.payload)
+    work.commit()
+    with pytest.raises(ResultRefused):
+        work.complete()
+    assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
+
+
+def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    work, other = world.work(nodes[0]), world.work(nodes[1])
+    with pytest.raises(WrongStep):
+        work.complete()
+    with pytest.raises(InvalidSignature):
+        work.commit(_signed_by(other, work))
+    assert world.units(job_id, slot=0)[0].status == UnitStatus.LEASED
+    work.commit()
+    work.commit()  # a repeated call changes nothing
+    first = world.units(job_id, slot=0)[0].trace_root
+    work.leaves = work.leaves[::-1]
+    with pytest.raises(CommitmentChanged):
+        work.commit()
+    assert world.units(job_id, slot=0)[0].trace_root == first
+
+
+def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once(
+    world: World, nodes: list[str]
+) -> None:
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.commit()
+    stolen = _with_token(work.lease, to_hex(b"\0" * 32))
+    for lease, node in ((work.lease, nodes[1]), (stolen, nodes[0])):
+        with pytest.raises(LeaseLost), world.database.transaction() as session:
+            leases.heartbeat(session, lease.id, node, lease.token, 1, 30)
+    errors = at_once([work.complete] * 4)
+    assert errors == [None] * 4
+    work.complete()
+    assert [unit.status for unit in world.units(job_id, slot=0)] == [UnitStatus.UPLOADED]
+    moves = world.rows(lambda session: session.scalar(select(func.count()).where(JobEventRow.kind == "unit")))
+    assert moves == 2  # committed, uploaded
+
+
+def _with_token(lease: LeaseView, token: str) -> LeaseView:
+    return lease.model_copy(update={"token": token})
+
+
+def _signed_by(signer: Work, work: Work) -> CommitTraining:
+    """The work's commitment with the signature of another node over it."""
+    honest = work.commitment()
+    message = UnitCommitment(
+        work.lease.task["job_id"],
+        work.lease.task["round"],
+        work.lease.task["slot"],
+        work.node,
+        honest.trace_root,
+        honest.payload_hash,
+    )
+    key = to_hex(bytes(work.world.wallets[signer.node].key))
+    return honest.model_copy(update={"commitment_signature": sign(key, typed_data(DOMAIN, message))})
