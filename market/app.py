@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
 from market.api.handlers import install_handlers

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from redis import Redis
 
+import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.chain.contracts import Deployment
 from market.chain.indexer import EventHandler, Indexer
 from market.chain.sender import IntentHandler, Sender
