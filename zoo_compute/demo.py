@@ -52,7 +52,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
     state = StateDirectory(directory)
     with _fresh_devnet(state, keep=keep) as info:
         setup = time.monotonic() - began
-        note(f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, and one joins as a spare")
+        note(f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare")
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
             job = _train(client)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}

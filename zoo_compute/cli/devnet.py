@@ -18,7 +18,7 @@ Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet k
 @app.command()
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
-    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 3]")] = None,
+    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 5]")] = None,
     verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 2]")] = None,
     cheat: Annotated[bool, typer.Option("--cheat", help="Let the last provider fabricate its work.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once everything is healthy.")] = False,

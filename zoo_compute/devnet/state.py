@@ -19,7 +19,7 @@ DEFAULT_DIRECTORY = Path(".devnet")
 class Options:
     """What ``devnet up`` was asked for. It holds until ``reset``: the accounts are funded once."""
 
-    providers: int = 3
+    providers: int = 5
     verifiers: int = 2
     cheat: bool = False
 
