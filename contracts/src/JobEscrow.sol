@@ -2,211 +2,312 @@
 pragma solidity 0.8.37;
 
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
-import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
+import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
+import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
+import {JobIntake} from "./base/JobIntake.sol";
 import {ZenIntake} from "./base/ZenIntake.sol";
 import {IJobEscrow} from "./interfaces/IJobEscrow.sol";
+import {IProviderStaking} from "./interfaces/IProviderStaking.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
-import {JobOrder, Messages, UnitCommitment} from "./Messages.sol";
+import {Messages, UnitCommitment} from "./Messages.sol";
 
 /// @title Escrow and settlement of jobs
-/// @dev Two storage slots per job. Payments are computed from the job's own numbers, never from the balance.
-contract JobEscrow is IJobEscrow, ZenIntake, EIP712 {
+/// @dev Payments are computed from the jobs' own numbers, never from the balance. What the contract holds is, at all
+/// times, the escrow of open jobs, what batches have left, and what is withheld from batches that were not vetoed.
+contract JobEscrow is JobIntake {
     using SafeERC20 for IZenToken;
-    using Messages for JobOrder;
+    using SafeCast for uint256;
     using Messages for UnitCommitment;
 
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
-    /// @notice Highest fee that can be set, in basis points.
-    uint16 public constant MAX_FEE_BPS = 1_000;
-    uint256 private constant BPS = 10_000;
-    uint256 private constant MICROSECONDS_PER_HOUR = 3_600_000_000;
+    bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
+    bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
 
+    struct Withheld {
+        address provider;
+        uint96 net;
+        bytes32 jobId;
+        uint96 fee;
+        uint128 batchId;
+    }
+
+    /// @notice The contracts and accounts that this one works with.
+    /// @param treasury Where fees go.
+    /// @param operator First holder of OPERATOR_ROLE.
+    /// @param guardian First holder of GUARDIAN_ROLE.
+    /// @param disputes The only holder of DISPUTES_ROLE.
+    struct Parties {
+        address treasury;
+        address operator;
+        address guardian;
+        address disputes;
+    }
+
+    /// @notice Seconds between a batch and its claims.
+    uint40 public immutable challengePeriod;
     /// @notice Where fees go.
     address public immutable treasury;
-    /// @notice Seconds after an order's `waitUntil` until which it can be settled, and after which it can be refunded.
-    uint256 public immutable refundDelay;
-    /// @notice Fee of jobs opened from now on, in basis points of what is paid.
-    uint16 public feeBps;
+    /// @inheritdoc IJobEscrow
+    uint256 public batchCount;
+    /// @inheritdoc IJobEscrow
+    mapping(uint256 batchId => mapping(address provider => uint256)) public withheldOf;
 
-    mapping(bytes32 jobId => Job) private _jobs;
+    mapping(uint256 batchId => Batch) private _batches;
+    /// @dev One bit per batch, so that a provider pays for a new slot once in 256 batches.
+    mapping(address provider => mapping(uint256 word => uint256)) private _claimed;
+    mapping(bytes32 unitId => Withheld) private _withheld;
 
     /// @param zen The ZEN token.
-    /// @param treasury_ Where fees go.
+    /// @param staking_ Knows the minimum stake of each tier.
+    /// @param parties The contracts and accounts that this one works with.
     /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
     /// @param refundDelay_ Seconds after `waitUntil` that the operator has to settle; must exceed the longest job.
+    /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
+    /// @param challengePeriod_ Seconds between a batch and its claims.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
-    /// @param operator First holder of OPERATOR_ROLE.
     constructor(
         IZenToken zen,
-        address treasury_,
+        IProviderStaking staking_,
+        Parties memory parties,
         uint16 feeBps_,
         uint40 refundDelay_,
+        uint40 cancelDelay_,
+        uint40 challengePeriod_,
         uint48 adminDelay,
-        address admin,
-        address operator
-    ) ZenIntake(zen, adminDelay, admin) EIP712("ZooCompute", "1") {
-        require(treasury_ != address(0), InvalidParameter("treasury"));
-        treasury = treasury_;
-        refundDelay = refundDelay_;
-        _setFee(feeBps_);
-        _grantRole(OPERATOR_ROLE, operator);
+        address admin
+    ) ZenIntake(zen, adminDelay, admin) JobIntake(staking_, feeBps_, refundDelay_, cancelDelay_) {
+        require(parties.treasury != address(0), InvalidParameter("treasury"));
+        treasury = parties.treasury;
+        challengePeriod = challengePeriod_;
+        _grantRole(OPERATOR_ROLE, parties.operator);
+        _grantRole(GUARDIAN_ROLE, parties.guardian);
+        _grantRole(DISPUTES_ROLE, parties.disputes);
     }
 
     /// @inheritdoc IJobEscrow
-    function openJob(
-        JobOrder calldata order,
-        bytes calldata orderSignature,
-        uint256 permitDeadline,
-        uint8 v,
-        bytes32 r,
-        bytes32 s
-    ) external nonReentrant whenNotPaused returns (bytes32 jobId) {
-        jobId = order.hash();
-        require(_jobs[jobId].state == State.None, JobExists(jobId));
-        _requireSound(order);
-        require(
-            SignatureChecker.isValidSignatureNowCalldata(order.payer, _hashTypedDataV4(jobId), orderSignature),
-            InvalidOrderSignature()
-        );
-        _open(jobId, order);
-        _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        token.safeTransferFrom(order.payer, address(this), order.budget);
-    }
-
-    /// @inheritdoc IJobEscrow
-    function settle(bytes32 jobId, uint96 price, ProviderUnits[] calldata payments, bytes32 unitsRoot, bytes32 record)
+    function settle(bytes32 root, JobLine[] calldata lines)
         external
         nonReentrant
         onlyRole(OPERATOR_ROLE)
+        returns (uint256 batchId)
     {
-        Job memory job = _requireOpen(jobId);
-        require(block.timestamp <= job.waitUntil + refundDelay, SettlementEnded(job.waitUntil + refundDelay));
-        require(price <= job.maxPrice, PriceAboveMaximum(price, job.maxPrice));
-        _jobs[jobId].state = State.Settled;
-
-        uint256 unit = payments.length > 0 ? _payableUnitPrice(price, job.unitWeight) : 0;
-        uint256 gross = unit * _countUnits(payments, job.units);
-        require(gross <= job.escrowed, BudgetExceeded(gross, job.escrowed));
-        uint256 fee = gross * job.feeBps / BPS; // exact, since a unit's price is a multiple of BPS
-        uint256 rest = job.escrowed - gross;
-        emit JobSettled(jobId, price, gross - fee, fee, rest, unitsRoot, record);
-
-        _payProviders(jobId, payments, unit - unit * job.feeBps / BPS);
-        if (fee > 0) token.safeTransfer(treasury, fee);
-        if (rest > 0) token.safeTransfer(job.payer, rest);
+        require(lines.length > 0, EmptyBatch());
+        uint256 next = batchCount + 1;
+        uint256 net;
+        uint256 fee;
+        for (uint256 i = 0; i < lines.length; ++i) {
+            (uint256 lineNet, uint256 lineFee) = _settleLine(next, lines[i]);
+            net += lineNet;
+            fee += lineFee;
+        }
+        if (net + fee == 0) return 0;
+        batchCount = batchId = next;
+        uint40 claimableAt = (block.timestamp + challengePeriod).toUint40();
+        bytes32 batchRoot = _batchRoot(root, lines);
+        _batches[batchId] = Batch(batchRoot, net.toUint96(), fee.toUint96(), claimableAt, false, false);
+        emit BatchPosted(batchId, batchRoot, net, fee, claimableAt);
     }
 
     /// @inheritdoc IJobEscrow
-    function refund(bytes32 jobId) external nonReentrant {
-        Job memory job = _requireOpen(jobId);
-        uint256 end = job.waitUntil + refundDelay;
-        require(block.timestamp > end, RefundTooEarly(end));
-        _jobs[jobId].state = State.Refunded;
-        emit JobRefunded(jobId, job.payer, job.escrowed);
-        token.safeTransfer(job.payer, job.escrowed);
+    function veto(uint256 batchId, bytes32 root, JobLine[] calldata lines)
+        external
+        nonReentrant
+        onlyRole(GUARDIAN_ROLE)
+    {
+        Batch storage batch = _requireRunning(batchId);
+        require(!batch.struck, BatchStruck(batchId));
+        require(_batchRoot(root, lines) == batch.root, InvalidProof(batchId));
+        delete _batches[batchId];
+        emit BatchVetoed(batchId);
+        for (uint256 i = lines.length; i > 0; --i) {
+            _revertLine(batchId, lines[i - 1]);
+        }
     }
 
     /// @inheritdoc IJobEscrow
-    function setFee(uint16 newFeeBps) external onlyRole(DEFAULT_ADMIN_ROLE) {
-        _setFee(newFeeBps);
+    function claim(address to, Claim[] calldata claims) external nonReentrant returns (uint256 amount) {
+        require(to != address(0) && to != address(this), InvalidRecipient(to));
+        for (uint256 i = 0; i < claims.length; ++i) {
+            amount += _claim(to, claims[i]);
+        }
+        token.safeTransfer(to, amount);
     }
 
     /// @inheritdoc IJobEscrow
-    function jobs(bytes32 jobId) external view returns (Job memory) {
-        return _jobs[jobId];
+    function collectFees(uint256[] calldata batchIds) external nonReentrant returns (uint256 amount) {
+        for (uint256 i = 0; i < batchIds.length; ++i) {
+            Batch storage batch = _requireOver(batchIds[i]);
+            uint256 fee = batch.fee;
+            batch.fee = 0;
+            amount += fee;
+            emit FeesCollected(batchIds[i], fee);
+        }
+        token.safeTransfer(treasury, amount);
     }
 
     /// @inheritdoc IJobEscrow
-    function jobIdOf(JobOrder calldata order) external pure returns (bytes32) {
-        return order.hash();
+    function withhold(uint256 batchId, UnitCommitment calldata unit, uint80 price, bytes32[] calldata proof)
+        external
+        onlyRole(DISPUTES_ROLE)
+        returns (bytes32 unitId)
+    {
+        Batch storage batch = _requireRunning(batchId);
+        require(MerkleProof.verifyCalldata(proof, batch.root, unit.paidLeaf(price)), InvalidProof(batchId));
+        unitId = unit.leaf();
+        require(_withheld[unitId].net == 0, AlreadyWithheld(unitId));
+
+        (uint256 net, uint256 fee) = _split(_jobs[unit.jobId], price, 1);
+        _draw(batch, batchId, net, fee);
+        batch.contested = true;
+        withheldOf[batchId][unit.provider] += net;
+        _withheld[unitId] = Withheld(unit.provider, net.toUint96(), unit.jobId, fee.toUint96(), batchId.toUint128());
+        emit UnitWithheld(unitId, batchId, unit.provider, net, fee);
     }
 
     /// @inheritdoc IJobEscrow
-    function orderDigest(JobOrder calldata order) external view returns (bytes32) {
-        return _hashTypedDataV4(order.hash());
+    function release(bytes32 unitId, bool restored) external nonReentrant onlyRole(DISPUTES_ROLE) returns (bool held) {
+        Withheld memory unit = _withheld[unitId];
+        if (unit.net == 0) return false;
+        delete _withheld[unitId];
+        // A vetoed batch gave everything back to its jobs, this unit's pay too.
+        if (_batches[unit.batchId].claimableAt == 0) return true;
+        if (restored) _restore(unitId, unit);
+        else _strike(unitId, unit);
+        return true;
     }
 
     /// @inheritdoc IJobEscrow
-    function commitmentDigest(UnitCommitment calldata unit) external view returns (bytes32) {
-        return _hashTypedDataV4(unit.hash());
+    function batches(uint256 batchId) external view returns (Batch memory) {
+        return _batches[batchId];
     }
 
     /// @inheritdoc IJobEscrow
-    function unitPrice(uint96 price, uint64 weight) public pure returns (uint256) {
-        uint256 exact = uint256(price) * weight / MICROSECONDS_PER_HOUR;
-        return exact - exact % BPS;
+    function isClaimed(uint256 batchId, address provider) public view returns (bool) {
+        return _claimed[provider][batchId >> 8] >> (batchId & 0xff) & 1 == 1;
     }
 
-    function _open(bytes32 jobId, JobOrder calldata order) private {
-        uint16 fee = feeBps;
-        _jobs[jobId] = Job({
-            payer: order.payer,
-            escrowed: order.budget,
-            maxPrice: order.maxPrice,
-            unitWeight: order.unitWeight,
-            units: order.units,
-            waitUntil: order.waitUntil,
-            feeBps: fee,
-            state: State.Open
-        });
-        emit JobOpened(
-            jobId,
-            order.payer,
-            order.tier,
-            order.units,
-            order.unitWeight,
-            order.budget,
-            order.maxPrice,
+    function _settleLine(uint256 batchId, JobLine calldata line) private returns (uint256 net, uint256 fee) {
+        Job storage stored = _requireOpen(line.jobId);
+        Job memory job = stored;
+        require(block.timestamp <= job.settleBy, SettlementEnded(job.settleBy));
+        require(line.fromRound == job.nextRound, RoundsNotNext(line.jobId, line.fromRound, job.nextRound));
+        bool onlyEnds = line.last && line.units == 0 && line.toRound == line.fromRound;
+        require(onlyEnds || line.toRound > line.fromRound, NoRounds(line.jobId));
+        require(line.price <= job.maxPrice, PriceAboveMaximum(line.price, job.maxPrice));
+        require(line.units <= job.unitsLeft, TooManyUnits(line.units, job.unitsLeft));
+        (net, fee) = _split(job, line.price, line.units);
+        require(net + fee <= job.escrowed, BudgetExceeded(net + fee, job.escrowed));
+
+        uint256 rest = job.escrowed - net - fee;
+        uint256 refunded = line.last ? rest : 0;
+        stored.escrowed = (rest - refunded).toUint96();
+        stored.unitsLeft = job.unitsLeft - line.units;
+        stored.nextRound = line.toRound;
+        if (line.last) stored.state = State.Settled;
+        _emitSettled(net > 0 ? batchId : 0, line, net, fee, refunded);
+        if (refunded > 0) token.safeTransfer(job.payer, refunded);
+    }
+
+    function _emitSettled(uint256 batchId, JobLine calldata line, uint256 net, uint256 fee, uint256 refunded) private {
+        emit JobSettled(
+            line.jobId,
+            batchId,
+            line.price,
+            line.units,
+            line.fromRound,
+            line.toRound,
+            net,
             fee,
-            order.specHash
+            refunded,
+            line.last,
+            line.record
         );
     }
 
-    function _setFee(uint16 newFeeBps) private {
-        require(newFeeBps <= MAX_FEE_BPS, FeeTooHigh(newFeeBps));
-        feeBps = newFeeBps;
-        emit FeeChanged(newFeeBps);
-    }
-
-    function _payProviders(bytes32 jobId, ProviderUnits[] calldata payments, uint256 netPerUnit) private {
-        for (uint256 i = 0; i < payments.length; ++i) {
-            ProviderUnits calldata payment = payments[i];
-            uint256 amount = netPerUnit * payment.units;
-            emit ProviderPaid(jobId, payment.provider, payment.units, amount);
-            token.safeTransfer(payment.provider, amount);
+    function _revertLine(uint256 batchId, JobLine calldata line) private {
+        Job storage job = _jobs[line.jobId];
+        require(line.toRound == job.nextRound, RoundsNotNext(line.jobId, line.toRound, job.nextRound));
+        (uint256 net, uint256 fee) = _split(job, line.price, line.units);
+        job.unitsLeft += line.units;
+        job.nextRound = line.fromRound;
+        emit SettlementReverted(line.jobId, batchId, net + fee);
+        if (job.state == State.Refunded) {
+            token.safeTransfer(job.payer, net + fee);
+        } else {
+            job.state = State.Open;
+            job.escrowed += (net + fee).toUint96();
         }
     }
 
-    function _requireSound(JobOrder calldata order) private view {
-        require(block.timestamp <= order.waitUntil, OrderExpired(order.waitUntil));
-        require(order.tier >= 1 && order.tier <= 3, UnknownTier(order.tier));
-        require(order.units > 0, NoUnits());
-        uint256 unit = _payableUnitPrice(order.maxPrice, order.unitWeight);
-        require(order.budget >= unit, BudgetBelowOneUnit(order.budget, unit));
-    }
+    function _claim(address to, Claim calldata item) private returns (uint256 amount) {
+        uint256 batchId = item.batchId;
+        Batch storage batch = _requireOver(batchId);
+        bytes32 leaf = Messages.claimLeaf(msg.sender, item.amount);
+        require(MerkleProof.verifyCalldata(item.proof, batch.root, leaf), InvalidProof(batchId));
+        require(!isClaimed(batchId, msg.sender), AlreadyClaimed(batchId, msg.sender));
+        _claimed[msg.sender][batchId >> 8] |= 1 << (batchId & 0xff);
 
-    function _requireOpen(bytes32 jobId) private view returns (Job memory job) {
-        job = _jobs[jobId];
-        require(job.state == State.Open, JobNotOpen(jobId, job.state));
-    }
-
-    /// @dev The sum of units, with providers strictly ascending so that none is listed twice (and none is zero).
-    function _countUnits(ProviderUnits[] calldata payments, uint256 allowed) private pure returns (uint256 sum) {
-        address previous = address(0);
-        for (uint256 i = 0; i < payments.length; ++i) {
-            address provider = payments[i].provider;
-            require(provider > previous, ProvidersNotAscending(provider));
-            require(payments[i].units > 0, NoUnitsFor(provider));
-            sum += payments[i].units;
-            previous = provider;
+        amount = item.amount;
+        if (batch.contested) {
+            uint256 withheld = withheldOf[batchId][msg.sender];
+            require(amount > withheld, AllWithheld(batchId, msg.sender));
+            amount -= withheld;
         }
-        require(sum <= allowed, TooManyUnits(sum, allowed));
+        _draw(batch, batchId, amount, 0);
+        emit Claimed(batchId, msg.sender, to, amount);
     }
 
-    function _payableUnitPrice(uint96 price, uint64 weight) private pure returns (uint256 unit) {
-        unit = unitPrice(price, weight);
-        require(unit > 0, UnitPriceZero(price, weight));
+    function _restore(bytes32 unitId, Withheld memory unit) private {
+        Batch storage batch = _batches[unit.batchId];
+        batch.fee += unit.fee;
+        withheldOf[unit.batchId][unit.provider] -= unit.net;
+        bool claimed = isClaimed(unit.batchId, unit.provider);
+        emit UnitRestored(unitId, unit.batchId, claimed);
+        if (claimed) token.safeTransfer(unit.provider, unit.net);
+        else batch.net += unit.net;
+    }
+
+    function _strike(bytes32 unitId, Withheld memory unit) private {
+        _batches[unit.batchId].struck = true;
+        uint256 gross = uint256(unit.net) + unit.fee;
+        emit UnitStruck(unitId, unit.jobId, unit.batchId, gross);
+        token.safeTransfer(_jobs[unit.jobId].payer, gross);
+    }
+
+    /// @dev Takes from what the batch has left; the last line of defence against a tree that contradicts the totals.
+    function _draw(Batch storage batch, uint256 batchId, uint256 net, uint256 fee) private {
+        require(net <= batch.net, BatchOverdrawn(batchId, net, batch.net));
+        require(fee <= batch.fee, BatchOverdrawn(batchId, fee, batch.fee));
+        batch.net -= net.toUint96();
+        batch.fee -= fee.toUint96();
+    }
+
+    /// @dev Pay of `units` units of a job; exact, since a unit's price is a multiple of BPS.
+    function _split(Job memory job, uint80 price, uint256 units) private pure returns (uint256 net, uint256 fee) {
+        if (units == 0) return (0, 0);
+        uint256 gross = _payableUnitPrice(price, job.unitWeight) * units;
+        fee = gross * job.feeBps / BPS;
+        net = gross - fee;
+    }
+
+    function _batchRoot(bytes32 root, JobLine[] calldata lines) private pure returns (bytes32) {
+        return Hashes.commutativeKeccak256(root, keccak256(abi.encode(lines)));
+    }
+
+    function _requireRunning(uint256 batchId) private view returns (Batch storage batch) {
+        batch = _requireKnown(batchId);
+        require(block.timestamp < batch.claimableAt, ChallengePeriodOver(batch.claimableAt));
+    }
+
+    function _requireOver(uint256 batchId) private view returns (Batch storage batch) {
+        batch = _requireKnown(batchId);
+        require(block.timestamp >= batch.claimableAt, ChallengePeriodRunning(batch.claimableAt));
+    }
+
+    function _requireKnown(uint256 batchId) private view returns (Batch storage batch) {
+        batch = _batches[batchId];
+        require(batch.claimableAt > 0, UnknownBatch(batchId));
     }
 }

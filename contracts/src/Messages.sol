@@ -7,6 +7,8 @@ pragma solidity 0.8.37;
 /// @param tier 1 Bronze, 2 Silver, 3 Gold.
 /// @param units Most units that may be paid.
 /// @param unitWeight Size of a unit in reference GPU-microseconds.
+/// @param segments Segments of a unit's trace that can be drawn for a replay.
+/// @param samplingBps Lowest share of segments, in basis points, that is drawn.
 /// @param budget Wei of ZEN put in escrow.
 /// @param maxPrice Highest price in wei of ZEN per GPU-hour.
 /// @param waitUntil Unix time until which the payer waits for capacity.
@@ -16,9 +18,11 @@ struct JobOrder {
     bytes32 specHash;
     uint8 tier;
     uint32 units;
-    uint64 unitWeight;
+    uint48 unitWeight;
+    uint16 segments;
+    uint16 samplingBps;
     uint96 budget;
-    uint96 maxPrice;
+    uint80 maxPrice;
     uint40 waitUntil;
     uint256 nonce;
 }
@@ -42,7 +46,7 @@ struct UnitCommitment {
 /// @title Hashes of the signed messages
 library Messages {
     bytes32 internal constant JOB_ORDER_TYPEHASH = keccak256(
-        "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint64 unitWeight,uint96 budget,uint96 maxPrice,uint40 waitUntil,uint256 nonce)"
+        "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint48 unitWeight,uint16 segments,uint16 samplingBps,uint96 budget,uint80 maxPrice,uint40 waitUntil,uint256 nonce)"
     );
     bytes32 internal constant UNIT_COMMITMENT_TYPEHASH = keccak256(
         "UnitCommitment(bytes32 jobId,uint32 round,uint32 slot,address provider,bytes32 traceRoot,bytes32 payloadHash)"
@@ -62,5 +66,17 @@ library Messages {
     /// @notice Leaf of a commitment in its window's tree: hashed twice, so that no inner node can pass as a leaf.
     function leaf(UnitCommitment calldata unit) internal pure returns (bytes32) {
         return keccak256(bytes.concat(keccak256(abi.encode(unit))));
+    }
+
+    /// @notice Leaf of a paid unit in its settlement batch's tree: the commitment and the price it is paid at.
+    /// @param price Wei of ZEN per GPU-hour.
+    function paidLeaf(UnitCommitment calldata unit, uint80 price) internal pure returns (bytes32) {
+        return keccak256(bytes.concat(keccak256(abi.encode(unit, price))));
+    }
+
+    /// @notice Leaf of a provider's claim in its settlement batch's tree.
+    /// @param amount Wei of ZEN, net of the fee.
+    function claimLeaf(address provider, uint256 amount) internal pure returns (bytes32) {
+        return keccak256(bytes.concat(keccak256(abi.encode(provider, amount))));
     }
 }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
+import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
+import {IJobEscrow} from "../interfaces/IJobEscrow.sol";
+import {IProviderStaking} from "../interfaces/IProviderStaking.sol";
+import {IZenToken} from "../interfaces/IZenToken.sol";
+import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
+import {ZenIntake} from "./ZenIntake.sol";
+
+/// @title The payer's side of the escrow: opening, cancelling, refunds
+/// @dev Two storage slots per job.
+abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
+    using SafeERC20 for IZenToken;
+    using Messages for JobOrder;
+    using Messages for UnitCommitment;
+
+    /// @notice Highest fee that can be set, in basis points.
+    uint16 public constant MAX_FEE_BPS = 1_000;
+    uint256 internal constant BPS = 10_000;
+    uint256 private constant MICROSECONDS_PER_HOUR = 3_600_000_000;
+
+    /// @notice Knows the minimum stake of each tier.
+    IProviderStaking public immutable staking;
+    /// @notice Seconds after an order's `waitUntil` until which it can be settled, and after which it can be refunded.
+    uint40 public immutable refundDelay;
+    /// @notice Seconds that a cancelled job can still be settled.
+    uint40 public immutable cancelDelay;
+    /// @notice Fee of jobs opened from now on, in basis points of what is paid.
+    uint16 public feeBps;
+
+    mapping(bytes32 jobId => Job) internal _jobs;
+
+    /// @param staking_ Knows the minimum stake of each tier.
+    /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
+    /// @param refundDelay_ Seconds after `waitUntil` that the operator has to settle; must exceed the longest job.
+    /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
+    constructor(IProviderStaking staking_, uint16 feeBps_, uint40 refundDelay_, uint40 cancelDelay_)
+        EIP712("ZooCompute", "1")
+    {
+        require(address(staking_) != address(0), InvalidParameter("staking"));
+        staking = staking_;
+        refundDelay = refundDelay_;
+        cancelDelay = cancelDelay_;
+        _setFee(feeBps_);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function openJob(
+        JobOrder calldata order,
+        bytes calldata orderSignature,
+        uint256 permitDeadline,
+        uint8 v,
+        bytes32 r,
+        bytes32 s
+    ) external nonReentrant whenNotPaused returns (bytes32 jobId) {
+        jobId = order.hash();
+        require(_jobs[jobId].state == State.None, JobExists(jobId));
+        _requireSound(order);
+        require(
+            SignatureChecker.isValidSignatureNowCalldata(order.payer, _hashTypedDataV4(jobId), orderSignature),
+            InvalidOrderSignature()
+        );
+        _open(jobId, order);
+        _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
+        token.safeTransferFrom(order.payer, address(this), order.budget);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function cancel(bytes32 jobId) external {
+        Job storage job = _requireOpen(jobId);
+        require(msg.sender == job.payer, NotPayer(msg.sender));
+        uint40 settleBy = SafeCast.toUint40(block.timestamp + cancelDelay);
+        require(settleBy < job.settleBy, AlreadyCancelled(job.settleBy));
+        job.settleBy = settleBy;
+        emit JobCancelled(jobId, settleBy);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function refund(bytes32 jobId) external nonReentrant {
+        Job storage job = _requireOpen(jobId);
+        require(block.timestamp > job.settleBy, RefundTooEarly(job.settleBy));
+        uint256 amount = job.escrowed;
+        job.state = State.Refunded;
+        job.escrowed = 0;
+        emit JobRefunded(jobId, job.payer, amount);
+        token.safeTransfer(job.payer, amount);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function setFee(uint16 newFeeBps) external onlyRole(DEFAULT_ADMIN_ROLE) {
+        _setFee(newFeeBps);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function jobs(bytes32 jobId) external view returns (Job memory) {
+        return _jobs[jobId];
+    }
+
+    /// @inheritdoc IJobEscrow
+    function jobIdOf(JobOrder calldata order) external pure returns (bytes32) {
+        return order.hash();
+    }
+
+    /// @inheritdoc IJobEscrow
+    function orderDigest(JobOrder calldata order) external view returns (bytes32) {
+        return _hashTypedDataV4(order.hash());
+    }
+
+    /// @inheritdoc IJobEscrow
+    function commitmentDigest(UnitCommitment calldata unit) external view returns (bytes32) {
+        return _hashTypedDataV4(unit.hash());
+    }
+
+    /// @inheritdoc IJobEscrow
+    function unitPrice(uint80 price, uint48 weight) public pure returns (uint256) {
+        uint256 exact = uint256(price) * weight / MICROSECONDS_PER_HOUR;
+        return exact - exact % BPS;
+    }
+
+    function _requireOpen(bytes32 jobId) internal view returns (Job storage job) {
+        job = _jobs[jobId];
+        require(job.state == State.Open, JobNotOpen(jobId, job.state));
+    }
+
+    function _payableUnitPrice(uint80 price, uint48 weight) internal pure returns (uint256 unit) {
+        unit = unitPrice(price, weight);
+        require(unit > 0, UnitPriceZero(price, weight));
+    }
+
+    function _open(bytes32 jobId, JobOrder calldata order) private {
+        uint16 fee = feeBps;
+        _jobs[jobId] = Job({
+            payer: order.payer,
+            escrowed: order.budget,
+            maxPrice: order.maxPrice,
+            unitWeight: order.unitWeight,
+            unitsLeft: order.units,
+            nextRound: 0,
+            settleBy: order.waitUntil + refundDelay,
+            feeBps: fee,
+            state: State.Open
+        });
+        emit JobOpened(
+            jobId,
+            order.payer,
+            order.tier,
+            order.units,
+            order.unitWeight,
+            order.budget,
+            order.maxPrice,
+            fee,
+            order.specHash
+        );
+    }
+
+    function _setFee(uint16 newFeeBps) private {
+        require(newFeeBps <= MAX_FEE_BPS, FeeTooHigh(newFeeBps));
+        feeBps = newFeeBps;
+        emit FeeChanged(newFeeBps);
+    }
+
+    function _requireSound(JobOrder calldata order) private view {
+        require(block.timestamp <= order.waitUntil, OrderExpired(order.waitUntil));
+        require(order.tier >= 1 && order.tier <= 3, UnknownTier(order.tier));
+        require(order.units > 0, NoUnits());
+        uint256 unit = _payableUnitPrice(order.maxPrice, order.unitWeight);
+        require(order.budget >= unit, BudgetBelowOneUnit(order.budget, unit));
+        uint256 stake = staking.minimumStake(order.tier);
+        uint256 sampling = order.samplingBps;
+        // S >= (R / N) * (1 - s) / s without a division; a rate of 100 % leaves nothing to gain
+        require(
+            sampling >= BPS || stake * order.segments * sampling >= unit * (BPS - sampling),
+            StakeBelowGain(stake, unit, order.segments, sampling)
+        );
+    }
+}
