@@ -171,9 +171,9 @@ contract JobEscrow is JobIntake {
         Withheld memory unit = _withheld[unitId];
         if (unit.net == 0) return false;
         delete _withheld[unitId];
-        // A vetoed batch gave everything back to its jobs, this unit's pay too.
-        if (_batches[unit.batchId].claimableAt == 0) return true;
-        if (restored) _restore(unitId, unit);
+        bool vetoed = _batches[unit.batchId].claimableAt == 0;
+        if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false); // with all of its batch
+        else if (restored) _restore(unitId, unit);
         else _strike(unitId, unit);
         return true;
     }
@@ -232,8 +232,9 @@ contract JobEscrow is JobIntake {
         (uint256 net, uint256 fee) = _split(job, line.price, line.units);
         job.unitsLeft += line.units;
         job.nextRound = line.fromRound;
-        emit SettlementReverted(line.jobId, batchId, net + fee);
-        if (job.state == State.Refunded) {
+        bool refunded = job.state == State.Refunded;
+        emit SettlementReverted(line.jobId, batchId, net, fee, refunded);
+        if (refunded) {
             token.safeTransfer(job.payer, net + fee);
         } else {
             job.state = State.Open;
@@ -264,7 +265,7 @@ contract JobEscrow is JobIntake {
         batch.fee += unit.fee;
         withheldOf[unit.batchId][unit.provider] -= unit.net;
         bool claimed = isClaimed(unit.batchId, unit.provider);
-        emit UnitRestored(unitId, unit.batchId, claimed);
+        emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, claimed);
         if (claimed) token.safeTransfer(unit.provider, unit.net);
         else batch.net += unit.net;
     }

@@ -117,17 +117,18 @@ interface IJobEscrow {
     event BatchPosted(uint256 indexed batchId, bytes32 root, uint256 net, uint256 fee, uint256 claimableAt);
     /// @notice The batch is void; its jobs have their escrow back.
     event BatchVetoed(uint256 indexed batchId);
-    /// @notice `amount` that a vetoed batch had taken is in escrow for job `jobId` again, or with its payer if the job was
-    /// refunded meanwhile.
-    event SettlementReverted(bytes32 indexed jobId, uint256 indexed batchId, uint256 amount);
+    /// @notice `net` and `fee` that a vetoed batch had taken are in escrow for job `jobId` again, or with its payer if the
+    /// job was refunded meanwhile.
+    event SettlementReverted(bytes32 indexed jobId, uint256 indexed batchId, uint256 net, uint256 fee, bool refunded);
     /// @notice `provider` took `amount` of batch `batchId` to `to`.
     event Claimed(uint256 indexed batchId, address indexed provider, address to, uint256 amount);
     /// @notice `amount` of batch `batchId` went to the treasury.
     event FeesCollected(uint256 indexed batchId, uint256 amount);
     /// @notice The pay of unit `unitId` left batch `batchId` until its dispute ends.
     event UnitWithheld(bytes32 indexed unitId, uint256 indexed batchId, address provider, uint256 net, uint256 fee);
-    /// @notice The dispute ended for the provider: the pay is back in its batch, or with a provider that claimed meanwhile.
-    event UnitRestored(bytes32 indexed unitId, uint256 indexed batchId, bool paidOut);
+    /// @notice The unit's pay is no longer withheld: back in its batch, paid out if the provider claimed meanwhile, or, if
+    /// the batch was vetoed, with the job like all of the batch.
+    event UnitRestored(bytes32 indexed unitId, uint256 indexed batchId, uint256 net, uint256 fee, bool paidOut);
     /// @notice The dispute ended against the provider: `amount` went to the payer of job `jobId`.
     event UnitStruck(bytes32 indexed unitId, bytes32 indexed jobId, uint256 indexed batchId, uint256 amount);
     /// @notice The job was not settled in time; all `amount` went back to `payer`.
