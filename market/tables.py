@@ -8,8 +8,20 @@ from market.events import models as events
 from market.jobs import models as jobs
 from market.ledger import models as ledger
 from market.providers import models as providers
+from market.settlement import models as settlement
 from market.verification import models as verification
 
-__all__ = ["accounts", "auctions", "chain", "events", "jobs", "ledger", "metadata", "providers", "verification"]
+__all__ = [
+    "accounts",
+    "auctions",
+    "chain",
+    "events",
+    "jobs",
+    "ledger",
+    "metadata",
+    "providers",
+    "settlement",
+    "verification",
+]
 
 metadata = Base.metadata

@@ -20,6 +20,7 @@ from market.ledger import mirror
 from market.observability.logs import configure_logs
 from market.providers import service as providers
 from market.settings import Settings
+from market.settlement import claims
 from market.settlement import service as settlement
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -81,11 +82,16 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["WorkWindows", "SeedLatched"].append(verification.on_seed_latched)
     handlers["JobEscrow", "JobOpened"].append(jobs.on_job_opened)
     handlers["JobEscrow", "JobSettled"].append(settlement.on_job_settled)
+    handlers["JobEscrow", "JobCancelled"].append(jobs.on_job_cancelled)
     handlers["JobEscrow", "JobRefunded"].append(settlement.on_job_refunded)
+    handlers["JobEscrow", "BatchPosted"].append(claims.on_batch_posted)
+    handlers["JobEscrow", "BatchVetoed"].append(claims.on_batch_vetoed)
+    handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 
 
 INTENT_HANDLERS: Mapping[str, IntentHandler] = {
     "open_job": jobs.on_deposit_intent,
     "settle": settlement.on_settlement_intent,
+    "collect_fees": claims.on_fees_intent,
 }

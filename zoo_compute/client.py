@@ -21,12 +21,13 @@ from typing import Any
 from zoo_compute import jobspec, orders
 from zoo_compute.amounts import parse_zen
 from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.earnings import list_claims, take
 from zoo_compute.errors import ConfigError, Mismatch, Unreachable
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
-from zoo_compute.models import JobState, Network, Provider, Quote
+from zoo_compute.models import Claim, JobState, Network, Provider, Quote
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
@@ -168,6 +169,24 @@ class Client:
             after = page["next"]
             if after is None:
                 return
+
+    def claims(self, *, claimed: bool = False) -> list[Claim]:
+        """What the account earned as a provider: what it can take, or what it took already."""
+        return list_claims(self.connection, claimed=claimed)
+
+    def claim_earnings(self, to: str | None = None) -> tuple[list[Claim], str | None]:
+        """Claim all that can be claimed now; the claims taken and the transaction's hash (None: nothing was due).
+
+        Args:
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ConfigError: there is no wallet to sign with.
+            ZooError: the contract refuses the claim.
+        """
+        if self.wallet is None:
+            raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        return take(self.claims(), self.network(), self.wallet, to)
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
         """A file from storage, every block checked against its CID.

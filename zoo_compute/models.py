@@ -39,6 +39,7 @@ class Network(Answer):
     gateway_url: str
     contracts: dict[str, str]
     fee_bps: int
+    sampling_floor_bps: int
     verifier_minimum_stake_wei: Wei
     tiers: dict[str, Tier]
 
@@ -146,6 +147,17 @@ class Provider(Answer):
     tier: str | None
     stake_wei: Wei
     last_seen_at: datetime | None
+
+
+class Claim(Answer):
+    """What a provider can take from one settlement batch."""
+
+    job_id: str
+    batch_id: int
+    amount_wei: Wei
+    proof: list[str]
+    claimable_at: datetime
+    claim_tx: str | None
 
 
 class Event(Answer):

@@ -38,6 +38,8 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         tier=tier.id,
         units=spec.training.rounds * request["nodes"],
         unitWeight=-(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu),
+        segments=spec.segments,
+        samplingBps=network.sampling_floor_bps,
         budget=int(request["budget_max"]),
         maxPrice=int(request["max_price"]),
         waitUntil=int(datetime.fromisoformat(request["wait_until"]).timestamp()),

@@ -6,7 +6,6 @@ those which the seed draws, that every CID resolves to bytes with that hash, and
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +17,10 @@ from zoo_protocol import cid, merkle
 from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
-from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, RecordError, UnitRecord, paid_units_root, unit_leaf
+from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, unit_price
+from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, RecordError, UnitRecord, unit_leaf
 from zoo_protocol.sampling import draw_segments
+from zoo_protocol.settlement import build_batch
 from zoo_protocol.trace import payload_hash
 
 MAX_BLOB_BYTES = 2**30
@@ -125,29 +125,41 @@ def _check_order(
 def _check_money(result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settled: Settled) -> None:
     paid_units = record.paid_units()
     price = int(record.clearing_price_wei_per_gpu_hour)
-    unit = unit_price(price, opened.unit_weight)
-    gross = unit * len(paid_units)
+    gross = unit_price(price, opened.unit_weight) * len(paid_units)
     fee = gross * opened.fee_bps // BPS
     result.expect("wrong_deposit", "JobOpened.budget", opened.budget, chain.deposited(opened))
     result.expect("wrong_price", "JobSettled.price", price if paid_units else settled.price, settled.price)
     result.expect("price_above_maximum", "JobSettled.price", True, settled.price <= opened.max_price)
     result.expect("too_many_units", "record.units", True, len(paid_units) <= opened.units)
-    result.expect(
-        "wrong_units_root", "JobSettled.unitsRoot", paid_units_root(record.job_id, paid_units), settled.units_root
-    )
+    result.expect("wrong_units", "JobSettled.units", len(paid_units), settled.units)
     result.expect("wrong_payment", "JobSettled.paid", gross - fee, settled.paid)
     result.expect("wrong_fee", "JobSettled.fee", fee, settled.fee)
     result.expect("wrong_refund", "JobSettled.refund", opened.budget - gross, settled.refund)
-    net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
-    payments = chain.payments(record.job_id, settled)
-    counts = Counter(u.provider for u in paid_units)
-    expected = {provider: (count, count * net) for provider, count in sorted(counts.items())}
-    result.expect("wrong_payment", "ProviderPaid", expected, dict(sorted(payments.to_providers.items())))
-    transfers = Counter({provider: amount for provider, (_, amount) in expected.items()})
-    transfers[chain.address("Treasury")] += fee
-    transfers[opened.payer] += opened.budget - gross
-    moved = {to: amount for to, amount in sorted(transfers.items()) if amount}
-    result.expect("wrong_transfers", "settlement", moved, dict(sorted(payments.transfers.items())))
+    refund = {opened.payer: settled.refund} if settled.refund else {}
+    result.expect("wrong_transfers", "settlement", refund, dict(chain.transfers(settled)))
+    _check_batch(result, chain, record, opened, settled)
+
+
+def _check_batch(result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settled: Settled) -> None:
+    """The batch pays each provider what its units in the record earned, and nobody took more out of it."""
+    try:
+        batch = build_batch(record, settled.record, opened.fee_bps)
+        if not batch.claims:
+            result.expect("wrong_batch", "JobSettled.batchId", 0, settled.batch)
+            return
+        posted = chain.batch(settled.batch)
+    except (RecordError, ValueError) as error:
+        result.expect("wrong_batch", "record", "units that make a batch", str(error))
+        return
+    except ChainDisagrees as error:
+        result.expect(error.code, "JobSettled.batchId", "one batch", str(error))
+        return
+    result.expect("wrong_batch", "BatchPosted.root", batch.batch_root, posted.root)
+    result.expect("wrong_batch", "BatchPosted", (settled.paid, settled.fee), (posted.net, posted.fee))
+    result.expect("wrong_fee", "FeesCollected", True, posted.fee_collected <= posted.fee)
+    earned = {claim.provider: claim.amount for claim in batch.claims}
+    for provider, amount in posted.claimed.items():
+        result.expect("wrong_payment", f"Claimed[{provider}]", earned.get(provider, 0), amount)
 
 
 def _check_windows(result: Verification, chain: ChainReader, record: JobRecord) -> None:

@@ -25,13 +25,17 @@ class ChainDisagrees(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Payments:
-    """What left the escrow in the settlement's transaction, amounts in wei."""
+class Posted:
+    """A settlement batch as it was posted, and what was taken from it so far; amounts in wei."""
 
-    to_providers: Mapping[str, tuple[int, int]]
-    """provider -> (units, amount), from the events ProviderPaid"""
-    transfers: Mapping[str, int]
-    """recipient -> ZEN, from the token's own Transfer events"""
+    root: str
+    net: int
+    fee: int
+    claimable_at: int
+    vetoed: bool
+    claimed: Mapping[str, int]
+    """provider -> amount"""
+    fee_collected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +81,45 @@ class ChainReader:
         return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
 
     def settled(self, job_id: str) -> Settled:
-        """The job's settlement.
+        """The job's settlement. One that a guardian vetoed does not count.
 
         Raises:
             ChainDisagrees: ``not_settled`` unless the escrow holds exactly one such event.
         """
-        event = self._only("JobEscrow", "JobSettled", "not_settled", jobId=from_hex(job_id))
-        return Settled.from_event(_plain(event), to_hex(event["transactionHash"]))
+        reverted = self._events("JobEscrow", "SettlementReverted", jobId=from_hex(job_id))
+        vetoed = {event["args"]["batchId"] for event in reverted}
+        events = self._events("JobEscrow", "JobSettled", jobId=from_hex(job_id))
+        standing = [event for event in events if event["args"]["batchId"] not in vetoed]
+        if len(standing) != 1:
+            raise ChainDisagrees("not_settled", f"job {job_id} has {len(standing)} settlements; one was expected")
+        return Settled.from_event(_plain(standing[0]), to_hex(standing[0]["transactionHash"]))
 
-    def payments(self, job_id: str, settled: Settled) -> Payments:
-        """Every transfer out of the escrow in the settlement's transaction."""
-        receipt = self._receipt(settled.tx)
-        paid = self._contracts["JobEscrow"].events.ProviderPaid().process_receipt(receipt, errors=DISCARD)
-        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
+    def transfers(self, settled: Settled) -> Mapping[str, int]:
+        """recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(settled.tx), errors=DISCARD)
         transfers: Counter[str] = Counter()
         for transfer in moved:
             if transfer["args"]["from"] == self.address("JobEscrow"):
                 transfers[transfer["args"]["to"]] += transfer["args"]["value"]
-        return Payments(
-            to_providers={
-                event["args"]["provider"]: (event["args"]["units"], event["args"]["amount"])
-                for event in paid
-                if to_hex(event["args"]["jobId"]) == job_id
-            },
-            transfers=transfers,
+        return transfers
+
+    def batch(self, batch_id: int) -> Posted:
+        """A settlement batch.
+
+        Raises:
+            ChainDisagrees: ``no_batch`` unless the escrow posted exactly one with this id.
+        """
+        posted = self._only("JobEscrow", "BatchPosted", "no_batch", batchId=batch_id)["args"]
+        claims = self._events("JobEscrow", "Claimed", batchId=batch_id)
+        fees = self._events("JobEscrow", "FeesCollected", batchId=batch_id)
+        return Posted(
+            root=to_hex(posted["root"]),
+            net=posted["net"],
+            fee=posted["fee"],
+            claimable_at=posted["claimableAt"],
+            vetoed=bool(self._events("JobEscrow", "BatchVetoed", batchId=batch_id)),
+            claimed={event["args"]["provider"]: event["args"]["amount"] for event in claims},
+            fee_collected=sum(event["args"]["amount"] for event in fees),
         )
 
     def deposited(self, opened: Opened) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from eth_account.messages import encode_defunct
 from eth_account.signers.local import LocalAccount
 
 from zoo_compute.errors import ConfigError, Unreachable, ZooError
+from zoo_compute.models import Claim
 from zoo_protocol import messages
 from zoo_protocol.contracts import artifact
 
@@ -136,9 +137,9 @@ class Chain:
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
         self._wallet = wallet
         self._sender = to_checksum_address(wallet.address)
-        self._token, self._staking = (
+        self._token, self._staking, self._escrow = (
             self._web3.eth.contract(address=to_checksum_address(contracts[name]), abi=artifact(name).abi)
-            for name in ("ZenToken", "ProviderStaking")
+            for name in ("ZenToken", "ProviderStaking", "JobEscrow")
         )
 
     def balance(self, address: str | None = None) -> int:
@@ -177,6 +178,24 @@ class Chain:
             )
         r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
         return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
+
+    def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
+        """Take the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
+
+        Args:
+            claims: as the market lists them; their challenge periods must be over.
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        items = [(claim.batch_id, claim.amount_wei, claim.proof) for claim in claims]
+        return self._send(self._escrow.functions.claim(to or self._sender, items))
+
+    def time(self) -> int:
+        """Unix time of the latest block: the clock that the contracts go by."""
+        with _chain_errors():
+            return int(self._web3.eth.get_block("latest")["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
         """Send ZEN; returns the transaction's hash once it is mined.

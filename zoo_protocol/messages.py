@@ -29,9 +29,11 @@ JOB_ORDER_TYPE = [
     {"name": "specHash", "type": "bytes32"},
     {"name": "tier", "type": "uint8"},
     {"name": "units", "type": "uint32"},
-    {"name": "unitWeight", "type": "uint64"},
+    {"name": "unitWeight", "type": "uint48"},
+    {"name": "segments", "type": "uint16"},
+    {"name": "samplingBps", "type": "uint16"},
     {"name": "budget", "type": "uint96"},
-    {"name": "maxPrice", "type": "uint96"},
+    {"name": "maxPrice", "type": "uint80"},
     {"name": "waitUntil", "type": "uint40"},
     {"name": "nonce", "type": "uint256"},
 ]
@@ -86,7 +88,8 @@ class JobOrder:
     """A payer's consent to escrow ``budget`` for at most ``units`` units at no more than ``maxPrice``.
 
     Units: ``unitWeight`` in reference GPU-microseconds, ``budget`` in wei of ZEN, ``maxPrice`` in wei of ZEN per
-    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. Its struct hash is the job id.
+    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. ``segments`` of a unit's trace can be
+    drawn for a replay, at least ``samplingBps`` of them on average. Its struct hash is the job id.
     """
 
     payer: str
@@ -94,6 +97,8 @@ class JobOrder:
     tier: int
     units: int
     unitWeight: int
+    segments: int
+    samplingBps: int
     budget: int
     maxPrice: int
     waitUntil: int

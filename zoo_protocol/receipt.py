@@ -45,25 +45,27 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The settlement as the contract executed it (event JobSettled), amounts in wei."""
+    """The settlement as the contract executed it (event JobSettled), amounts in wei. ``batch`` 0: nobody is paid."""
 
+    batch: int
     price: int
+    units: int
     paid: int
     fee: int
     refund: int
-    units_root: str
     record: str
     tx: str
 
     @classmethod
     def from_event(cls, args: Mapping[str, Any], tx: str) -> "Settled":
-        """From the decoded event; ``unitsRoot`` and ``record`` as 0x hex."""
+        """From the decoded event; ``record`` as 0x hex."""
         return cls(
+            batch=args["batchId"],
             price=args["price"],
+            units=args["units"],
             paid=args["paid"],
             fee=args["fee"],
             refund=args["refund"],
-            units_root=args["unitsRoot"],
             record=args["record"],
             tx=tx,
         )
@@ -106,6 +108,7 @@ def build_receipt(
         "paid_wei": str(settled.paid),
         "fee_wei": str(settled.fee),
         "refund_wei": str(settled.refund),
+        "settlement_batch": settled.batch,
         "units": [
             {
                 "provider": unit.provider,

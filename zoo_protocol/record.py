@@ -6,17 +6,15 @@ record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_com
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
-from zoo_protocol.hashing import canonical_json, from_hex, to_hex
+from zoo_protocol.hashing import canonical_json, from_hex
 
 KIND = "zoo-job-record/1"
-NO_UNITS_ROOT = "0x" + "00" * 32
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
 
@@ -140,26 +138,12 @@ class JobRecord:
 
 
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """The leaf of a unit in its window's tree and in the tree of paid units (Solidity ``abi.encode`` of the six)."""
+    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six)."""
     encoded = abi_encode(
         ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
         [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
     )
     return merkle.leaf_hash(encoded)
-
-
-def paid_units_root(job_id: str, units: Sequence[UnitRecord]) -> str:
-    """Merkle root over the paid units in (round, slot) order; 32 zero bytes if there are none.
-
-    Raises:
-        RecordError: if a paid unit lacks its commitment.
-    """
-    leaves = []
-    for unit in units:
-        if unit.trace_root is None or unit.payload_hash is None:
-            raise RecordError(f"units[{unit.round}/{unit.slot}]", "is to be paid but has no commitment")
-        leaves.append(unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
-    return to_hex(merkle.root(leaves)) if leaves else NO_UNITS_ROOT
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:

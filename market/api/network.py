@@ -56,6 +56,8 @@ class NetworkView(BaseModel):
     verifier_minimum_stake_wei: WeiOut
     unbonding_seconds: int
     refund_delay_seconds: int
+    cancel_delay_seconds: int
+    challenge_seconds: int
     newcomer_sampling_bps: int
     sampling_floor_bps: int
     penalty_bps: dict[str, int]
@@ -79,6 +81,8 @@ def get_network(services: ServicesDep) -> NetworkView:
         verifier_minimum_stake_wei=network.verifier_minimum_stake_wei,
         unbonding_seconds=network.unbonding_seconds,
         refund_delay_seconds=network.refund_delay_seconds,
+        cancel_delay_seconds=network.cancel_delay_seconds,
+        challenge_seconds=network.challenge_seconds,
         newcomer_sampling_bps=network.newcomer_sampling_bps,
         sampling_floor_bps=network.sampling_floor_bps,
         penalty_bps=dict(network.penalty_bps),

@@ -27,10 +27,20 @@ class OnChainJob:
     escrowed_wei: int
     max_price_wei: int
     unit_weight_us: int
-    units: int
-    wait_until: int
+    units_left: int
+    next_round: int
+    settle_by: int
     fee_bps: int
     state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class OnChainBatch:
+    """What a settlement batch has left; ``claimable_at`` in Unix seconds, 0 if there is no such batch (any more)."""
+
+    net_wei: int
+    fee_wei: int
+    claimable_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,10 @@ class ChainViews:
         """Number of the latest block."""
         return self.client.head().number
 
+    def head_timestamp(self) -> int:
+        """Unix time of the latest block."""
+        return self.client.head().timestamp
+
     def balance_of(self, address: str, block: BlockTag = "latest") -> int:
         """ZEN of an address, in wei."""
         return int(self._view("ZenToken", "balanceOf", address, block=block))
@@ -93,11 +107,17 @@ class ChainViews:
             escrowed_wei=found["escrowed"],
             max_price_wei=found["maxPrice"],
             unit_weight_us=found["unitWeight"],
-            units=found["units"],
-            wait_until=found["waitUntil"],
+            units_left=found["unitsLeft"],
+            next_round=found["nextRound"],
+            settle_by=found["settleBy"],
             fee_bps=found["feeBps"],
             state=state,
         )
+
+    def batch(self, batch_id: int, block: BlockTag = "latest") -> OnChainBatch:
+        """What a settlement batch has left."""
+        found = self._view("JobEscrow", "batches", batch_id, block=block)
+        return OnChainBatch(found["net"], found["fee"], found["claimableAt"])
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
         """Stake that counts towards a tier, in wei."""

@@ -44,6 +44,7 @@ class JobEvent(StrEnum):
     DISPUTE = "dispute"
     SETTLE = "settle"
     SETTLEMENT_FINAL = "settlement_final"
+    VETO = "veto"
 
 
 _J, _JE = JobStatus, JobEvent
@@ -66,6 +67,7 @@ JOB: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (_J.FAILED, _JE.SETTLE): _J.SETTLING,
     (_J.DISPUTED, _JE.SETTLE): _J.SETTLING,
     (_J.SETTLING, _JE.SETTLEMENT_FINAL): _J.SETTLED,
+    (_J.SETTLED, _JE.VETO): _J.SETTLING,  # a guardian voided its batch: the escrow is as it was
 }
 
 

@@ -54,6 +54,19 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
     return exact - exact % BPS
 
 
+def deterred_unit_price(stake_wei: int, segments: int, sampling_bps: int) -> int:
+    """Highest gross price in wei of a unit at which falsifying one of its segments does not pay.
+
+    With S the stake, N the segments of a unit, s the rate at which they are drawn and R the unit's price, cheating is
+    deterred while ``S >= (R / N) * (1 - s) / s`` ; the JobEscrow contract refuses orders
+    beyond. At a rate of 100 % there is no bound, which 2**256 - 1 stands for.
+    """
+    _require_not_negative(stake_wei=stake_wei, segments=segments, sampling_bps=sampling_bps)
+    if sampling_bps >= BPS:
+        return 2**256 - 1
+    return stake_wei * segments * sampling_bps // (BPS - sampling_bps)
+
+
 def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
     """How ``escrowed`` wei divide when ``units`` units at ``unit_gross`` wei each are paid.
 

@@ -57,6 +57,8 @@ class NetworkParameters:
     verifier_minimum_stake_wei: int
     unbonding_seconds: int
     refund_delay_seconds: int
+    cancel_delay_seconds: int
+    challenge_seconds: int
     token_cap_wei: int
     newcomer_sampling_bps: int
     sampling_floor_bps: int
@@ -128,6 +130,8 @@ MAINNET = NetworkParameters(
     verifier_minimum_stake_wei=500 * ZEN,
     unbonding_seconds=14 * 86_400,
     refund_delay_seconds=60 * 86_400,  # must exceed the longest job
+    cancel_delay_seconds=3 * 86_400,
+    challenge_seconds=86_400,
     token_cap_wei=1_000_000_000 * ZEN,
     newcomer_sampling_bps=2_500,
     sampling_floor_bps=200,
@@ -154,6 +158,11 @@ def _laptop(tier: Tier) -> Tier:
     )
 
 
-DEVNET = replace(MAINNET, name="devnet", tiers=tuple(_laptop(tier) for tier in MAINNET.tiers))
+DEVNET = replace(
+    MAINNET,
+    name="devnet",
+    tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
+    challenge_seconds=4,  # so that whoever tries the network sees a job's pay arrive
+)
 
 NETWORKS = {network.name: network for network in (MAINNET, DEVNET)}

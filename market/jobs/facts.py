@@ -108,6 +108,15 @@ def finish_settlement(
     return True
 
 
+def reopen_settlement(session: Session, job_id: str, reason: str) -> None:
+    """The settlement was voided on chain: nothing of the escrow is paid any more."""
+    job = repository.lock_job(session, job_id)
+    if job is None or job.status != JobStatus.SETTLED:
+        return
+    job.paid_wei = job.fee_wei = job.refund_wei = job.settlement_tx = job.settled_at = None
+    move_job(session, job, JobEvent.VETO, reason=reason)
+
+
 def _facts(job: Job) -> JobFacts:
     return JobFacts(
         id=job.id,
@@ -120,6 +129,8 @@ def _facts(job: Job) -> JobFacts:
             tier=job.tier_id,
             units=job.units_ordered,
             unitWeight=job.unit_weight_us,
+            segments=job.segments,
+            samplingBps=job.sampling_bps,
             budget=job.budget_wei,
             maxPrice=job.max_price_wei,
             waitUntil=int(job.wait_until.timestamp()),

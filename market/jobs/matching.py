@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
+from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.auction import BidOrder
@@ -112,10 +113,21 @@ def cancel(session: Session, principal: Principal, job_id: str) -> Job:
             f"The job is {job.status}.",
             remedy="Nothing is left to cancel; what is not paid to providers is refunded at settlement.",
         )
+    _cancel(session, job, principal.address)
+    return job
+
+
+def on_job_cancelled(session: Session, event: ChainEvent) -> None:
+    """The payer ended its job in the escrow contract itself; do the same here, if there is anything left to end."""
+    job = repository.lock_job(session, event.args["jobId"])
+    if job is not None and job.status in _CANCELLABLE:
+        _cancel(session, job, job.payer)
+
+
+def _cancel(session: Session, job: Job, actor: str) -> None:
     trains = job.status == JobStatus.RUNNING
-    move_job(session, job, JobEvent.CANCEL, reason=_CANCELLED, actor=principal.address)
+    move_job(session, job, JobEvent.CANCEL, reason=_CANCELLED, actor=actor)
     if trains:
         stop_training(session, job, _CANCELLED)
     else:
-        wake_after_commit(session, "settlement.settle", job_id)
-    return job
+        wake_after_commit(session, "settlement.settle", job.id)

@@ -27,6 +27,7 @@ class Job(Base, CreatedAt):
     nodes: Mapped[int] = mapped_column(Integer)
     rounds: Mapped[int] = mapped_column(Integer)
     segments: Mapped[int] = mapped_column(Integer)
+    sampling_bps: Mapped[int] = mapped_column(Integer)  # lowest rate at which segments are drawn, signed with the order
     checkpoint_interval: Mapped[int] = mapped_column(Integer)
     redundancy: Mapped[int] = mapped_column(Integer)
     requirements: Mapped[dict[str, object]] = mapped_column(JSONB)

@@ -11,7 +11,7 @@ from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
-from market.domain.money import BPS, unit_price
+from market.domain.money import BPS, deterred_unit_price, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
 from market.jobs.errors import (
     BudgetBelowOneUnit,
@@ -37,8 +37,10 @@ PERMIT_MARGIN = timedelta(hours=1)
 """How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
 
 MAX_UNITS = 10_000
+_UINT80 = 2**80 - 1
 _UINT96 = 2**96 - 1
 _UINT40 = 2**40 - 1
+_UINT48 = 2**48 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Terms:
     nodes: int
     units: int
     unit_weight_us: int
+    sampling_bps: int
     budget_wei: int
     max_price_wei: int
     wait_until: datetime
@@ -62,6 +65,8 @@ class Terms:
             tier=self.tier.id,
             units=self.units,
             unitWeight=self.unit_weight_us,
+            segments=self.spec.segments,
+            samplingBps=self.sampling_bps,
             budget=self.budget_wei,
             maxPrice=self.max_price_wei,
             waitUntil=int(self.wait_until.timestamp()),
@@ -84,19 +89,22 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
             field="training_config.rounds",
             remedy="Take fewer rounds of more inner_steps, or fewer nodes.",
         )
-    for name, amount in (("budget_max", request.budget_max), ("max_price", request.max_price)):
-        if not 0 < amount <= _UINT96:
-            raise InvalidOrder(
-                f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {_UINT96} wei."
-            )
+    for name, amount, most in (
+        ("budget_max", request.budget_max, _UINT96),
+        ("max_price", request.max_price, _UINT80),
+    ):
+        if not 0 < amount <= most:
+            raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {most} wei.")
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
     _require_one_unit(request, tier, weight)
+    _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
     return Terms(
         spec=spec,
         tier=tier,
         nodes=request.nodes,
         units=units,
         unit_weight_us=weight,
+        sampling_bps=network.sampling_floor_bps,
         budget_wei=request.budget_max,
         max_price_wei=request.max_price,
         wait_until=_wait_until(request.wait_until, now),
@@ -279,6 +287,19 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
             f"One unit costs {unit} wei at max_price, budget_max is {request.budget_max} wei.",
             field="budget_max",
             remedy=f"Give at least {unit} wei, better the cost of all units, or lower max_price.",
+        )
+
+
+def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
+    """The escrow contract's own rule: who falsifies a segment must stand to lose more than it gains."""
+    unit = unit_price(request.max_price, weight)
+    most = deterred_unit_price(tier.minimum_stake_wei, segments, sampling_bps)
+    if weight > _UINT48 or unit > most:
+        raise InvalidOrder(
+            f"One unit costs {unit} wei at max_price; the stake of {tier.name} deters cheating up to {most} wei.",
+            field="training_config.inner_steps",
+            remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
+            extra={"reason": "stake_below_gain"},
         )
 
 

@@ -8,12 +8,13 @@ from market.jobs.facts import (
     checkpoints_of,
     finish_settlement,
     get,
+    reopen_settlement,
     set_record,
     start_settling,
 )
 from market.jobs.leases import create_lease, vacate
 from market.jobs.leases import expire_due as expire_due_leases
-from market.jobs.matching import assign, busy_providers, cancel, open_bids
+from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
@@ -51,10 +52,12 @@ __all__ = [
     "job_units",
     "mark_checking",
     "on_deposit_intent",
+    "on_job_cancelled",
     "on_job_opened",
     "open_bids",
     "pass_unit",
     "reject_unit",
+    "reopen_settlement",
     "set_record",
     "start_settling",
     "unit_facts",

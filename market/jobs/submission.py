@@ -35,6 +35,7 @@ _REVERT_REASONS = {  # by the contracts' errors
     "ERC20InsufficientBalance": "insufficient_balance",
     "OrderExpired": "expired",
     "EnforcedPause": "intake_paused",
+    "StakeBelowGain": "stake_below_gain",
 }
 
 
@@ -119,7 +120,8 @@ def submit(session: Session, checked: CheckedJob) -> Job:
         tier_id=order.tier,
         nodes=job_terms.nodes,
         rounds=job_terms.spec.training.rounds,
-        segments=job_terms.spec.segments,
+        segments=order.segments,
+        sampling_bps=order.samplingBps,
         checkpoint_interval=options.interval,
         redundancy=options.redundancy,
         requirements={},

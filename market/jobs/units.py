@@ -60,6 +60,7 @@ class UnitFacts:
     leaves: list[str]
     window_id: int | None
     sampling_bps: int | None
+    least_sampling_bps: int
 
 
 def facts(job: Job, unit: Unit) -> UnitFacts:
@@ -86,6 +87,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         leaves=unit.leaves or [],
         window_id=unit.window_id,
         sampling_bps=unit.sampling_bps,
+        least_sampling_bps=job.sampling_bps,
     )
 
 

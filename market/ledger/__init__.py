@@ -6,13 +6,19 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ``wallet:<address>``        the outside world: what flowed from the contracts to an address, less what it paid in
 ``escrow``                  ZEN in the escrow contract that no job accounts for; only a stray transfer leaves any
 ``escrow:<job id>``         what the escrow contract holds for one job
+``pay:<batch>``             what a settlement batch still holds for providers to claim
+``fee:<batch>``             what it still holds for the treasury
+``withheld:<unit id>``      a unit's pay and fee while its dispute lasts
 ``stake``                   ZEN in the staking contract that no staker accounts for, as above
 ``stake:<address>``         what one staker has at risk: stake and unbonding
 ``treasury``                ZEN in the treasury contract
+``rewards``                 ZEN in the rewards contract
+``disputes``                ZEN in the dispute contract: bonds, and what parties have not withdrawn
+``omissions``               ZEN in the omission contract: the operator's bond, and claimants' deposits
 ``burned``                  ZEN that was destroyed
 ``issuance``                minus all ZEN ever created
 ==========================  ==========================================================================
 
-Two independent sources must agree: the token's own transfers move ZEN between the wallets and ``escrow``, ``stake`` and
-``treasury``; the contracts' events spread ``escrow`` and ``stake`` over jobs and stakers.
+Two independent sources must agree: the token's own transfers move ZEN between the wallets and the contracts; the
+contracts' events spread ``escrow`` and ``stake`` over jobs, batches, units and stakers.
 """

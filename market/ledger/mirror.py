@@ -1,6 +1,7 @@
 """Handlers that mirror final chain events as journals. The chart of accounts is in ``market.ledger``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -18,6 +19,9 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         deployment.address("JobEscrow"): "escrow",
         deployment.address("ProviderStaking"): "stake",
         deployment.address("Treasury"): "treasury",
+        deployment.address("Rewards"): "rewards",
+        deployment.address("Disputes"): "disputes",
+        deployment.address("Omissions"): "omissions",
     }
 
     def on_transfer(session: Session, event: ChainEvent) -> None:
@@ -31,8 +35,13 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
     return {
         ("ZenToken", "Transfer"): on_transfer,
         ("JobEscrow", "JobOpened"): on_job_opened,
-        ("JobEscrow", "ProviderPaid"): on_provider_paid,
         ("JobEscrow", "JobSettled"): on_job_settled,
+        ("JobEscrow", "SettlementReverted"): on_settlement_reverted,
+        ("JobEscrow", "Claimed"): on_claimed,
+        ("JobEscrow", "FeesCollected"): on_fees_collected,
+        ("JobEscrow", "UnitWithheld"): on_unit_withheld,
+        ("JobEscrow", "UnitRestored"): on_unit_restored,
+        ("JobEscrow", "UnitStruck"): on_unit_struck,
         ("JobEscrow", "JobRefunded"): on_job_refunded,
         ("ProviderStaking", "Staked"): on_staked,
         ("ProviderStaking", "Withdrawn"): on_stake_left,
@@ -45,15 +54,46 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     _move(session, event, "escrow", f"escrow:{event.args['jobId']}", event.args["budget"])
 
 
-def on_provider_paid(session: Session, event: ChainEvent) -> None:
-    """A provider's part of the job's escrow left."""
-    _move(session, event, f"escrow:{event.args['jobId']}", "escrow", event.args["amount"])
-
-
 def on_job_settled(session: Session, event: ChainEvent) -> None:
-    """The fee and the rest of the job's escrow left; its providers' parts have events of their own."""
-    left = event.args["fee"] + event.args["refund"]
-    _move(session, event, f"escrow:{event.args['jobId']}", "escrow", left)
+    """The job's escrow divides: pay and fee wait in the batch, the refund left."""
+    args = event.args
+    parts = [(_pay(args), args["paid"]), (_fee(args), args["fee"]), ("escrow", args["refund"])]
+    _divide(session, event, f"escrow:{args['jobId']}", parts)
+
+
+def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
+    """A batch was vetoed: what it had taken is the job's again, or left to the payer of a job that was refunded."""
+    args = event.args
+    target = "escrow" if args["refunded"] else f"escrow:{args['jobId']}"
+    _divide(session, event, target, [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
+
+
+def on_claimed(session: Session, event: ChainEvent) -> None:
+    """A provider took its pay."""
+    _move(session, event, _pay(event.args), "escrow", event.args["amount"])
+
+
+def on_fees_collected(session: Session, event: ChainEvent) -> None:
+    """The fee of a batch left for the treasury."""
+    _move(session, event, _fee(event.args), "escrow", event.args["amount"])
+
+
+def on_unit_withheld(session: Session, event: ChainEvent) -> None:
+    """A unit's pay left its batch until its dispute ends."""
+    args = event.args
+    _divide(session, event, _withheld(args), [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
+
+
+def on_unit_restored(session: Session, event: ChainEvent) -> None:
+    """A unit's pay is back in its batch; where the provider had claimed the rest already, it was paid out."""
+    args = event.args
+    target = "escrow" if args["paidOut"] else _pay(args)
+    _divide(session, event, _withheld(args), [(target, args["net"]), (_fee(args), args["fee"])])
+
+
+def on_unit_struck(session: Session, event: ChainEvent) -> None:
+    """A unit's pay went back to the payer."""
+    _move(session, event, _withheld(event.args), "escrow", event.args["amount"])
 
 
 def on_job_refunded(session: Session, event: ChainEvent) -> None:
@@ -71,13 +111,31 @@ def on_stake_left(session: Session, event: ChainEvent) -> None:
     _move(session, event, f"stake:{event.args['provider']}", "stake", event.args["amount"])
 
 
+def _pay(args: Mapping[str, Any]) -> str:
+    return f"pay:{args['batchId']}"
+
+
+def _fee(args: Mapping[str, Any]) -> str:
+    return f"fee:{args['batchId']}"
+
+
+def _withheld(args: Mapping[str, Any]) -> str:
+    return f"withheld:{args['unitId']}"
+
+
 def _move(session: Session, event: ChainEvent, source: str, target: str, amount: int) -> None:
-    if amount == 0:
+    _divide(session, event, source, [(target, amount)])
+
+
+def _divide(session: Session, event: ChainEvent, source: str, parts: Sequence[tuple[str, int]]) -> None:
+    """One journal for the event: from ``source`` to each target, or back where the amount is negative."""
+    moved = [(account, amount) for account, amount in parts if amount]
+    if not moved:
         return  # the token allows transfers of nothing
     post(
         session,
         kind=event.name,
         key=f"{event.tx_hash}:{event.log_index}",
-        lines=[(source, -amount), (target, amount)],
+        lines=[(source, -sum(amount for _, amount in moved)), *moved],
         block=event.block_number,
     )

@@ -11,6 +11,18 @@ from market.db.session import Database
 from market.ledger.errors import NotYetIndexed
 from market.ledger.service import balances
 
+_HOLDINGS = {
+    "JobEscrow": ("escrow", "pay", "fee", "withheld"),
+    "ProviderStaking": ("stake",),
+    "Treasury": ("treasury",),
+    "Rewards": ("rewards",),
+    "Disputes": ("disputes",),
+    "Omissions": ("omissions",),
+}
+"""The accounts that divide what each contract holds."""
+
+_ACCOUNTS = (*(account for accounts in _HOLDINGS.values() for account in accounts), "issuance", "burned")
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -79,23 +91,27 @@ def reconcile(
             reached = "nothing" if cursor is None else f"block {cursor[0]}"
             raise NotYetIndexed(f"the ledger has reached {reached}, block {block} was asked for")
         number = cursor[0] if block is None else block
-        ledger = balances(session, "escrow", "stake", "treasury", "issuance", "burned", until_block=number)
+        ledger = balances(session, *_ACCOUNTS, until_block=number)
     found = client.block(number)
     if found is None or (number == cursor[0] and found.hash != cursor[1]):
         raise NotYetIndexed(f"the node's block {number} is not the one that the ledger has booked")
 
     chain = ChainViews(client, deployment)
     checks = [
-        Check("escrow", _total(ledger, "escrow"), chain.balance_of(deployment.address("JobEscrow"), found.hash)),
-        Check("stake", _total(ledger, "stake"), chain.balance_of(deployment.address("ProviderStaking"), found.hash)),
-        Check("treasury", _total(ledger, "treasury"), chain.balance_of(deployment.address("Treasury"), found.hash)),
-        Check("supply", -_total(ledger, "issuance") - _total(ledger, "burned"), chain.total_supply(found.hash)),
+        Check(contract, _total(ledger, *accounts), chain.balance_of(deployment.address(contract), found.hash))
+        for contract, accounts in _HOLDINGS.items()
     ]
+    supply = -_total(ledger, "issuance") - _total(ledger, "burned")
+    checks.append(Check("supply", supply, chain.total_supply(found.hash)))
     for account, amount in ledger.items():
         if account.startswith("escrow:"):
             checks.append(Check(account, amount, _escrowed(chain, account.removeprefix("escrow:"), found.hash)))
         elif account.startswith("stake:"):
             checks.append(Check(account, amount, chain.at_risk(account.removeprefix("stake:"), found.hash)))
+        elif account.startswith("pay:"):
+            checks.append(Check(account, amount, chain.batch(int(account.removeprefix("pay:")), found.hash).net_wei))
+        elif account.startswith("fee:"):
+            checks.append(Check(account, amount, chain.batch(int(account.removeprefix("fee:")), found.hash).fee_wei))
     return Reconciliation(
         block_number=number,
         block_hash=found.hash,
@@ -105,8 +121,8 @@ def reconcile(
     )
 
 
-def _total(ledger: dict[str, int], name: str) -> int:
-    return sum(amount for account, amount in ledger.items() if account == name or account.startswith(f"{name}:"))
+def _total(ledger: dict[str, int], *names: str) -> int:
+    return sum(amount for account, amount in ledger.items() if account.partition(":")[0] in names)
 
 
 def _escrowed(chain: ChainViews, job_id: str, block: str) -> int:

@@ -1,20 +1,21 @@
-"""Receipts over REST."""
+"""Receipts and providers' claims over REST."""
 
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import ServicesDep
+from market.api.deps import ServicesDep, Uow
 from market.api.openapi import refusals
 from market.jobs.errors import JobNotFound
 from market.jobs.views import visible_job
 from market.ledger.reconciliation import reconcile
+from market.settlement import claims
 from market.settlement.errors import NotSettledYet
 from market.settlement.receipt import job_receipt
-from market.settlement.schemas import Receipt, ReceiptSeconds
+from market.settlement.schemas import ClaimPage, ClaimView, Receipt, ReceiptSeconds
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -35,6 +36,30 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
     receipt = job_receipt(services.database, services.storage, services.chain, job_id)
     reconciled = reconcile(services.database, services.chain.client, services.deployment).agrees
     return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
+
+
+@router.get("/claims", responses=refusals(NotAuthenticated))
+def list_claims(
+    account: CurrentAccount,
+    session: Uow,
+    claimed: Annotated[bool, Query(description="What you took already, instead of what you can take.")] = False,
+    after: Annotated[int, Query(ge=0, description="Batch of the last one seen.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> ClaimPage:
+    """Your pay in settled batches, with the proofs by which you claim it."""
+    found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)
+    items = [
+        ClaimView(
+            job_id=batch.job_id,
+            batch_id=batch.batch_id or 0,
+            amount_wei=str(claim.amount_wei),
+            proof=claim.proof,
+            claimable_at=batch.claimable_at or batch.created_at,
+            claim_tx=claim.claim_tx,
+        )
+        for batch, claim in found
+    ]
+    return ClaimPage(items=items, next_after=items[-1].batch_id if len(items) == limit else None)
 
 
 def _seconds(start: datetime, end: datetime | None) -> float | None:

@@ -1,5 +1,7 @@
 """The receipt as JSON; amounts are decimal strings of wei."""
 
+from datetime import datetime
+
 from pydantic import BaseModel, Field
 
 
@@ -47,6 +49,7 @@ class Receipt(BaseModel):
     paid_wei: str
     fee_wei: str
     refund_wei: str
+    settlement_batch: int = Field(description="Batch from which providers claim; 0 if no unit was paid.")
     units: list[ReceiptUnit]
     slashes: list[ReceiptSlash]
     checkpoints: list[ReceiptCheckpoint]
@@ -57,3 +60,19 @@ class Receipt(BaseModel):
     treasury_balance_wei: str
     ledger_reconciled: bool = Field(description="Our ledger equals the chain at the last final block.")
     seconds: ReceiptSeconds
+
+
+class ClaimView(BaseModel):
+    """What you can take from one settlement batch: give these to `JobEscrow.claim` with your own wallet."""
+
+    job_id: str
+    batch_id: int
+    amount_wei: str
+    proof: list[str] = Field(description="From your claim's leaf to the batch's root, 0x hex.")
+    claimable_at: datetime = Field(description="End of the batch's challenge period; the contract pays from then on.")
+    claim_tx: str | None
+
+
+class ClaimPage(BaseModel):
+    items: list[ClaimView]
+    next_after: int | None = Field(description="Give it as `after` for the next page; None on the last one.")

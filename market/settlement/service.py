@@ -1,11 +1,9 @@
-"""Settling a job: publish its record, pay its verified units, refund the rest, and read back what the chain did.
+"""Settling a job: publish its record, post the batch that pays its verified units, and read back what the chain did.
 
 Every job ends here, whatever became of it. Nothing is paid that is not verified, nothing is settled while a unit is
-undecided, and the contract refuses a second settlement.
+undecided, and the contract refuses a second settlement. Providers claim their pay themselves, by proof, once the
+batch's challenge period is over (:mod:`market.settlement.claims`).
 """
-
-from collections import Counter
-from typing import Any
 
 import structlog
 from sqlalchemy.orm import Session
@@ -19,11 +17,13 @@ from market.domain.lifecycle import IntentStatus
 from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import service as jobs
+from market.settlement import claims
 from market.settlement.record import build_record
 from market.storage.service import Storage
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, paid_units_root
+from zoo_protocol.record import MAX_RECORD_BYTES
+from zoo_protocol.settlement import build_batch
 
 _log = structlog.get_logger(__name__)
 
@@ -45,6 +45,10 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
         if jobs.start_settling(session, job_id) is None or intent_by_key(session, _key(job_id)) is not None:
             return
         jobs.set_record(session, job_id, blob.cid)
+        # A job that was never funded is refused by the contract, whatever its fee.
+        batch = build_batch(record, to_hex(digest_of(blob.cid)), job.fee_bps or 0)
+        if batch.claims:
+            claims.remember(session, job_id, batch)
         queue_intent(
             session,
             key=_key(job_id),
@@ -52,20 +56,8 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
             subject=job_id,
             contract="JobEscrow",
             function="settle",
-            arguments=settle_arguments(record, blob.cid),
+            arguments=[batch.root, [line.as_argument() for line in batch.lines]],
         )
-
-
-def settle_arguments(record: JobRecord, record_cid: str) -> list[Any]:
-    """Arguments of ``JobEscrow.settle`` for a record: providers ascending, each with its number of verified units."""
-    paid = record.paid_units()
-    counts = Counter(unit.provider for unit in paid)
-    payments = [
-        {"provider": provider, "units": counts[provider]} for provider in sorted(counts, key=lambda a: int(a, 16))
-    ]
-    price = int(record.clearing_price_wei_per_gpu_hour) if paid else 0
-    root = paid_units_root(record.job_id, paid)
-    return [record.job_id, price, payments, root, to_hex(digest_of(record_cid))]
 
 
 def on_job_settled(session: Session, event: ChainEvent) -> None:

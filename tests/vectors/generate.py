@@ -23,7 +23,7 @@ from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
 
 DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
 SIGNER_KEY = "0x" + "11" * 32
-MAX = {bits: 2**bits - 1 for bits in (8, 32, 40, 64, 96, 160, 256)}
+MAX = {bits: 2**bits - 1 for bits in (16, 32, 40, 48, 80, 96, 256)}
 
 
 def _hash(name: str) -> str:
@@ -34,9 +34,21 @@ def orders() -> list[messages.JobOrder]:
     """Orders of the signer: a usual one, the smallest and the largest."""
     signer = Account.from_key(SIGNER_KEY).address
     return [
-        messages.JobOrder(signer, _hash("spec"), 1, 12, 90_000_000, 10**18, 25 * 10**17, 1_900_000_000, 7),
-        messages.JobOrder(signer, "0x" + "00" * 32, 0, 0, 0, 0, 0, 0, 0),
-        messages.JobOrder(signer, "0x" + "ff" * 32, 255, MAX[32], MAX[64], MAX[96], MAX[96], MAX[40], MAX[256]),
+        messages.JobOrder(signer, _hash("spec"), 1, 12, 90_000_000, 4, 200, 10**18, 25 * 10**17, 1_900_000_000, 7),
+        messages.JobOrder(signer, "0x" + "00" * 32, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        messages.JobOrder(
+            signer,
+            "0x" + "ff" * 32,
+            255,
+            MAX[32],
+            MAX[48],
+            MAX[16],
+            MAX[16],
+            MAX[96],
+            MAX[80],
+            MAX[40],
+            MAX[256],
+        ),
     ]
 
 
@@ -101,10 +113,10 @@ def window_vectors() -> dict[str, Any]:
 def money_vectors() -> dict[str, Any]:
     """Unit prices at the edges and at random, and settlements with their split."""
     dice = random.Random(20_300)
-    pairs = [(0, 0), (MAX[96], MAX[64]), (1, 3_600_000_000), (10_000, 3_600_000_000), (9_999, 3_600_000_000)]
+    pairs = [(0, 0), (MAX[80], MAX[48]), (1, 3_600_000_000), (10_000, 3_600_000_000), (9_999, 3_600_000_000)]
     pairs += [(25 * 10**17, 90_000_000), (399_999, 90_000_000), (400_000, 90_000_000), (4 * 10**18, 1), (8 * 10**18, 7)]
     pairs += [
-        (dice.randrange(2 ** dice.randrange(1, 97)), dice.randrange(2 ** dice.randrange(1, 65))) for _ in range(40)
+        (dice.randrange(2 ** dice.randrange(1, 81)), dice.randrange(2 ** dice.randrange(1, 49))) for _ in range(40)
     ]
     return {
         "unitPrices": [

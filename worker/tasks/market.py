@@ -3,9 +3,10 @@
 from celery import shared_task
 
 from market.auctions import service as auctions
-from market.db.base import utc_now
+from market.db.base import from_unix, utc_now
 from market.events.announcer import announce
 from market.jobs import service as jobs
+from market.settlement import claims
 from market.settlement import service as settlement
 from market.verification import service as verification
 from worker.context import context
@@ -44,6 +45,13 @@ def settle(job_id: str) -> None:
     """Publish the job's record and queue its settlement."""
     c = context()
     settlement.settle(c.database, c.storage, c.network, job_id)
+
+
+@shared_task(name="settlement.collect_fees")
+def collect_fees() -> None:
+    """Send the fees of settled batches to the treasury."""
+    c = context()
+    claims.collect_fees(c.database, from_unix(c.chain.head_timestamp()))
 
 
 @shared_task(name="events.announce")

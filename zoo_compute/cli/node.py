@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, log_to_stderr, print_facts, print_json
+from zoo_compute.amounts import format_zen
+from zoo_compute.cli.output import JsonFlag, log_to_stderr, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ConfigError
 
@@ -32,6 +33,8 @@ def run(
     profile: Annotated[str | None, typer.Option(help="Execution profile: cpu-avx2-1 or cuda-1.")] = None,
     memory_gb: Annotated[int, typer.Option(min=1, help="Bound on the training process.")] = 8,
     keep_hours: Annotated[float, typer.Option(min=1, help="How long states are kept for challenges.")] = 48,
+    payout_address: Annotated[str | None, typer.Option(help="Where your pay goes; default: your wallet.")] = None,
+    claim_seconds: Annotated[float, typer.Option(min=1, help="How often it looks for pay to claim.")] = 600,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
@@ -53,6 +56,8 @@ def run(
         profile=profile,
         memory_gb=memory_gb,
         keep_hours=keep_hours,
+        payout_address=payout_address,
+        claim_seconds=claim_seconds,
     )
     serve(config)
 
@@ -84,3 +89,40 @@ def status(
             "last_seen_at",
         )
         print_facts({name: found[name] for name in names})
+
+
+@app.command()
+def earnings(
+    api_url: ApiUrl = None,
+    claimed: Annotated[bool, typer.Option("--claimed", help="What you took already.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what your wallet earned in settled batches and can claim."""
+    with open_client(api_url) as client:
+        found = client.claims(claimed=claimed)
+    if as_json:
+        print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
+    else:
+        rows = [
+            [claim.batch_id, claim.job_id, f"{format_zen(claim.amount_wei)} ZEN", claim.claimable_at, claim.claim_tx]
+            for claim in found
+        ]
+        print_table(("batch", "job", "amount", "claimable at", "transaction"), rows)
+
+
+@app.command()
+def claim(
+    api_url: ApiUrl = None,
+    to: Annotated[str | None, typer.Option(help="Who receives it; default: your wallet.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take all that your wallet can claim now, in one transaction of your own."""
+    with open_client(api_url) as client:
+        taken, tx = client.claim_earnings(to)
+    total = sum(item.amount_wei for item in taken)
+    if as_json:
+        print_json({"batches": [item.batch_id for item in taken], "amount_wei": str(total), "tx": tx})
+    elif tx is None:
+        note("nothing can be claimed now")
+    else:
+        print_facts({"batches": len(taken), "amount": f"{format_zen(total)} ZEN", "transaction": tx})

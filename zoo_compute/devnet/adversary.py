@@ -20,11 +20,19 @@ def main() -> None:
     for name in ("--api-url", "--name", "--min-price"):
         parser.add_argument(name, required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--claim-seconds", type=float, required=True)
     arguments = parser.parse_args()
     log_to_stderr()
     logging.getLogger(__name__).warning("this node cheats: it hands in units that it never trained")
     price = parse_zen(arguments.min_price, "min-price")
-    config = NodeConfig(arguments.api_url, "provider", arguments.state_dir, arguments.name, min_price_wei=price)
+    config = NodeConfig(
+        api_url=arguments.api_url,
+        role="provider",
+        state_dir=arguments.state_dir,
+        name=arguments.name,
+        min_price_wei=price,
+        claim_seconds=arguments.claim_seconds,
+    )
     serve(config, FabricatingExecutor)
 
 

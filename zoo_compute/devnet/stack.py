@@ -155,6 +155,7 @@ def _node(
     # The nodes share this machine with the market, which on a real network they do not: it goes first.
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
     argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
+    argv += ["--claim-seconds", "2"]
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
     url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.

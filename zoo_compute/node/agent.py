@@ -21,6 +21,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
@@ -77,9 +78,10 @@ class NodeAgent:
         standing = self._join()
         if standing is None:
             return
-        threads = self._start_work()
+        threads = self._start_work(standing)
+        payouts = Payouts(self._config, self._connection, standing.network, self._wallet)
         while not self._stopping.is_set():
-            self._stopping.wait(self._keep_standing(standing))
+            self._stopping.wait(self._keep_standing(standing, payouts))
         for thread in threads:
             thread.join()
         if self._failure is not None:
@@ -101,7 +103,7 @@ class NodeAgent:
                     raise
         return None
 
-    def _keep_standing(self, standing: Standing) -> float:
+    def _keep_standing(self, standing: Standing, payouts: Payouts) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
         try:
             said = self._heartbeat(standing)
@@ -109,6 +111,8 @@ class NodeAgent:
                 self._status = said["status"]
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             standing.advance(said["status"])
+            if self._config.role == "provider":
+                payouts.collect()
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
@@ -125,8 +129,8 @@ class NodeAgent:
             standing.register(self._executor.environment_class)
             return self._market.heartbeat(self._busy.is_set())
 
-    def _start_work(self) -> list[threading.Thread]:
-        network = self._market.network()
+    def _start_work(self, standing: Standing) -> list[threading.Thread]:
+        network = standing.network
         worker = Worker(
             market=self._market,
             wallet=self._wallet,

@@ -22,6 +22,8 @@ class NodeConfig:
         profile: execution profile (``training_gym.profile``); None picks CUDA where a GPU is found.
         memory_gb: bound on the training process's own memory.
         keep_hours: how long the states of finished units are kept for challenges.
+        payout_address: where a provider's pay goes; None is its own wallet.
+        claim_seconds: how often it looks for pay that can be claimed.
     """
 
     api_url: str
@@ -34,3 +36,5 @@ class NodeConfig:
     profile: str | None = None
     memory_gb: int = 8
     keep_hours: float = 48.0
+    payout_address: str | None = None
+    claim_seconds: float = 600.0

@@ -26,12 +26,12 @@ class Standing:
         self._config = config
         self._market = market
         self._wallet = wallet
-        self._network = market.network()
-        if config.tier not in self._network.tiers:
+        self.network = market.network()
+        if config.tier not in self.network.tiers:
             raise ZooError(
                 "unknown-tier",
-                f"{config.tier!r} is no tier of {self._network.name}",
-                remedy=f"Choose one of: {', '.join(self._network.tiers)}.",
+                f"{config.tier!r} is no tier of {self.network.name}",
+                remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
         self._renew_ask_at = 0.0
 
@@ -82,7 +82,7 @@ class Standing:
 
     def _stake(self) -> None:
         """Bring the stake to the minimum; the market sees it once it is final."""
-        network = self._network
+        network = self.network
         if self._config.role == "verifier":
             minimum = network.verifier_minimum_stake_wei
         else:
@@ -95,7 +95,7 @@ class Standing:
     def _place_ask(self) -> None:
         """Offer this node, unless the same offer stands for a while yet."""
         now = int(time.time())
-        config, network = self._config, self._network
+        config, network = self._config, self.network
         standing = [
             int(datetime.fromisoformat(ask["valid_until"]).timestamp())
             for ask in self._market.open_asks()

@@ -1,0 +1,47 @@
+"""A provider's pay: listed by the market, claimed by proof in a transaction of the provider's own."""
+
+from collections.abc import Sequence
+
+from zoo_compute.http import Connection
+from zoo_compute.models import Claim, Network
+from zoo_compute.wallet import Chain, Wallet
+
+_BATCHES_A_TRANSACTION = 100  # about 1.5 million gas
+
+
+def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]:
+    """What the connection's account earned in settled batches, the oldest first.
+
+    Args:
+        claimed: what it took already, instead of what it did not.
+    """
+    found: list[Claim] = []
+    after = 0
+    while True:
+        page = connection.get("/v1/claims", {"claimed": str(claimed).lower(), "after": str(after)})
+        found += [Claim.model_validate(item) for item in page["items"]]
+        if page["next_after"] is None:
+            return found
+        after = page["next_after"]
+
+
+def claimable(claims: Sequence[Claim], chain_time: int) -> list[Claim]:
+    """The claims whose challenge period is over by the chain's clock (Unix seconds), as many as one call may take."""
+    return [claim for claim in claims if claim.claimable_at.timestamp() <= chain_time][:_BATCHES_A_TRANSACTION]
+
+
+def take(claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None) -> tuple[list[Claim], str | None]:
+    """Claim what can be claimed now; which claims that were, and the transaction's hash (None: nothing was due).
+
+    Args:
+        to: who receives it (default: the wallet's own address).
+
+    Raises:
+        ZooError: the contract refuses the claim.
+        Unreachable: the chain does not answer.
+    """
+    if not claims:
+        return [], None
+    chain = Chain(network.rpc_url, network.contracts, wallet)
+    due = claimable(claims, chain.time())
+    return due, chain.claim(due, to) if due else None

@@ -1,0 +1,38 @@
+"""How a node's pay comes into its wallet."""
+
+import logging
+import time
+
+from zoo_compute.earnings import list_claims, take
+from zoo_compute.http import Connection
+from zoo_compute.models import Network
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.wallet import Wallet
+
+log = logging.getLogger(__name__)
+
+
+class Payouts:
+    """Claims what can be claimed, now and then. Nothing is lost by not claiming: a claim never expires."""
+
+    def __init__(self, config: NodeConfig, connection: Connection, network: Network, wallet: Wallet) -> None:
+        self._connection = connection
+        self._network = network
+        self._wallet = wallet
+        self._to = config.payout_address
+        self._interval = config.claim_seconds
+        self._next_at = 0.0
+
+    def collect(self) -> None:
+        """Take what can be taken, unless that was looked at a short while ago.
+
+        Raises:
+            ApiError, Unreachable: it did not work; try again later.
+            ZooError: the contract refuses the claim.
+        """
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + self._interval
+        taken, tx = take(list_claims(self._connection), self._network, self._wallet, self._to)
+        if taken:
+            log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
