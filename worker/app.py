@@ -40,6 +40,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "chain.send": settings.chain_poll_seconds,
         "auctions.clear": settings.auction_interval_seconds,
         "verification.advance": settings.sweep_interval_seconds,
+        "settlement.collect_fees": settings.sweep_interval_seconds,
         "sweep.all": settings.sweep_interval_seconds,
     }
     return {

@@ -217,6 +217,8 @@ def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, uni
     if seed is None:
         result.expect("paid_unverified", where, "a latched seed", None)
         return
+    least = int(record.order.get("samplingBps", "0"))
+    result.expect("sampled_too_little", where, True, unit.sampling_bps >= least)
     drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), record.segments, unit.sampling_bps)
     result.expect("wrong_draw", where, drawn, unit.drawn_segments)
 

@@ -3,7 +3,7 @@
 The market only keeps the proofs and says when they are good: the claim is a transaction of the provider's own.
 """
 
-from datetime import datetime
+from collections.abc import Callable
 
 import structlog
 from sqlalchemy.orm import Session
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent
 from market.chain.service import queue_intent
-from market.db.base import from_unix
+from market.db.base import from_unix, utc_now
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.events.service import emit
@@ -43,14 +43,22 @@ def claims_of(
     return repository.claims_of(session, provider, claimed=claimed, after_batch=after_batch, limit=limit)
 
 
-def collect_fees(database: Database, chain_time: datetime) -> None:
-    """Ask for the fees of the batches whose challenge period is over by the chain's clock."""
+def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
+    """Ask for the fees of the batches whose challenge period is over.
+
+    Args:
+        chain_time: gives the Unix time of the latest block, by which the contract judges; asked only if it matters.
+    """
     with database.transaction() as session:
-        due = repository.uncollected(session, chain_time, _BATCHES_A_COLLECTION)
+        if not repository.uncollected(session, utc_now(), 1):
+            return
+    now = chain_time()
+    with database.transaction() as session:
+        due = repository.uncollected(session, from_unix(now), _BATCHES_A_COLLECTION)
         if not due:
             return
         ids = [batch.batch_id for batch in due]
-        key = f"collect_fees:{ids[0]}:{ids[-1]}:{len(ids)}:{int(chain_time.timestamp())}"
+        key = f"collect_fees:{ids[0]}:{ids[-1]}:{len(ids)}:{now}"
         for batch in due:
             batch.fees_key = key
         queue_intent(

@@ -130,7 +130,7 @@ def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
                     subject=f"window:{window.id}",
                     contract="WorkWindows",
                     function="latchSeed",
-                    arguments=[window.chain_id_in_contract],
+                    arguments=[window.root],
                 )
 
 

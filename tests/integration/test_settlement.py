@@ -14,7 +14,8 @@ from market.jobs import matching, units
 from market.settlement import service as settlement
 from zoo_protocol.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.record import NO_UNITS_ROOT, JobRecord, paid_units_root
+from zoo_protocol.record import JobRecord
+from zoo_protocol.settlement import NO_ROOT, Batch, build_batch
 
 
 @pytest.fixture
@@ -41,6 +42,13 @@ def decide(world: World, job_id: str) -> None:
             world.rows(lambda session, unit=unit: units.reject_unit(session, unit.id, "incorrect_computation"))
         else:
             world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def published(world: World, digest: str) -> tuple[JobRecord, Batch]:
+    """The record of this digest as storage serves it, and the batch that follows from it."""
+    block, _ = cids_of_digest(from_hex(digest))
+    record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
+    return record, build_batch(record, digest, 500)
 
 
 def settle_intents(world: World, job_id: str) -> list[TxIntent]:
@@ -70,19 +78,16 @@ def test_verified_units_are_settled_once_from_a_published_record(world: World, c
     [intent] = settle_intents(world, cancelled)
     assert world.read(cancelled).status == JobStatus.SETTLING
 
-    job_id, price, payments, root, digest = intent.arguments
+    root, lines = intent.arguments
+    [line] = lines  # type: ignore[union-attr, misc]
     verified = [unit for unit in world.units(cancelled) if unit.status == "verified"]
-    assert job_id == cancelled
-    assert price == str(world.read(cancelled).clearing_price_wei)
-    assert isinstance(payments, list)
-    assert {payment["provider"]: payment["units"] for payment in payments} == {u.provider: "1" for u in verified}
-    assert [payment["provider"] for payment in payments] == sorted(
-        (unit.provider for unit in verified), key=lambda address: int(address, 16)
-    )
+    assert line["jobId"] == cancelled
+    assert line["price"] == str(world.read(cancelled).clearing_price_wei)
+    assert (line["units"], line["last"]) == ("3", True)
 
-    block, _ = cids_of_digest(from_hex(str(digest)))
-    record = JobRecord.from_bytes(world.storage.get(block, max_bytes=2**20))
-    assert paid_units_root(cancelled, record.paid_units()) == root != NO_UNITS_ROOT
+    record, batch = published(world, line["record"])
+    assert batch.root == root != NO_ROOT
+    assert {claim.provider for claim in batch.claims} == {unit.provider for unit in verified}
     assert sorted(unit.status for unit in record.units) == ["rejected", "verified", "verified", "verified"]
     assert record.outcome == "cancelled_by_payer"
 
@@ -120,4 +125,5 @@ def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
     world.rows(lambda session: matching.cancel(session, payer, job_id))
     settle(world, job_id)
     [intent] = settle_intents(world, job_id)
-    assert intent.arguments[1:4] == ["0", [], NO_UNITS_ROOT]
+    root, [line] = intent.arguments  # type: ignore[misc]
+    assert (root, line["units"], line["toRound"], line["last"]) == (NO_ROOT, "0", "0", True)  # type: ignore[index, call-overload]

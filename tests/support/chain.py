@@ -104,6 +104,8 @@ class Chain:
             tier=1,
             units=units,
             unitWeight=1_000_000,
+            segments=4,
+            samplingBps=200,
             budget=budget,
             maxPrice=4 * ZEN,
             waitUntil=now + 3_600,

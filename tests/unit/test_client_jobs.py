@@ -31,6 +31,7 @@ NETWORK = Network.model_validate(
         "gateway_url": "http://gateway.test",
         "contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN},
         "fee_bps": 500,
+        "sampling_floor_bps": 200,
         "verifier_minimum_stake_wei": "1",
         "tiers": {
             "bronze": {
@@ -56,9 +57,13 @@ REQUEST: dict[str, Any] = {
 }
 
 
+def spec() -> TrainingSpec:
+    return TrainingSpec.from_dict({key: REQUEST[key] for key in ("model_config", "data_config", "training_config")})
+
+
 def quote(**changes: Any) -> Quote:
-    spec = TrainingSpec.from_dict({key: REQUEST[key] for key in ("model_config", "data_config", "training_config")})
-    weight = -(-spec.flops_per_unit() * 10**6 // 10**10)
+    asked = spec()
+    weight = -(-asked.flops_per_unit() * 10**6 // 10**10)
     amounts = dict.fromkeys(
         (
             "unit_price_at_reserve_wei",
@@ -71,8 +76,8 @@ def quote(**changes: Any) -> Quote:
         "1",
     )
     document = {
-        "spec": spec.to_dict(),
-        "spec_hash": spec.spec_hash(),
+        "spec": asked.to_dict(),
+        "spec_hash": asked.spec_hash(),
         "tier": "bronze",
         "units": 6,
         "unit_weight_us": weight,
@@ -96,6 +101,8 @@ def test_it_signs_what_was_asked_for_and_takes_no_document_from_the_market() -> 
         tier=1,
         units=6,
         unitWeight=quoted.unit_weight_us,
+        segments=spec().segments,
+        samplingBps=200,
         budget=10**18,
         maxPrice=3 * 10**18,
         waitUntil=1_893_456_000,

@@ -15,7 +15,7 @@ from eth_account import Account
 from zoo_compute import receipt as receipts
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.receipt import differences, verify_job
-from zoo_compute.settlement_events import ChainDisagrees, Payments, WindowOnChain
+from zoo_compute.settlement_events import ChainDisagrees, Posted, WindowOnChain
 from zoo_protocol import merkle, trace
 from zoo_protocol.cid import cid_of_raw, digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
@@ -27,10 +27,10 @@ from zoo_protocol.record import (
     SlashRecord,
     UnitRecord,
     WindowRecord,
-    paid_units_root,
     unit_leaf,
 )
 from zoo_protocol.sampling import draw_segments
+from zoo_protocol.settlement import build_batch
 
 ESCROW, TREASURY = Account.create().address, Account.create().address
 PAYER, HONEST, CHEAT = Account.create(), Account.create(), Account.create()
@@ -49,7 +49,9 @@ class World:
         self.files: dict[str, bytes] = {}
         dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
         spec = canonical_json({"data_config": {"dataset": dataset}})
-        self.order = JobOrder(PAYER.address, to_hex(keccak(spec)), 1, 2, WEIGHT, BUDGET, PRICE, 2_000_000_000, 7)
+        self.order = JobOrder(
+            PAYER.address, to_hex(keccak(spec)), 1, 2, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7
+        )
         self.job_id = struct_hash(self.order)
         units = [self.unit(0, HONEST, "verified"), self.unit(1, CHEAT, "rejected")]
         leaves = [self.leaf(unit) for unit in units]
@@ -80,11 +82,11 @@ class World:
         gross = unit_price(PRICE, WEIGHT)
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
         self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
-        units_root = paid_units_root(self.job_id, self.record.paid_units())
-        self.on_settle = Settled(PRICE, net, gross - net, BUDGET - gross, units_root, "", "0xsettle")
+        self.on_settle = Settled(1, PRICE, 1, net, gross - net, BUDGET - gross, "", "0xsettle")
+        self.posted = Posted("", net, gross - net, 1_900_000_000, False, {HONEST.address: net}, gross - net)
+        self.posted_root: str | None = None
         self.deposit = BUDGET
-        self.paid: dict[str, tuple[int, int]] = {HONEST.address: (1, net)}
-        self.transfers = {HONEST.address: net, TREASURY: gross - net, PAYER.address: BUDGET - gross}
+        self.moved = {PAYER.address: BUDGET - gross}
         self.on_chain = WindowOnChain(root, 2, SEED)
         self.slashed: Slashed | None = Slashed(CHEAT.address, "incorrect_computation", 500, "0xslash")
 
@@ -141,8 +143,12 @@ class World:
     def deposited(self, opened: Opened) -> int:
         return self.deposit
 
-    def payments(self, job_id: str, settled: Settled) -> Payments:
-        return Payments(self.paid, self.transfers)
+    def transfers(self, settled: Settled) -> dict[str, int]:
+        return self.moved
+
+    def batch(self, batch_id: int) -> Posted:
+        honest = build_batch(self.record, to_hex(digest_of(self.put(self.record.to_bytes()))), FEE_BPS).batch_root
+        return replace(self.posted, root=self.posted_root or honest)
 
     def window(self, window_id: int) -> WindowOnChain:
         return self.on_chain
@@ -180,11 +186,16 @@ def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
 
 LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_payment", lambda w: w.change_unit(status="rejected")),
-    ("wrong_payment", lambda w: setattr(w, "paid", {CHEAT.address: (1, 1)})),
-    ("wrong_units_root", lambda w: setattr(w, "on_settle", replace(w.on_settle, units_root=SEED))),
+    ("wrong_payment", lambda w: setattr(w, "posted", replace(w.posted, claimed={CHEAT.address: 1}))),
+    ("wrong_batch", lambda w: setattr(w, "posted_root", SEED)),
+    ("wrong_batch", lambda w: setattr(w, "posted", replace(w.posted, net=w.posted.net + 1))),
+    ("wrong_batch", lambda w: w.change_unit(status="rejected")),
+    ("wrong_units", lambda w: setattr(w, "on_settle", replace(w.on_settle, units=2))),
+    ("wrong_fee", lambda w: setattr(w, "posted", replace(w.posted, fee_collected=w.posted.fee + 1))),
+    ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
     ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
     ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
-    ("wrong_transfers", lambda w: w.transfers.update({TREASURY: 0})),
+    ("wrong_transfers", lambda w: w.moved.update({TREASURY: 1})),
     ("wrong_deposit", lambda w: setattr(w, "deposit", BUDGET - 1)),
     ("wrong_price", lambda w: setattr(w, "on_settle", replace(w.on_settle, price=PRICE - 10**15))),
     ("price_above_maximum", lambda w: setattr(w, "on_open", replace(w.on_open, max_price=PRICE - 1))),

@@ -4,17 +4,13 @@ import json
 
 import pytest
 
-from zoo_protocol import merkle
 from zoo_protocol.record import (
-    NO_UNITS_ROOT,
     CheckpointRecord,
     JobRecord,
     RecordError,
     SlashRecord,
     UnitRecord,
     WindowRecord,
-    paid_units_root,
-    unit_leaf,
 )
 
 HASH = "0x" + "ab" * 32
@@ -61,15 +57,6 @@ def test_paid_units_are_the_verified_ones_in_order() -> None:
     assert [(u.round, u.slot) for u in record().paid_units()] == [(0, 1), (1, 0)]
 
 
-def test_root_of_paid_units_binds_each_field() -> None:
-    units = record().paid_units()
-    root = paid_units_root(HASH, units)
-    leaves = [unit_leaf(HASH, u.round, u.slot, u.provider, HASH, HASH) for u in units]
-    assert bytes.fromhex(root[2:]) == merkle.root(leaves)
-    assert paid_units_root("0x" + "cd" * 32, units) != root
-    assert paid_units_root(HASH, []) == NO_UNITS_ROOT
-
-
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
@@ -99,9 +86,3 @@ def test_missing_and_unknown_keys_are_named() -> None:
     del document["units"]
     with pytest.raises(RecordError, match="units"):
         JobRecord.from_bytes(json.dumps(document).encode())
-
-
-def test_a_paid_unit_needs_its_commitment() -> None:
-    naked = UnitRecord(0, 0, ADDRESS, "verified", None, "cid", None, None, None, None, None, None, None, None, None, [])
-    with pytest.raises(RecordError):
-        paid_units_root(HASH, [naked])

@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from market.auctions import service as auctions
-from market.db.base import from_unix, utc_now
+from market.db.base import utc_now
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -51,7 +51,7 @@ def settle(job_id: str) -> None:
 def collect_fees() -> None:
     """Send the fees of settled batches to the treasury."""
     c = context()
-    claims.collect_fees(c.database, from_unix(c.chain.head_timestamp()))
+    claims.collect_fees(c.database, c.chain.head_timestamp)
 
 
 @shared_task(name="events.announce")

@@ -8,7 +8,7 @@ from market.db.base import utc_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, collect_fees, dispatch, settle
+from worker.tasks.market import aggregate, announce_events, dispatch, settle
 
 
 @shared_task(name="sweep.all")
@@ -29,4 +29,3 @@ def sweep() -> None:
             for task in (dispatch, aggregate, settle):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()
-    collect_fees.apply_async(expires=c.settings.sweep_interval_seconds)
