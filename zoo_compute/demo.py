@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.amounts import ZEN
+from zoo_compute.amounts import ZEN, format_zen
 from zoo_compute.cli.output import note, print_facts, print_json
 from zoo_compute.cli.receipts import check_receipt, print_receipt
 from zoo_compute.cli.watch import follow
@@ -23,6 +23,7 @@ from zoo_compute.devnet.state import Options, StateDirectory
 from zoo_compute.errors import DevnetError, JobUnsuccessful, Mismatch
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec
+from zoo_compute.settlement_events import ChainReader
 
 OPTIONS = Options(providers=5, verifiers=2, cheat=True)
 NODES = 4
@@ -34,6 +35,7 @@ LEAST_GAIN = 0.5
 
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
+_PAYOUT_SECONDS = 60
 
 
 def run(directory: Path, *, keep: bool, as_json: bool) -> None:
@@ -55,6 +57,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
         note(f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare")
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
             job = _train(client)
+            await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
@@ -89,6 +92,26 @@ def job_spec(dataset: str) -> JobSpec:
         training={"rounds": ROUNDS},
         checkpoint={"interval": 1, "redundancy": 3},
     )
+
+
+def await_payout(client: Client, job_id: str) -> None:
+    """Wait until every provider has claimed its pay and the treasury its fee: the nodes do it by themselves.
+
+    Raises:
+        Mismatch: it did not happen in time.
+    """
+    network = client.network()
+    chain = ChainReader(network.rpc_url, network.contracts)
+    settled = chain.settled(job_id)
+    note(f"settled; pay can be claimed after a challenge period of {network.challenge_seconds} s")
+    deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
+    while time.monotonic() < deadline:
+        batch = chain.batch(settled.batch)
+        if sum(batch.claimed.values()) == settled.paid and batch.fee_collected == settled.fee:
+            note(f"{len(batch.claimed)} providers have claimed {format_zen(settled.paid)} ZEN")
+            return
+        time.sleep(0.5)
+    raise Mismatch("demo-unclaimed", f"of {settled.paid} wei only {sum(batch.claimed.values())} were claimed in time")
 
 
 def check_story(receipt: dict[str, Any], *, cheat: str) -> None:

@@ -40,6 +40,7 @@ class Network(Answer):
     contracts: dict[str, str]
     fee_bps: int
     sampling_floor_bps: int
+    challenge_seconds: int
     verifier_minimum_stake_wei: Wei
     tiers: dict[str, Tier]
 

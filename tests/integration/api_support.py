@@ -53,9 +53,9 @@ def sign_text(wallet: LocalAccount, message: str) -> str:
     return "0x" + bytes(wallet.sign_message(encode_defunct(text=message)).signature).hex()
 
 
-def sign_in(api: httpx.Client) -> Caller:
-    """A fresh wallet, signed in."""
-    wallet = Account.create()
+def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
+    """A wallet, fresh unless one is given, signed in."""
+    wallet = wallet or Account.create()
     nonce = api.post("/v1/auth/nonce", json={"address": wallet.address}).json()
     message = siwe_message(nonce, wallet.address)
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})

@@ -32,6 +32,7 @@ NETWORK = Network.model_validate(
         "contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN},
         "fee_bps": 500,
         "sampling_floor_bps": 200,
+        "challenge_seconds": 4,
         "verifier_minimum_stake_wei": "1",
         "tiers": {
             "bronze": {
