@@ -83,7 +83,9 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
     found = [*_removed_requires(code), *_removed_modifiers(code), *_swapped(code)]
     for start, end, text, kind in sorted(found):
         line = source.count("\n", 0, start) + 1
-        shown = " ".join(_statement(source, start).split()) if kind not in ("require", "modifier") else source[start:end]
+        shown = (
+            " ".join(_statement(source, start).split()) if kind not in ("require", "modifier") else source[start:end]
+        )
         yield Mutant(file, start, end, text, kind, line, " ".join(shown.split()))
 
 

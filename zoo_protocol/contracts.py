@@ -9,8 +9,20 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-CONTRACTS = ("ZenToken", "Treasury", "ProviderStaking", "WorkWindows", "JobEscrow")
-"""Names of the deployable contracts, in an order in which they can be deployed."""
+CONTRACTS = (
+    "Timelock",
+    "ZenToken",
+    "Treasury",
+    "ProviderStaking",
+    "WorkWindows",
+    "JobEscrow",
+    "Disputes",
+    "Omissions",
+    "Emission",
+    "Rewards",
+    "Attestations",
+)
+"""Names of the deployable contracts, in the order in which they are deployed."""
 
 
 @dataclass(frozen=True, slots=True)

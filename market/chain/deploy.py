@@ -1,4 +1,4 @@
-"""``python -m market.chain.deploy``: put the five contracts on a chain and write the deployment file.
+"""``python -m market.chain.deploy``: put the contracts on a chain and write the deployment file.
 
 Doing it again with the file in place does nothing. Options that are not given come from the market's own variables.
 """
@@ -22,9 +22,11 @@ from market.chain.client import ChainClient, Receipt
 from market.chain.contracts import Deployment, encode_call, encode_constructor
 from market.chain.errors import ChainError
 from market.domain.network import NETWORKS, ZEN, NetworkParameters
+from zoo_protocol.contracts import CONTRACTS
 
 INITIAL_SUPPLY_WEI = 100_000_000 * ZEN
 ADMIN_DELAY_SECONDS = 2 * 86_400  # between proposing and accepting a new admin
+_ANYBODY = "0x" + "00" * 20  # as executor of the timelock: what is due may be executed by all
 _MAX_FEE_WEI = 500 * 10**9
 _RECEIPT_DEADLINE_SECONDS = 300.0
 
@@ -35,11 +37,15 @@ class DeploymentFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who may do what. ``operator`` opens, settles, commits windows and slashes; ``treasurer`` spends."""
+    """Who may do what. Everything that an admin can change goes through the timelock.
+
+    ``admin`` announces changes and payments of the treasury; ``operator`` opens, settles, commits windows and slashes;
+    ``guardian`` pauses intake and vetoes settlements and rewards.
+    """
 
     admin: str
     operator: str
-    treasurer: str
+    guardian: str
 
 
 def deploy(
@@ -60,37 +66,65 @@ def deploy(
     client.check_chain()
     transactions = _Transactions(client, deployer_key)
     start_block = client.head().number + 1
-    contracts: dict[str, str] = {}
+    contracts = transactions.next_addresses(CONTRACTS)
     # No constructor calls another contract, so all are sent at once, to addresses that are known beforehand.
-    delay, admin = ADMIN_DELAY_SECONDS, roles.admin
-    contracts["ZenToken"] = zen = transactions.create(
-        "ZenToken", network.token_cap_wei, INITIAL_SUPPLY_WEI, transactions.address, delay, admin
-    )
-    contracts["Treasury"] = transactions.create(
-        "Treasury", zen, [bps for _, bps in network.treasury_split_bps], delay, admin, roles.treasurer
-    )
-    stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
-    contracts["ProviderStaking"] = transactions.create(
-        "ProviderStaking", zen, network.unbonding_seconds, stakes, delay, admin, roles.operator
-    )
-    contracts["WorkWindows"] = transactions.create(
-        "WorkWindows", network.seed_delay_blocks, delay, admin, roles.operator
-    )
-    contracts["JobEscrow"] = transactions.create(
-        "JobEscrow",
-        zen,
-        contracts["Treasury"],
-        network.fee_bps,
-        network.refund_delay_seconds,
-        delay,
-        admin,
-        roles.operator,
-    )
+    for name, arguments in _constructor_arguments(network, roles, contracts, transactions.address).items():
+        transactions.send(None, encode_constructor(name, arguments), f"creation of {name}")
     transactions.wait()
     for address, wei in (allocations or {}).items():
-        transactions.send(zen, encode_call("ZenToken", "transfer", [address, wei]), f"allocation to {address}")
+        data = encode_call("ZenToken", "transfer", [address, wei])
+        transactions.send(contracts["ZenToken"], data, f"allocation to {address}")
     transactions.wait()
     return Deployment(network.name, client.chain_id, start_block, contracts)
+
+
+def _constructor_arguments(
+    network: NetworkParameters, roles: Roles, contracts: Mapping[str, str], deployer: str
+) -> dict[str, list[Any]]:
+    """The arguments of each contract's constructor, in the order in which they are created."""
+    zen, staking, timelock = (contracts[name] for name in ("ZenToken", "ProviderStaking", "Timelock"))
+    governed = (ADMIN_DELAY_SECONDS, timelock)
+    stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
+    parties = [contracts["Treasury"], roles.operator, roles.guardian, contracts["Disputes"]]
+    return {
+        "Timelock": [network.timelock_seconds, [roles.admin], [_ANYBODY]],
+        "ZenToken": [network.token_cap_wei, INITIAL_SUPPLY_WEI, deployer, *governed, contracts["Emission"]],
+        "Treasury": [zen, [bps for _, bps in network.treasury_split_bps], *governed, timelock],
+        "ProviderStaking": [
+            zen,
+            network.unbonding_seconds,
+            stakes,
+            *governed,
+            roles.guardian,
+            roles.operator,
+            contracts["Disputes"],
+        ],
+        "WorkWindows": [network.seed_delay_blocks, *governed, roles.operator],
+        "JobEscrow": [
+            zen,
+            staking,
+            parties,
+            network.fee_bps,
+            network.refund_delay_seconds,
+            network.cancel_delay_seconds,
+            network.challenge_seconds,
+            *governed,
+        ],
+        "Disputes": [],
+        "Omissions": [],
+        "Emission": [zen, contracts["Rewards"], network.emission_yearly_wei],
+        "Rewards": [
+            zen,
+            staking,
+            network.base_apy_bps,
+            network.reward_epoch_seconds,
+            network.reward_delay_seconds,
+            *governed,
+            roles.operator,
+            roles.guardian,
+        ],
+        "Attestations": [network.attestation_seconds, *governed, roles.operator],
+    }
 
 
 def is_deployed(client: ChainClient, deployment: Deployment) -> bool:
@@ -110,11 +144,11 @@ class _Transactions:
         self._nonce = client.nonce(self.address)
         self._pending: list[tuple[str, str]] = []
 
-    def create(self, contract: str, *arguments: Any) -> str:
-        """Send a contract's creation; its address."""
-        created = keccak(rlp.encode([to_canonical_address(self.address), self._nonce]))[-20:]
-        self.send(None, encode_constructor(contract, arguments), f"creation of {contract}")
-        return to_checksum_address(created)
+    def next_addresses(self, names: Sequence[str]) -> dict[str, str]:
+        """The addresses of contracts that are created in this order from now on."""
+        creator = to_canonical_address(self.address)
+        created = (keccak(rlp.encode([creator, self._nonce + offset]))[-20:] for offset in range(len(names)))
+        return dict(zip(names, map(to_checksum_address, created), strict=True))
 
     def send(self, to: str | None, data: bytes, what: str) -> None:
         """Send one transaction; ``wait`` waits for it."""
@@ -183,7 +217,7 @@ def _run(options: argparse.Namespace) -> str:
         deployer = str(Account.from_key(key).address)
     except ValueError:  # the library's message would show the key
         raise DeploymentFailed(f"{options.deployer_key_env} holds no private key (32 bytes as hex)") from None
-    roles = Roles(options.admin or deployer, options.operator or deployer, options.treasurer or deployer)
+    roles = Roles(options.admin or deployer, options.operator or deployer, options.guardian or deployer)
     deployment = deploy(client, key, NETWORKS[options.network], roles, dict(options.allocate))
     deployment.save(file)
     return f"{file}: deployed on chain {chain_id} from block {deployment.start_block}"
@@ -196,9 +230,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--deployer-key-env", default="ZOO_OPERATOR_KEY", help="variable with the deployer's private key")
     add("--network", choices=sorted(NETWORKS), default=os.environ.get("ZOO_NETWORK") or "devnet")
     add("--out", default=os.environ.get("ZOO_DEPLOYMENT_FILE"), help="default: ZOO_DEPLOYMENT_FILE")
-    add("--admin", type=_address, help="first admin; default: the deployer")
+    add("--admin", type=_address, help="proposer at the timelock, which rules all contracts; default: the deployer")
     add("--operator", type=_address, help="the market's signer; default: the deployer")
-    add("--treasurer", type=_address, help="who may spend; default: the deployer")
+    add("--guardian", type=_address, help="who may pause intake and veto settlements; default: the deployer")
     add("--allocate", type=_allocation, action="append", default=[], metavar="ADDRESS=ZEN", help="repeatable")
     return parser
 

@@ -63,6 +63,12 @@ class NetworkParameters:
     newcomer_sampling_bps: int
     sampling_floor_bps: int
     seed_delay_blocks: int
+    timelock_seconds: int
+    emission_yearly_wei: tuple[int, ...]
+    base_apy_bps: int
+    reward_epoch_seconds: int
+    reward_delay_seconds: int
+    attestation_seconds: int
     treasury_split_bps: tuple[tuple[str, int], ...]
     penalty_bps: tuple[tuple[str, int], ...]
 
@@ -136,6 +142,12 @@ MAINNET = NetworkParameters(
     newcomer_sampling_bps=2_500,
     sampling_floor_bps=200,
     seed_delay_blocks=2,
+    timelock_seconds=2 * 86_400,
+    emission_yearly_wei=tuple(million * 10**6 * ZEN for million in (20, 17, 14, 12, 10, 9, 8, 7, 6, 5)),
+    base_apy_bps=2_000,  # the contract holds it within 15 and 25 %
+    reward_epoch_seconds=86_400,
+    reward_delay_seconds=86_400,
+    attestation_seconds=90 * 86_400,
     treasury_split_bps=(("protocol_development", 5_000), ("security_audits", 3_000), ("community_grants", 2_000)),
     penalty_bps=(
         ("downtime", 500),

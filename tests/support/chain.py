@@ -37,14 +37,14 @@ def wallet(index: int) -> Wallet:
     return Wallet(account.address, "0x" + bytes(account.key).hex())
 
 
-OPERATOR, PAYER, PROVIDER, OTHER = (wallet(index) for index in range(4))
+OPERATOR, PAYER, PROVIDER, OTHER, ADMIN = (wallet(index) for index in range(5))
 FUNDS = 100_000 * ZEN
 
 
 def deploy_contracts(anvil: AnvilProcess) -> Deployment:
     """The devnet's contracts, with ZEN for the payer and two stakers."""
     client = ChainClient(anvil.url, CHAIN_ID)
-    roles = Roles(OPERATOR.address, OPERATOR.address, OPERATOR.address)
+    roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
     return deploy(client, OPERATOR.key, DEVNET, roles, funded)
 

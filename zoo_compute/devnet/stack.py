@@ -122,11 +122,11 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """The treasurer, and the ZEN that the user and the nodes begin with."""
+    """Who stands for the treasury, and the ZEN that the user and the nodes begin with."""
     wallets = _wallets(state)
     holders = {wallets.user: USER_ZEN, **dict.fromkeys([*wallets.providers, *wallets.verifiers], NODE_ZEN)}
     allocations = [word for one, zen in holders.items() for word in ("--allocate", f"{one.address}={zen}")]
-    return ["--treasurer", wallets.treasury.address, *allocations]
+    return ["--admin", wallets.treasury.address, "--guardian", wallets.treasury.address, *allocations]
 
 
 def _nodes(directory: StateDirectory, state: State) -> list[Part]:
