@@ -4,8 +4,8 @@
     python contracts/mutate.py --only JobEscrow      one file; prints, writes nothing
     python contracts/mutate.py --list                the mutants, without running them
 
-Each mutant removes a `require`, a modifier, or changes a comparison, an operator, a rounding or a flag. It is killed if it
-does not compile or a test fails. The tests named after the file run first, the whole suite only for what they let live.
+Each mutant removes a `require` or a modifier, or changes a comparison, an operator, a rounding or a flag. It is killed
+if a test fails. The tests named after the file run first, the whole suite only for what they let live.
 Mutants that no test can tell from the original are listed in EQUIVALENT below, each with its reason.
 """
 
@@ -224,7 +224,7 @@ def table(results: list[tuple[Mutant, str]]) -> str:
         if rows:
             lines += ["", f"## {title}", ""]
             lines += [
-                f"- {mutant.file}: {mutant.kind}, `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}"
+                f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}"
                 for mutant in rows
             ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
