@@ -12,13 +12,16 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 /// @title Windows of committed work and their challenge seeds
 contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     using Messages for UnitCommitment;
+    using SafeCast for uint256;
 
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
 
     /// @dev Kept under the root, so that one slot both refuses a second use of a root and holds the window.
     struct Commitment {
+        uint64 id;
         uint64 seedBlock;
         uint32 leafCount; // zero: this root was never committed
+        uint40 committedAt;
     }
 
     /// @notice Blocks between a commitment (or a missed seed) and the block that makes the seed.
@@ -26,9 +29,8 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     /// @inheritdoc IWorkWindows
     uint256 public windowCount;
 
-    mapping(uint256 id => bytes32 root) private _roots;
     mapping(bytes32 root => Commitment) private _commitments;
-    mapping(uint256 id => bytes32 seed) private _seeds;
+    mapping(bytes32 root => bytes32 seed) private _seeds;
 
     /// @notice A constructor argument makes no sense.
     /// @param parameter Its name.
@@ -52,47 +54,49 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
         require(_commitments[root].leafCount == 0, RootUsed(root));
         id = windowCount++;
         uint64 seedBlock = _nextSeedBlock();
-        _roots[id] = root;
-        _commitments[root] = Commitment(seedBlock, leafCount);
+        _commitments[root] = Commitment(id.toUint64(), seedBlock, leafCount, block.timestamp.toUint40());
         emit WindowCommitted(id, root, leafCount, seedBlock);
     }
 
     /// @inheritdoc IWorkWindows
-    function latchSeed(uint256 id) external {
-        bytes32 root = _rootOf(id);
-        require(_seeds[id] == 0, SeedKnown(id));
-        uint64 seedBlock = _commitments[root].seedBlock;
-        require(block.number > seedBlock, SeedNotReady(seedBlock));
-        bytes32 blockHash = blockhash(seedBlock);
+    function latchSeed(bytes32 root) external {
+        Commitment memory window = _known(root);
+        require(_seeds[root] == 0, SeedKnown(root));
+        require(block.number > window.seedBlock, SeedNotReady(window.seedBlock));
+        bytes32 blockHash = blockhash(window.seedBlock);
         if (blockHash == 0) {
             uint64 later = _nextSeedBlock();
             _commitments[root].seedBlock = later;
-            emit SeedRescheduled(id, later);
+            emit SeedRescheduled(window.id, root, later);
         } else {
-            bytes32 seed = keccak256(abi.encode(blockHash, id, root));
-            _seeds[id] = seed;
-            emit SeedLatched(id, seed);
+            bytes32 seed = keccak256(abi.encode(blockHash, uint256(window.id), root));
+            _seeds[root] = seed;
+            emit SeedLatched(window.id, root, seed);
         }
     }
 
     /// @inheritdoc IWorkWindows
-    function windows(uint256 id) external view returns (Window memory) {
-        bytes32 root = _rootOf(id);
-        Commitment memory commitment = _commitments[root];
-        return Window(root, commitment.leafCount, commitment.seedBlock, _seeds[id]);
+    function windows(bytes32 root) external view returns (Window memory) {
+        Commitment memory window = _known(root);
+        return Window(window.id, window.leafCount, window.committedAt, window.seedBlock, _seeds[root]);
     }
 
     /// @inheritdoc IWorkWindows
-    function includes(uint256 id, UnitCommitment calldata unit, bytes32[] calldata proof) external view returns (bool) {
-        return MerkleProof.verifyCalldata(proof, _rootOf(id), unit.leaf());
+    function includes(bytes32 root, UnitCommitment calldata unit, bytes32[] calldata proof)
+        external
+        view
+        returns (bool)
+    {
+        _known(root);
+        return MerkleProof.verifyCalldata(proof, root, unit.leaf());
     }
 
-    function _rootOf(uint256 id) private view returns (bytes32 root) {
-        root = _roots[id];
-        require(root != 0, UnknownWindow(id));
+    function _known(bytes32 root) private view returns (Commitment memory window) {
+        window = _commitments[root];
+        require(window.leafCount > 0, UnknownWindow(root));
     }
 
     function _nextSeedBlock() private view returns (uint64) {
-        return SafeCast.toUint64(block.number + seedDelay);
+        return (block.number + seedDelay).toUint64();
     }
 }

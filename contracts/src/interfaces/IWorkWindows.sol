@@ -6,14 +6,17 @@ import {UnitCommitment} from "../Messages.sol";
 /// @title Windows of committed work and their challenge seeds
 /// @notice The operator commits one Merkle root over the unit commitments of a window before the window's seed can be
 /// known: the seed comes from the hash of a later block. Anybody may latch it, so that nobody can hold back a seed.
+/// A window is known by its root. Times in Unix seconds.
 interface IWorkWindows {
-    /// @param root Merkle root over the window's leaves.
+    /// @param id Number of the window, counted from 0.
     /// @param leafCount Number of leaves.
+    /// @param committedAt Time of the commitment.
     /// @param seedBlock Block whose hash makes the seed.
     /// @param seed Challenge seed, zero until latched.
     struct Window {
-        bytes32 root;
+        uint64 id;
         uint32 leafCount;
+        uint40 committedAt;
         uint64 seedBlock;
         bytes32 seed;
     }
@@ -21,20 +24,20 @@ interface IWorkWindows {
     /// @notice Window `id` is fixed; its seed comes from the hash of block `seedBlock`.
     event WindowCommitted(uint256 indexed id, bytes32 root, uint32 leafCount, uint256 seedBlock);
     /// @notice The hash was out of reach, the seed of window `id` now comes from block `seedBlock`.
-    event SeedRescheduled(uint256 indexed id, uint256 seedBlock);
+    event SeedRescheduled(uint256 indexed id, bytes32 root, uint256 seedBlock);
     /// @notice The seed of window `id` is known and final.
-    event SeedLatched(uint256 indexed id, bytes32 seed);
+    event SeedLatched(uint256 indexed id, bytes32 root, bytes32 seed);
 
     /// @notice A window needs a root and at least one leaf.
     error EmptyWindow();
     /// @notice This root was committed before; a second seed for the same work is refused.
     error RootUsed(bytes32 root);
-    /// @notice No window has this id.
-    error UnknownWindow(uint256 id);
+    /// @notice No window has this root.
+    error UnknownWindow(bytes32 root);
     /// @notice The seed's block is not yet behind the head: wait until after `seedBlock`.
     error SeedNotReady(uint256 seedBlock);
     /// @notice The seed is final.
-    error SeedKnown(uint256 id);
+    error SeedKnown(bytes32 root);
 
     /// @notice Fixes a window. Only OPERATOR_ROLE.
     /// @param root Merkle root over `Messages.leaf` of the window's unit commitments.
@@ -44,13 +47,13 @@ interface IWorkWindows {
 
     /// @notice Makes the seed `keccak256(abi.encode(blockhash(seedBlock), id, root))` final, once. If that block is more
     /// than 256 blocks old its hash is gone, and a new seed block is set instead.
-    function latchSeed(uint256 id) external;
+    function latchSeed(bytes32 root) external;
 
-    /// @notice The window `id`. Reverts with UnknownWindow if there is none.
-    function windows(uint256 id) external view returns (Window memory);
+    /// @notice The window with this root. Reverts with UnknownWindow if there is none.
+    function windows(bytes32 root) external view returns (Window memory);
 
-    /// @notice Whether `proof` leads from `unit` to the root of window `id`.
-    function includes(uint256 id, UnitCommitment calldata unit, bytes32[] calldata proof) external view returns (bool);
+    /// @notice Whether `proof` leads from `unit` to the committed root. Reverts with UnknownWindow if there is none.
+    function includes(bytes32 root, UnitCommitment calldata unit, bytes32[] calldata proof) external view returns (bool);
 
     /// @notice Number of windows, which is the id of the next one.
     function windowCount() external view returns (uint256);
