@@ -23,6 +23,9 @@ contract JobEscrow is JobIntake {
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
     bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
     bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
+    /// @notice Most lines in a batch: few enough that a veto fits in a transaction of 2^24 gas (EIP-7825), whatever happened
+    /// to the jobs since.
+    uint256 public constant MAX_LINES = 256;
 
     struct Withheld {
         address provider;
@@ -30,6 +33,7 @@ contract JobEscrow is JobIntake {
         bytes32 jobId;
         uint96 fee;
         uint128 batchId;
+        bool struck;
     }
 
     /// @notice The contracts and accounts that this one works with.
@@ -94,6 +98,7 @@ contract JobEscrow is JobIntake {
         returns (uint256 batchId)
     {
         require(lines.length > 0, EmptyBatch());
+        require(lines.length <= MAX_LINES, TooManyLines(lines.length, MAX_LINES));
         uint256 next = batchCount + 1;
         uint256 net;
         uint256 fee;
@@ -106,7 +111,7 @@ contract JobEscrow is JobIntake {
         batchCount = batchId = next;
         uint40 claimableAt = (block.timestamp + challengePeriod).toUint40();
         bytes32 batchRoot = _batchRoot(root, lines);
-        _batches[batchId] = Batch(batchRoot, net.toUint96(), fee.toUint96(), claimableAt, false, false);
+        _batches[batchId] = Batch(batchRoot, net.toUint96(), fee.toUint96(), claimableAt, false);
         emit BatchPosted(batchId, batchRoot, net, fee, claimableAt);
     }
 
@@ -117,7 +122,6 @@ contract JobEscrow is JobIntake {
         onlyRole(GUARDIAN_ROLE)
     {
         Batch storage batch = _requireRunning(batchId);
-        require(!batch.struck, BatchStruck(batchId));
         require(_batchRoot(root, lines) == batch.root, InvalidProof(batchId));
         delete _batches[batchId];
         emit BatchVetoed(batchId);
@@ -156,26 +160,39 @@ contract JobEscrow is JobIntake {
         Batch storage batch = _requireRunning(batchId);
         require(MerkleProof.verifyCalldata(proof, batch.root, unit.paidLeaf(price)), InvalidProof(batchId));
         unitId = unit.leaf();
-        require(_withheld[unitId].net == 0, AlreadyWithheld(unitId));
+        if (_withheld[unitId].net > 0) {
+            (, bool vetoed) = _forget(unitId);
+            require(vetoed, AlreadyWithheld(unitId));
+        }
 
         (uint256 net, uint256 fee) = _split(_jobs[unit.jobId], price, 1);
         _draw(batch, batchId, net, fee);
         batch.contested = true;
         withheldOf[batchId][unit.provider] += net;
-        _withheld[unitId] = Withheld(unit.provider, net.toUint96(), unit.jobId, fee.toUint96(), batchId.toUint128());
+        _withheld[unitId] = Withheld(unit.provider, net.toUint96(), unit.jobId, fee.toUint96(), batchId.toUint128(), false);
         emit UnitWithheld(unitId, batchId, unit.provider, net, fee);
     }
 
     /// @inheritdoc IJobEscrow
     function release(bytes32 unitId, bool restored) external nonReentrant onlyRole(DISPUTES_ROLE) returns (bool held) {
-        Withheld memory unit = _withheld[unitId];
-        if (unit.net == 0) return false;
-        delete _withheld[unitId];
-        bool vetoed = _batches[unit.batchId].claimableAt == 0;
-        if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false); // with all of its batch
-        else if (restored) _restore(unitId, unit);
-        else _strike(unitId, unit);
+        Withheld storage unit = _withheld[unitId];
+        if (unit.net == 0 || unit.struck) return false;
+        if (restored) {
+            _restore(unitId);
+        } else {
+            unit.struck = true;
+            if (block.timestamp >= _batches[unit.batchId].claimableAt) _returnStruck(unitId);
+        }
         return true;
+    }
+
+    /// @inheritdoc IJobEscrow
+    function returnStruck(bytes32 unitId) external nonReentrant {
+        Withheld storage unit = _withheld[unitId];
+        require(unit.struck, NotStruck(unitId));
+        uint40 claimableAt = _batches[unit.batchId].claimableAt;
+        require(block.timestamp >= claimableAt, ChallengePeriodRunning(claimableAt));
+        _returnStruck(unitId);
     }
 
     /// @inheritdoc IJobEscrow
@@ -228,10 +245,10 @@ contract JobEscrow is JobIntake {
 
     function _revertLine(uint256 batchId, JobLine calldata line) private {
         Job storage job = _jobs[line.jobId];
-        require(line.toRound == job.nextRound, RoundsNotNext(line.jobId, line.toRound, job.nextRound));
         (uint256 net, uint256 fee) = _split(job, line.price, line.units);
         job.unitsLeft += line.units;
-        job.nextRound = line.fromRound;
+        // Never past a later batch, whose rounds stay settled. A veto that had to wait for those could be kept waiting.
+        if (job.nextRound == line.toRound) job.nextRound = line.fromRound;
         bool refunded = job.state == State.Refunded;
         emit SettlementReverted(line.jobId, batchId, net, fee, refunded);
         if (refunded) {
@@ -260,7 +277,9 @@ contract JobEscrow is JobIntake {
         emit Claimed(batchId, msg.sender, to, amount);
     }
 
-    function _restore(bytes32 unitId, Withheld memory unit) private {
+    function _restore(bytes32 unitId) private {
+        (Withheld memory unit, bool vetoed) = _forget(unitId);
+        if (vetoed) return;
         Batch storage batch = _batches[unit.batchId];
         batch.fee += unit.fee;
         withheldOf[unit.batchId][unit.provider] -= unit.net;
@@ -270,11 +289,20 @@ contract JobEscrow is JobIntake {
         else batch.net += unit.net;
     }
 
-    function _strike(bytes32 unitId, Withheld memory unit) private {
-        _batches[unit.batchId].struck = true;
+    function _returnStruck(bytes32 unitId) private {
+        (Withheld memory unit, bool vetoed) = _forget(unitId);
+        if (vetoed) return;
         uint256 gross = uint256(unit.net) + unit.fee;
         emit UnitStruck(unitId, unit.jobId, unit.batchId, gross);
         token.safeTransfer(_jobs[unit.jobId].payer, gross);
+    }
+
+    /// @dev Ends a withholding. A vetoed batch gave everything back to its jobs, this unit's pay too.
+    function _forget(bytes32 unitId) private returns (Withheld memory unit, bool vetoed) {
+        unit = _withheld[unitId];
+        delete _withheld[unitId];
+        vetoed = _batches[unit.batchId].claimableAt == 0;
+        if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false);
     }
 
     /// @dev Takes from what the batch has left; the last line of defence against a tree that contradicts the totals.

@@ -65,14 +65,12 @@ interface IJobEscrow {
     /// @param fee Not yet collected by the treasury.
     /// @param claimableAt End of the challenge period; zero if there is no such batch (any more).
     /// @param contested Whether a unit's pay was ever withheld.
-    /// @param struck Whether a unit's pay went back to a payer.
     struct Batch {
         bytes32 root;
         uint96 net;
         uint96 fee;
         uint40 claimableAt;
         bool contested;
-        bool struck;
     }
 
     /// @param batchId The batch.
@@ -150,6 +148,8 @@ interface IJobEscrow {
     error UnitPriceZero(uint256 price, uint256 weight);
     /// @notice The budget does not pay one unit at the maximum price.
     error BudgetBelowOneUnit(uint256 budget, uint256 unitPrice);
+    /// @notice No segment could be drawn, or more than all of them.
+    error SamplingImpossible(uint256 segments, uint256 samplingBps);
     /// @notice The tier's minimum stake does not cover what cheating can gain at the order's sampling rate: lower the
     /// price or the unit's weight, or raise the sampling rate or the number of segments.
     error StakeBelowGain(uint256 minimumStake, uint256 unitPrice, uint256 segments, uint256 samplingBps);
@@ -167,6 +167,8 @@ interface IJobEscrow {
     error PriceAboveMaximum(uint256 price, uint256 maxPrice);
     /// @notice A batch without lines.
     error EmptyBatch();
+    /// @notice More lines than a veto could revert in one transaction.
+    error TooManyLines(uint256 lines, uint256 allowed);
     /// @notice These rounds were settled before, or others come first: the job's next one is `nextRound`.
     error RoundsNotNext(bytes32 jobId, uint256 fromRound, uint256 nextRound);
     /// @notice A line that pays units, or does not end its job, must settle at least one round.
@@ -181,8 +183,6 @@ interface IJobEscrow {
     error ChallengePeriodRunning(uint256 claimableAt);
     /// @notice The challenge period ended at `claimableAt`.
     error ChallengePeriodOver(uint256 claimableAt);
-    /// @notice A unit of the batch was struck by a dispute already; it can no longer be vetoed as a whole.
-    error BatchStruck(uint256 batchId);
     /// @notice The proof does not lead to the batch's root.
     error InvalidProof(uint256 batchId);
     /// @notice The provider claimed this batch before.
@@ -193,6 +193,8 @@ interface IJobEscrow {
     error BatchOverdrawn(uint256 batchId, uint256 amount, uint256 left);
     /// @notice The unit's pay is withheld already.
     error AlreadyWithheld(bytes32 unitId);
+    /// @notice No dispute struck this unit, or its pay went back already.
+    error NotStruck(bytes32 unitId);
     /// @notice Nobody could take the money from there.
     error InvalidRecipient(address to);
     /// @notice The fee is above MAX_FEE_BPS.
@@ -233,7 +235,8 @@ interface IJobEscrow {
     function settle(bytes32 root, JobLine[] calldata lines) external returns (uint256 batchId);
 
     /// @notice Voids a batch whose challenge period is running: its jobs are as before it, except that what was refunded
-    /// stays refunded. Only GUARDIAN_ROLE. Later batches of the same jobs must be vetoed first.
+    /// stays refunded. Only GUARDIAN_ROLE. The rounds of a job can be settled again if its later batches were vetoed first;
+    /// otherwise only its money and its units come back, to be settled with later rounds.
     /// @param batchId The batch.
     /// @param root As given to `settle`.
     /// @param lines As given to `settle`.
@@ -258,10 +261,15 @@ interface IJobEscrow {
         external
         returns (bytes32 unitId);
 
-    /// @notice Ends the withholding of a unit's pay. Only DISPUTES_ROLE.
-    /// @param restored Whether the provider gets it; otherwise the payer does.
-    /// @return held Whether anything was withheld.
+    /// @notice Decides about a withheld unit's pay. Only DISPUTES_ROLE.
+    /// @param restored Whether the provider gets it, now. Otherwise the payer does, as soon as the batch can no longer be
+    /// vetoed: now, or by `returnStruck`.
+    /// @return held Whether anything was withheld and undecided.
     function release(bytes32 unitId, bool restored) external returns (bool held);
+
+    /// @notice Sends the pay of a unit that a dispute struck back to its payer, once the challenge period of its batch is
+    /// over. Anybody may call.
+    function returnStruck(bytes32 unitId) external;
 
     /// @notice Returns what is left of a job that was not settled in time. Anybody may call, the payer gets it.
     function refund(bytes32 jobId) external;
