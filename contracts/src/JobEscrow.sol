@@ -23,13 +23,18 @@ contract JobEscrow is JobIntake {
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
     bytes32 public constant GUARDIAN_ROLE = keccak256("GUARDIAN_ROLE");
     bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
+    /// @notice Most lines in a batch: few enough that a veto fits in a transaction of 2^24 gas (EIP-7825), whatever happened
+    /// to the jobs since.
+    uint256 public constant MAX_LINES = 256;
 
     struct Withheld {
         address provider;
         uint96 net;
         bytes32 jobId;
-        uint96 fee;
-        uint128 batchId;
+        bytes32 batchRoot;
+        uint88 fee;
+        uint24 batchId;
+        bool struck;
     }
 
     /// @notice The contracts and accounts that this one works with.
@@ -53,7 +58,8 @@ contract JobEscrow is JobIntake {
     /// @inheritdoc IJobEscrow
     mapping(uint256 batchId => mapping(address provider => uint256)) public withheldOf;
 
-    mapping(uint256 batchId => Batch) private _batches;
+    /// @dev By root, which a proof leads to anyway.
+    mapping(bytes32 batchRoot => Batch) private _batches;
     /// @dev One bit per batch, so that a provider pays for a new slot once in 256 batches.
     mapping(address provider => mapping(uint256 word => uint256)) private _claimed;
     mapping(bytes32 unitId => Withheld) private _withheld;
@@ -87,13 +93,14 @@ contract JobEscrow is JobIntake {
     }
 
     /// @inheritdoc IJobEscrow
-    function settle(bytes32 root, JobLine[] calldata lines)
+    function settle(bytes32 claims, bytes32 units, JobLine[] calldata lines)
         external
         nonReentrant
         onlyRole(OPERATOR_ROLE)
         returns (uint256 batchId)
     {
         require(lines.length > 0, EmptyBatch());
+        require(lines.length <= MAX_LINES, TooManyLines(lines.length, MAX_LINES));
         uint256 next = batchCount + 1;
         uint256 net;
         uint256 fee;
@@ -105,21 +112,22 @@ contract JobEscrow is JobIntake {
         if (net + fee == 0) return 0;
         batchCount = batchId = next;
         uint40 claimableAt = (block.timestamp + challengePeriod).toUint40();
-        bytes32 batchRoot = _batchRoot(root, lines);
-        _batches[batchId] = Batch(batchRoot, net.toUint96(), fee.toUint96(), claimableAt, false, false);
+        bytes32 batchRoot = _batchRoot(claims, units, lines);
+        // sorted pairs let two batches have one root, if the first one's claims are made to be the other's units and lines
+        require(_batches[batchRoot].id == 0, BatchExists(batchRoot));
+        _batches[batchRoot] = Batch(net.toUint96(), fee.toUint88(), claimableAt, batchId.toUint24(), false);
         emit BatchPosted(batchId, batchRoot, net, fee, claimableAt);
     }
 
     /// @inheritdoc IJobEscrow
-    function veto(uint256 batchId, bytes32 root, JobLine[] calldata lines)
+    function veto(uint256 batchId, bytes32 claims, bytes32 units, JobLine[] calldata lines)
         external
         nonReentrant
         onlyRole(GUARDIAN_ROLE)
     {
-        Batch storage batch = _requireRunning(batchId);
-        require(!batch.struck, BatchStruck(batchId));
-        require(_batchRoot(root, lines) == batch.root, InvalidProof(batchId));
-        delete _batches[batchId];
+        bytes32 batchRoot = _batchRoot(claims, units, lines);
+        _requireRunning(batchRoot, batchId);
+        delete _batches[batchRoot];
         emit BatchVetoed(batchId);
         for (uint256 i = lines.length; i > 0; --i) {
             _revertLine(batchId, lines[i - 1]);
@@ -130,19 +138,20 @@ contract JobEscrow is JobIntake {
     function claim(address to, Claim[] calldata claims) external nonReentrant returns (uint256 amount) {
         require(to != address(0) && to != address(this), InvalidRecipient(to));
         for (uint256 i = 0; i < claims.length; ++i) {
-            amount += _claim(to, claims[i]);
+            amount += _claim(claims[i]);
         }
         token.safeTransfer(to, amount);
     }
 
     /// @inheritdoc IJobEscrow
-    function collectFees(uint256[] calldata batchIds) external nonReentrant returns (uint256 amount) {
-        for (uint256 i = 0; i < batchIds.length; ++i) {
-            Batch storage batch = _requireOver(batchIds[i]);
-            uint256 fee = batch.fee;
-            batch.fee = 0;
-            amount += fee;
-            emit FeesCollected(batchIds[i], fee);
+    function collectFees(bytes32[] calldata batchRoots) external nonReentrant returns (uint256 amount) {
+        for (uint256 i = 0; i < batchRoots.length; ++i) {
+            Batch memory batch = _batches[batchRoots[i]];
+            require(batch.id > 0, UnknownBatch(batchRoots[i]));
+            _requireOver(batch.claimableAt);
+            _batches[batchRoots[i]].fee = 0;
+            amount += batch.fee;
+            emit FeesCollected(batch.id, batch.fee);
         }
         token.safeTransfer(treasury, amount);
     }
@@ -153,34 +162,49 @@ contract JobEscrow is JobIntake {
         onlyRole(DISPUTES_ROLE)
         returns (bytes32 unitId)
     {
-        Batch storage batch = _requireRunning(batchId);
-        require(MerkleProof.verifyCalldata(proof, batch.root, unit.paidLeaf(price)), InvalidProof(batchId));
+        bytes32 batchRoot = MerkleProof.processProofCalldata(proof, unit.paidLeaf(price));
+        Batch memory batch = _requireRunning(batchRoot, batchId);
         unitId = unit.leaf();
-        require(_withheld[unitId].net == 0, AlreadyWithheld(unitId));
+        if (_withheld[unitId].net > 0) {
+            (, bool vetoed) = _forget(unitId);
+            require(vetoed, AlreadyWithheld(unitId));
+        }
 
         (uint256 net, uint256 fee) = _split(_jobs[unit.jobId], price, 1);
-        _draw(batch, batchId, net, fee);
-        batch.contested = true;
+        require(net <= batch.net, BatchOverdrawn(batchId, net, batch.net));
+        require(fee <= batch.fee, BatchOverdrawn(batchId, fee, batch.fee));
+        (batch.net, batch.fee, batch.contested) = (batch.net - net.toUint96(), batch.fee - fee.toUint88(), true);
+        _batches[batchRoot] = batch;
         withheldOf[batchId][unit.provider] += net;
-        _withheld[unitId] = Withheld(unit.provider, net.toUint96(), unit.jobId, fee.toUint96(), batchId.toUint128());
+        _withheld[unitId] =
+            Withheld(unit.provider, net.toUint96(), unit.jobId, batchRoot, fee.toUint88(), batch.id, false);
         emit UnitWithheld(unitId, batchId, unit.provider, net, fee);
     }
 
     /// @inheritdoc IJobEscrow
     function release(bytes32 unitId, bool restored) external nonReentrant onlyRole(DISPUTES_ROLE) returns (bool held) {
-        Withheld memory unit = _withheld[unitId];
-        if (unit.net == 0) return false;
-        delete _withheld[unitId];
-        bool vetoed = _batches[unit.batchId].claimableAt == 0;
-        if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false); // with all of its batch
-        else if (restored) _restore(unitId, unit);
-        else _strike(unitId, unit);
+        Withheld storage unit = _withheld[unitId];
+        if (unit.net == 0 || unit.struck) return false;
+        if (restored) {
+            _restore(unitId);
+        } else {
+            unit.struck = true;
+            if (block.timestamp >= _batches[unit.batchRoot].claimableAt) _returnStruck(unitId);
+        }
         return true;
     }
 
     /// @inheritdoc IJobEscrow
-    function batches(uint256 batchId) external view returns (Batch memory) {
-        return _batches[batchId];
+    function returnStruck(bytes32 unitId) external nonReentrant {
+        Withheld storage unit = _withheld[unitId];
+        require(unit.struck, NotStruck(unitId));
+        _requireOver(_batches[unit.batchRoot].claimableAt);
+        _returnStruck(unitId);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function batches(bytes32 batchRoot) external view returns (Batch memory) {
+        return _batches[batchRoot];
     }
 
     /// @inheritdoc IJobEscrow
@@ -228,10 +252,10 @@ contract JobEscrow is JobIntake {
 
     function _revertLine(uint256 batchId, JobLine calldata line) private {
         Job storage job = _jobs[line.jobId];
-        require(line.toRound == job.nextRound, RoundsNotNext(line.jobId, line.toRound, job.nextRound));
         (uint256 net, uint256 fee) = _split(job, line.price, line.units);
         job.unitsLeft += line.units;
-        job.nextRound = line.fromRound;
+        // Never past a later batch, whose rounds stay settled. A veto that had to wait for those could be kept waiting.
+        if (job.nextRound == line.toRound) job.nextRound = line.fromRound;
         bool refunded = job.state == State.Refunded;
         emit SettlementReverted(line.jobId, batchId, net, fee, refunded);
         if (refunded) {
@@ -242,26 +266,33 @@ contract JobEscrow is JobIntake {
         }
     }
 
-    function _claim(address to, Claim calldata item) private returns (uint256 amount) {
-        uint256 batchId = item.batchId;
-        Batch storage batch = _requireOver(batchId);
-        bytes32 leaf = Messages.claimLeaf(msg.sender, item.amount);
-        require(MerkleProof.verifyCalldata(item.proof, batch.root, leaf), InvalidProof(batchId));
-        require(!isClaimed(batchId, msg.sender), AlreadyClaimed(batchId, msg.sender));
-        _claimed[msg.sender][batchId >> 8] |= 1 << (batchId & 0xff);
-
+    function _claim(Claim calldata item) private returns (uint256 amount) {
         amount = item.amount;
+        bytes32 batchRoot = MerkleProof.processProofCalldata(item.proof, Messages.claimLeaf(msg.sender, amount));
+        Batch storage batch = _batches[batchRoot];
+        (uint256 batchId, uint256 net) = (batch.id, batch.net);
+        require(batchId > 0, UnknownBatch(batchRoot));
+        _requireOver(batch.claimableAt);
+        mapping(uint256 word => uint256) storage claimed = _claimed[msg.sender];
+        uint256 bits = claimed[batchId >> 8];
+        uint256 bit = 1 << (batchId & 0xff);
+        require(bits & bit == 0, AlreadyClaimed(batchId, msg.sender));
+        claimed[batchId >> 8] = bits | bit;
+
         if (batch.contested) {
             uint256 withheld = withheldOf[batchId][msg.sender];
             require(amount > withheld, AllWithheld(batchId, msg.sender));
             amount -= withheld;
         }
-        _draw(batch, batchId, amount, 0);
-        emit Claimed(batchId, msg.sender, to, amount);
+        require(amount <= net, BatchOverdrawn(batchId, amount, net));
+        batch.net = (net - amount).toUint96();
+        emit Claimed(batchId, msg.sender, amount);
     }
 
-    function _restore(bytes32 unitId, Withheld memory unit) private {
-        Batch storage batch = _batches[unit.batchId];
+    function _restore(bytes32 unitId) private {
+        (Withheld memory unit, bool vetoed) = _forget(unitId);
+        if (vetoed) return;
+        Batch storage batch = _batches[unit.batchRoot];
         batch.fee += unit.fee;
         withheldOf[unit.batchId][unit.provider] -= unit.net;
         bool claimed = isClaimed(unit.batchId, unit.provider);
@@ -270,19 +301,20 @@ contract JobEscrow is JobIntake {
         else batch.net += unit.net;
     }
 
-    function _strike(bytes32 unitId, Withheld memory unit) private {
-        _batches[unit.batchId].struck = true;
+    function _returnStruck(bytes32 unitId) private {
+        (Withheld memory unit, bool vetoed) = _forget(unitId);
+        if (vetoed) return;
         uint256 gross = uint256(unit.net) + unit.fee;
         emit UnitStruck(unitId, unit.jobId, unit.batchId, gross);
         token.safeTransfer(_jobs[unit.jobId].payer, gross);
     }
 
-    /// @dev Takes from what the batch has left; the last line of defence against a tree that contradicts the totals.
-    function _draw(Batch storage batch, uint256 batchId, uint256 net, uint256 fee) private {
-        require(net <= batch.net, BatchOverdrawn(batchId, net, batch.net));
-        require(fee <= batch.fee, BatchOverdrawn(batchId, fee, batch.fee));
-        batch.net -= net.toUint96();
-        batch.fee -= fee.toUint96();
+    /// @dev Ends a withholding. A vetoed batch gave everything back to its jobs, this unit's pay too.
+    function _forget(bytes32 unitId) private returns (Withheld memory unit, bool vetoed) {
+        unit = _withheld[unitId];
+        delete _withheld[unitId];
+        vetoed = _batches[unit.batchRoot].id != unit.batchId;
+        if (vetoed) emit UnitRestored(unitId, unit.batchId, unit.net, unit.fee, false);
     }
 
     /// @dev Pay of `units` units of a job; exact, since a unit's price is a multiple of BPS.
@@ -293,22 +325,18 @@ contract JobEscrow is JobIntake {
         net = gross - fee;
     }
 
-    function _batchRoot(bytes32 root, JobLine[] calldata lines) private pure returns (bytes32) {
-        return Hashes.commutativeKeccak256(root, keccak256(abi.encode(lines)));
+    /// @dev Claims come at the shortest distance: their proofs are what is sent most.
+    function _batchRoot(bytes32 claims, bytes32 units, JobLine[] calldata lines) private pure returns (bytes32) {
+        return Hashes.commutativeKeccak256(claims, Hashes.commutativeKeccak256(units, keccak256(abi.encode(lines))));
     }
 
-    function _requireRunning(uint256 batchId) private view returns (Batch storage batch) {
-        batch = _requireKnown(batchId);
+    function _requireRunning(bytes32 batchRoot, uint256 batchId) private view returns (Batch memory batch) {
+        batch = _batches[batchRoot];
+        require(batch.id == batchId && batchId > 0, UnknownBatch(batchRoot));
         require(block.timestamp < batch.claimableAt, ChallengePeriodOver(batch.claimableAt));
     }
 
-    function _requireOver(uint256 batchId) private view returns (Batch storage batch) {
-        batch = _requireKnown(batchId);
-        require(block.timestamp >= batch.claimableAt, ChallengePeriodRunning(batch.claimableAt));
-    }
-
-    function _requireKnown(uint256 batchId) private view returns (Batch storage batch) {
-        batch = _batches[batchId];
-        require(batch.claimableAt > 0, UnknownBatch(batchId));
+    function _requireOver(uint40 claimableAt) private view {
+        require(block.timestamp >= claimableAt, ChallengePeriodRunning(claimableAt));
     }
 }

@@ -66,7 +66,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         );
         _open(jobId, order);
         _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        token.safeTransferFrom(order.payer, address(this), order.budget);
+        _take(order.payer, order.budget);
     }
 
     /// @inheritdoc IJobEscrow
@@ -171,9 +171,10 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         require(order.budget >= unit, BudgetBelowOneUnit(order.budget, unit));
         uint256 stake = staking.minimumStake(order.tier);
         uint256 sampling = order.samplingBps;
-        // S >= (R / N) * (1 - s) / s without a division; a rate of 100 % leaves nothing to gain
+        require(order.segments > 0 && sampling <= BPS, SamplingImpossible(order.segments, sampling));
+        // S >= (R / N) * (1 - s) / s without a division
         require(
-            sampling >= BPS || stake * order.segments * sampling >= unit * (BPS - sampling),
+            stake * order.segments * sampling >= unit * (BPS - sampling),
             StakeBelowGain(stake, unit, order.segments, sampling)
         );
     }

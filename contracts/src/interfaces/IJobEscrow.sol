@@ -60,26 +60,22 @@ interface IJobEscrow {
         bytes32 record;
     }
 
-    /// @param root Merkle root; see `settle`.
     /// @param net Not yet claimed by providers.
     /// @param fee Not yet collected by the treasury.
     /// @param claimableAt End of the challenge period; zero if there is no such batch (any more).
+    /// @param id Its number, from 1.
     /// @param contested Whether a unit's pay was ever withheld.
-    /// @param struck Whether a unit's pay went back to a payer.
     struct Batch {
-        bytes32 root;
         uint96 net;
-        uint96 fee;
+        uint88 fee;
         uint40 claimableAt;
+        uint24 id;
         bool contested;
-        bool struck;
     }
 
-    /// @param batchId The batch.
-    /// @param amount The provider's pay in it, net of the fee.
-    /// @param proof Leads from the claim's leaf to the batch's root.
+    /// @param amount The provider's pay in a batch, net of the fee.
+    /// @param proof Leads from the claim's leaf to the batch's root, and so says which batch.
     struct Claim {
-        uint256 batchId;
         uint256 amount;
         bytes32[] proof;
     }
@@ -121,7 +117,7 @@ interface IJobEscrow {
     /// job was refunded meanwhile.
     event SettlementReverted(bytes32 indexed jobId, uint256 indexed batchId, uint256 net, uint256 fee, bool refunded);
     /// @notice `provider` took `amount` of batch `batchId` to `to`.
-    event Claimed(uint256 indexed batchId, address indexed provider, address to, uint256 amount);
+    event Claimed(uint256 indexed batchId, address indexed provider, uint256 amount);
     /// @notice `amount` of batch `batchId` went to the treasury.
     event FeesCollected(uint256 indexed batchId, uint256 amount);
     /// @notice The pay of unit `unitId` left batch `batchId` until its dispute ends.
@@ -150,6 +146,8 @@ interface IJobEscrow {
     error UnitPriceZero(uint256 price, uint256 weight);
     /// @notice The budget does not pay one unit at the maximum price.
     error BudgetBelowOneUnit(uint256 budget, uint256 unitPrice);
+    /// @notice No segment could be drawn, or more than all of them.
+    error SamplingImpossible(uint256 segments, uint256 samplingBps);
     /// @notice The tier's minimum stake does not cover what cheating can gain at the order's sampling rate: lower the
     /// price or the unit's weight, or raise the sampling rate or the number of segments.
     error StakeBelowGain(uint256 minimumStake, uint256 unitPrice, uint256 segments, uint256 samplingBps);
@@ -167,6 +165,10 @@ interface IJobEscrow {
     error PriceAboveMaximum(uint256 price, uint256 maxPrice);
     /// @notice A batch without lines.
     error EmptyBatch();
+    /// @notice More lines than a veto could revert in one transaction.
+    error TooManyLines(uint256 lines, uint256 allowed);
+    /// @notice There is a batch with this root.
+    error BatchExists(bytes32 batchRoot);
     /// @notice These rounds were settled before, or others come first: the job's next one is `nextRound`.
     error RoundsNotNext(bytes32 jobId, uint256 fromRound, uint256 nextRound);
     /// @notice A line that pays units, or does not end its job, must settle at least one round.
@@ -175,16 +177,12 @@ interface IJobEscrow {
     error TooManyUnits(uint256 units, uint256 allowed);
     /// @notice The payments exceed the escrow.
     error BudgetExceeded(uint256 gross, uint256 escrowed);
-    /// @notice No such batch, or it was vetoed.
-    error UnknownBatch(uint256 batchId);
+    /// @notice No batch has this root, or not this number: it was vetoed, or the proof is wrong.
+    error UnknownBatch(bytes32 batchRoot);
     /// @notice The challenge period lasts until `claimableAt`.
     error ChallengePeriodRunning(uint256 claimableAt);
     /// @notice The challenge period ended at `claimableAt`.
     error ChallengePeriodOver(uint256 claimableAt);
-    /// @notice A unit of the batch was struck by a dispute already; it can no longer be vetoed as a whole.
-    error BatchStruck(uint256 batchId);
-    /// @notice The proof does not lead to the batch's root.
-    error InvalidProof(uint256 batchId);
     /// @notice The provider claimed this batch before.
     error AlreadyClaimed(uint256 batchId, address provider);
     /// @notice All that the provider earned in this batch is withheld by disputes.
@@ -193,6 +191,8 @@ interface IJobEscrow {
     error BatchOverdrawn(uint256 batchId, uint256 amount, uint256 left);
     /// @notice The unit's pay is withheld already.
     error AlreadyWithheld(bytes32 unitId);
+    /// @notice No dispute struck this unit, or its pay went back already.
+    error NotStruck(bytes32 unitId);
     /// @notice Nobody could take the money from there.
     error InvalidRecipient(address to);
     /// @notice The fee is above MAX_FEE_BPS.
@@ -223,21 +223,24 @@ interface IJobEscrow {
 
     /// @notice Settles the next rounds of one or more jobs. Only OPERATOR_ROLE.
     ///
-    /// The tree has two branches under `root`: claims, one leaf `abi.encode(address provider, uint256 amount)` for each
-    /// provider, and paid units, one leaf `abi.encode(UnitCommitment unit, uint80 price)` for each unit (both hashed
-    /// twice, pairs sorted). The batch's root is the sorted pair of `root` and `keccak256(abi.encode(lines))`, which is
-    /// therefore the last element of every proof.
-    /// @param root Sorted-pair hash of the roots of the two branches; anything if no unit is paid.
+    /// The batch's root is pair(claims, pair(units, lines)): the roots of a tree of claims, one leaf
+    /// `abi.encode(address provider, uint256 amount)` for each provider, and of a tree of paid units, one leaf
+    /// `abi.encode(UnitCommitment unit, uint80 price)` for each unit, and `keccak256(abi.encode(lines))`. Leaves are hashed
+    /// twice, pairs sorted.
+    /// @param claims Root of the claims; anything if no unit is paid.
+    /// @param units Root of the paid units; anything if there is none.
     /// @param lines What is settled of each job.
     /// @return batchId Number of the batch, from 1; zero if no unit is paid, for then there is nothing to claim.
-    function settle(bytes32 root, JobLine[] calldata lines) external returns (uint256 batchId);
+    function settle(bytes32 claims, bytes32 units, JobLine[] calldata lines) external returns (uint256 batchId);
 
     /// @notice Voids a batch whose challenge period is running: its jobs are as before it, except that what was refunded
-    /// stays refunded. Only GUARDIAN_ROLE. Later batches of the same jobs must be vetoed first.
+    /// stays refunded. Only GUARDIAN_ROLE. The rounds of a job can be settled again if its later batches were vetoed first;
+    /// otherwise only its money and its units come back, to be settled with later rounds.
     /// @param batchId The batch.
-    /// @param root As given to `settle`.
+    /// @param claims As given to `settle`.
+    /// @param units As given to `settle`.
     /// @param lines As given to `settle`.
-    function veto(uint256 batchId, bytes32 root, JobLine[] calldata lines) external;
+    function veto(uint256 batchId, bytes32 claims, bytes32 units, JobLine[] calldata lines) external;
 
     /// @notice Pays the caller what it earned in these batches, each once, less what disputes withhold.
     /// @param to Who receives it: the provider itself, or its payout address.
@@ -246,7 +249,7 @@ interface IJobEscrow {
     function claim(address to, Claim[] calldata claims) external returns (uint256 amount);
 
     /// @notice Sends the fees of batches whose challenge period is over to the treasury. Anybody may call.
-    function collectFees(uint256[] calldata batchIds) external returns (uint256 amount);
+    function collectFees(bytes32[] calldata batchRoots) external returns (uint256 amount);
 
     /// @notice Takes a unit's pay out of a batch whose challenge period is running. Only DISPUTES_ROLE.
     /// @param batchId The batch.
@@ -258,10 +261,15 @@ interface IJobEscrow {
         external
         returns (bytes32 unitId);
 
-    /// @notice Ends the withholding of a unit's pay. Only DISPUTES_ROLE.
-    /// @param restored Whether the provider gets it; otherwise the payer does.
-    /// @return held Whether anything was withheld.
+    /// @notice Decides about a withheld unit's pay. Only DISPUTES_ROLE.
+    /// @param restored Whether the provider gets it, now. Otherwise the payer does, as soon as the batch can no longer be
+    /// vetoed: now, or by `returnStruck`.
+    /// @return held Whether anything was withheld and undecided.
     function release(bytes32 unitId, bool restored) external returns (bool held);
+
+    /// @notice Sends the pay of a unit that a dispute struck back to its payer, once the challenge period of its batch is
+    /// over. Anybody may call.
+    function returnStruck(bytes32 unitId) external;
 
     /// @notice Returns what is left of a job that was not settled in time. Anybody may call, the payer gets it.
     function refund(bytes32 jobId) external;
@@ -277,7 +285,7 @@ interface IJobEscrow {
     function jobs(bytes32 jobId) external view returns (Job memory);
 
     /// @notice The batch, all zero if there is none or it was vetoed.
-    function batches(uint256 batchId) external view returns (Batch memory);
+    function batches(bytes32 batchRoot) external view returns (Batch memory);
 
     /// @notice Number of batches, which is the id of the newest.
     function batchCount() external view returns (uint256);
