@@ -9,19 +9,28 @@ import {IProviderStaking} from "./interfaces/IProviderStaking.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 
 /// @title Stakes of providers and verifiers
-/// @dev One storage slot per account.
+/// @dev One storage slot per account, a second one for those who commit.
 contract ProviderStaking is IProviderStaking, ZenIntake {
     using SafeERC20 for IZenToken;
 
     bytes32 public constant SLASHER_ROLE = keccak256("SLASHER_ROLE");
-    uint256 private constant BPS = 10_000;
+    bytes32 public constant DISPUTES_ROLE = keccak256("DISPUTES_ROLE");
+    /// @notice Seconds ahead that a commitment may end.
+    uint256 public constant MAX_COMMITMENT = 365 days;
+    /// @notice Highest share of a penalty that a dispute can get, in basis points.
+    uint16 public constant MAX_DISPUTE_SHARE_BPS = 5_000;
+    uint16 private constant BPS = 10_000;
+    uint8 private constant DOWNTIME = 1;
 
     /// @notice Seconds between a request to unstake and its withdrawal.
     uint256 public immutable unbondingDelay;
     /// @inheritdoc IProviderStaking
-    mapping(bytes32 evidence => bool) public evidenceUsed;
+    mapping(bytes32 role => mapping(bytes32 evidence => bool)) public evidenceUsed;
+    /// @inheritdoc IProviderStaking
+    mapping(address provider => uint40) public committedUntil;
 
     uint96[4] private _minimumStakes;
+    Penalty[4] private _penalties; // of offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
@@ -30,18 +39,25 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
     /// @param slasher First holder of SLASHER_ROLE.
+    /// @param disputes First holder of DISPUTES_ROLE.
     constructor(
         IZenToken zen,
         uint40 delay,
         uint96[4] memory minimumStakes,
         uint48 adminDelay,
         address admin,
-        address slasher
+        address slasher,
+        address disputes
     ) ZenIntake(zen, adminDelay, admin) {
         require(delay <= 365 days, InvalidParameter("delay"));
         unbondingDelay = delay;
         _minimumStakes = minimumStakes;
         _grantRole(SLASHER_ROLE, slasher);
+        _grantRole(DISPUTES_ROLE, disputes);
+        _setPenalty(DOWNTIME, 500, 0);
+        _setPenalty(2, 5_000, 2_000); // incorrect computation
+        _setPenalty(3, 500, 0); // bandwidth violation
+        _setPenalty(4, 2_000, 2_000); // withheld data
     }
 
     /// @inheritdoc IProviderStaking
@@ -66,7 +82,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         uint96 staked = account.stake;
         require(amount <= staked, InsufficientStake(amount, staked));
         uint96 unbonding = account.unbonding + amount;
-        uint40 releaseAt = SafeCast.toUint40(block.timestamp + unbondingDelay);
+        uint40 releaseAt = SafeCast.toUint40(Math.max(block.timestamp + unbondingDelay, committedUntil[msg.sender]));
         account.stake = staked - amount;
         account.unbonding = unbonding;
         account.releaseAt = releaseAt;
@@ -85,27 +101,33 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     }
 
     /// @inheritdoc IProviderStaking
+    function commit(uint40 until) external {
+        uint256 latest = block.timestamp + MAX_COMMITMENT;
+        require(
+            until > block.timestamp && until > committedUntil[msg.sender] && until <= latest,
+            InvalidCommitment(until, latest)
+        );
+        committedUntil[msg.sender] = until;
+        emit Committed(msg.sender, until);
+    }
+
+    /// @inheritdoc IProviderStaking
     function slash(address provider, uint8 offence, bytes32 evidence)
         external
         nonReentrant
-        onlyRole(SLASHER_ROLE)
-        returns (uint256 amount)
+        returns (uint256 amount, uint256 share)
     {
-        require(!evidenceUsed[evidence], EvidenceUsed(evidence));
-        evidenceUsed[evidence] = true;
+        bool disputed = hasRole(DISPUTES_ROLE, msg.sender);
+        if (!disputed) _checkRole(SLASHER_ROLE);
+        _useEvidence(disputed ? DISPUTES_ROLE : SLASHER_ROLE, evidence);
+        if (offence == DOWNTIME) _requireCommitted(provider);
 
-        Account memory account = _accounts[provider];
-        amount = (uint256(account.stake) + account.unbonding) * penaltyBps(offence) / BPS;
-        uint256 fromStake = Math.min(amount, account.stake);
-        account.stake -= SafeCast.toUint96(fromStake);
-        account.unbonding -= SafeCast.toUint96(amount - fromStake);
-        if (!account.jailed) {
-            account.jailed = true;
-            emit Jailed(provider);
-        }
-        _accounts[provider] = account;
-        emit Slashed(provider, offence, amount, evidence);
-        token.burn(amount);
+        Penalty memory row = penalty(offence);
+        amount = _take(provider, row.bps);
+        if (disputed) share = amount * row.disputeShareBps / BPS;
+        emit Slashed(provider, offence, amount, share, evidence);
+        token.burn(amount - share);
+        if (share > 0) token.safeTransfer(msg.sender, share);
     }
 
     /// @inheritdoc IProviderStaking
@@ -113,6 +135,18 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         require(_accounts[provider].jailed, NotJailed(provider));
         _accounts[provider].jailed = false;
         emit Released(provider);
+    }
+
+    /// @inheritdoc IProviderStaking
+    function setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) external onlyRole(DEFAULT_ADMIN_ROLE) {
+        _setPenalty(offence, bps, disputeShareBps);
+    }
+
+    /// @inheritdoc IProviderStaking
+    function setMinimumStake(uint8 tier, uint96 amount) external onlyRole(DEFAULT_ADMIN_ROLE) {
+        _requireTier(tier);
+        _minimumStakes[tier] = amount;
+        emit MinimumStakeSet(tier, amount);
     }
 
     /// @inheritdoc IProviderStaking
@@ -144,17 +178,14 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
 
     /// @inheritdoc IProviderStaking
     function minimumStake(uint8 tier) public view returns (uint256) {
-        require(tier < _minimumStakes.length, UnknownTier(tier));
+        _requireTier(tier);
         return _minimumStakes[tier];
     }
 
     /// @inheritdoc IProviderStaking
-    function penaltyBps(uint8 offence) public pure returns (uint256) {
-        if (offence == 1) return 500; // downtime in a committed period
-        if (offence == 2) return 5_000; // incorrect computation
-        if (offence == 3) return 500; // bandwidth violation
-        if (offence == 4) return 2_000; // withheld data
-        revert UnknownOffence(offence);
+    function penalty(uint8 offence) public view returns (Penalty memory) {
+        _requireOffence(offence);
+        return _penalties[offence - 1];
     }
 
     function _stake(uint96 amount) private {
@@ -163,5 +194,45 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _accounts[msg.sender].stake = total;
         emit Staked(msg.sender, amount, total);
         token.safeTransferFrom(msg.sender, address(this), amount);
+    }
+
+    /// @dev Takes `bps` of everything at risk, stake first, and jails.
+    function _take(address provider, uint256 bps) private returns (uint256 amount) {
+        Account memory account = _accounts[provider];
+        amount = (uint256(account.stake) + account.unbonding) * bps / BPS;
+        uint256 fromStake = Math.min(amount, account.stake);
+        account.stake -= SafeCast.toUint96(fromStake);
+        account.unbonding -= SafeCast.toUint96(amount - fromStake);
+        if (!account.jailed) {
+            account.jailed = true;
+            emit Jailed(provider);
+        }
+        _accounts[provider] = account;
+    }
+
+    function _useEvidence(bytes32 role, bytes32 evidence) private {
+        require(!evidenceUsed[role][evidence], EvidenceUsed(evidence));
+        evidenceUsed[role][evidence] = true;
+    }
+
+    function _setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) private {
+        _requireOffence(offence);
+        require(bps <= BPS && disputeShareBps <= MAX_DISPUTE_SHARE_BPS, PenaltyTooHigh(bps, disputeShareBps));
+        _penalties[offence - 1] = Penalty(bps, disputeShareBps);
+        emit PenaltySet(offence, bps, disputeShareBps);
+    }
+
+    /// @dev Downtime within a committed period can still be proven for one unbonding delay after the period's end.
+    function _requireCommitted(address provider) private view {
+        uint256 until = committedUntil[provider];
+        require(block.timestamp <= until + unbondingDelay, NotCommitted(provider, until));
+    }
+
+    function _requireOffence(uint8 offence) private view {
+        require(offence >= 1 && offence <= _penalties.length, UnknownOffence(offence));
+    }
+
+    function _requireTier(uint8 tier) private view {
+        require(tier < _minimumStakes.length, UnknownTier(tier));
     }
 }
