@@ -40,6 +40,44 @@ contract TreasuryTest is Network {
         treasury.spend(0, admin, 1, "mine");
     }
 
+    function test_grantsAreNumberedAndOnRecord() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectEmit(address(treasury));
+        emit ITreasury.Granted(1, stranger, 15 ether, "docs");
+        vm.expectEmit(address(treasury));
+        emit ITreasury.Spent(2, stranger, 15 ether, "docs");
+        vm.assertEq(_grant(stranger, 15 ether, "docs"), 1);
+        vm.assertEq(_grant(payer, 5 ether, "talk"), 2);
+        vm.assertEq(treasury.grantCount(), 2);
+        vm.assertEq(treasury.grants(1).recipient, stranger);
+        vm.assertEq(treasury.grants(1).amount, 15 ether);
+        vm.assertEq(treasury.grants(1).purpose, "docs");
+        vm.assertEq(treasury.grants(2).recipient, payer);
+        vm.assertEq(treasury.grants(3).recipient, address(0));
+        vm.assertEq(token.balanceOf(stranger), 15 ether);
+        vm.assertEq(treasury.spent(2), 20 ether);
+        vm.assertEq(treasury.available(2), 0);
+        vm.assertEq(treasury.available(0), 50 ether);
+        vm.assertEq(treasury.available(1), 30 ether);
+    }
+
+    function test_grantsFollowTheRulesOfSpending() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.InsufficientFunds.selector, 20 ether + 1, 20 ether));
+        _grant(stranger, 20 ether + 1, "docs");
+        vm.expectRevert(ITreasury.ZeroAmount.selector);
+        _grant(stranger, 0, "docs");
+        vm.expectRevert(ITreasury.SpendToItself.selector);
+        _grant(address(treasury), 1, "docs");
+        vm.expectRevert(ITreasury.GrantsOnly.selector);
+        _spend(2, stranger, 1);
+        vm.assertEq(treasury.grantCount(), 0);
+        bytes32 role = treasury.TREASURER_ROLE();
+        vm.prank(admin);
+        _expectMissingRole(admin, role);
+        treasury.grant(admin, 1, "mine");
+    }
+
     function test_refusesNonsense() public {
         token.transfer(address(treasury), 100 ether);
         vm.expectRevert(abi.encodeWithSelector(ITreasury.UnknownDestination.selector, 3));
@@ -66,7 +104,8 @@ contract TreasuryTest is Network {
             token.transfer(address(treasury), _bound(arrivals[i], 0, 1_000_000 ether));
             uint8 destination = uint8(i % 3);
             uint256 amount = _bound(wishes[i], 0, treasury.available(destination));
-            if (amount > 0) _spend(destination, stranger, amount);
+            if (amount > 0 && destination == 2) _grant(stranger, amount, "docs");
+            else if (amount > 0) _spend(destination, stranger, amount);
             uint256 promised = treasury.available(0) + treasury.available(1) + treasury.available(2);
             uint256 held = token.balanceOf(address(treasury));
             vm.assertLe(promised, held);
@@ -77,5 +116,10 @@ contract TreasuryTest is Network {
     function _spend(uint8 destination, address to, uint256 amount) private {
         vm.prank(treasurer);
         treasury.spend(destination, to, amount, "audit");
+    }
+
+    function _grant(address recipient, uint256 amount, bytes32 purpose) private returns (uint256) {
+        vm.prank(treasurer);
+        return treasury.grant(recipient, amount, purpose);
     }
 }
