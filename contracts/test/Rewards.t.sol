@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IRewards} from "../src/interfaces/IRewards.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Rewards} from "../src/Rewards.sol";
 import {Economy} from "./base/Economy.sol";
+import {ReentrantToken} from "./Reentrancy.t.sol";
 
 contract RewardsTest is Economy {
     address private immutable alice = _account("alice");
@@ -214,6 +216,24 @@ contract RewardsTest is Economy {
         vm.expectRevert(IRewards.NothingToClaim.selector);
         rewards.claim(alice, 9 ether, proof);
         rewards.claim(bob, 20 ether, _proof(leaves, 1));
+    }
+
+    function test_aTokenThatCallsBackCannotEnterAClaim() public {
+        ReentrantToken hostile = new ReentrantToken();
+        rewards = _deploy(address(hostile), address(staking), MIN_EPOCH, CLAIM_DELAY);
+        hostile.mint(address(rewards), 30 ether);
+        bytes32[] memory leaves = new bytes32[](2);
+        (leaves[0], leaves[1]) = (_leaf(alice, 10 ether), _leaf(address(hostile), 20 ether));
+        _postAndWait(_root(leaves), 30 ether);
+        bytes memory claim = abi.encodeCall(rewards.claim, (alice, 10 ether, _proof(leaves, 0)));
+        bytes memory claimTo = abi.encodeCall(rewards.claimTo, (bob, 20 ether, _proof(leaves, 1)));
+        bytes4 refusal = ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector;
+        hostile.attack(address(rewards), claim, claimTo);
+        vm.assertEq(hostile.answer(), abi.encodeWithSelector(refusal));
+        hostile.attack(address(rewards), claimTo, claim);
+        vm.assertEq(hostile.answer(), abi.encodeWithSelector(refusal));
+        vm.assertEq(hostile.balanceOf(alice), 10 ether);
+        vm.assertEq(hostile.balanceOf(bob), 20 ether);
     }
 
     // --- vetoing

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ITreasury} from "../src/interfaces/ITreasury.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {Network} from "./base/Network.sol";
+import {ReentrantToken} from "./Reentrancy.t.sol";
 
 contract TreasuryTest is Network {
     function test_splitsWhatArrives() public {
@@ -76,6 +78,19 @@ contract TreasuryTest is Network {
         vm.prank(admin);
         _expectMissingRole(admin, role);
         treasury.grant(admin, 1, "mine");
+    }
+
+    function test_aTokenThatCallsBackCannotEnterAGrant() public {
+        ReentrantToken hostile = new ReentrantToken();
+        uint16[3] memory shares = [uint16(5_000), 3_000, 2_000];
+        treasury = new Treasury(IZenToken(address(hostile)), shares, 1 days, admin, address(hostile));
+        hostile.mint(address(treasury), 100 ether);
+        bytes memory grant = abi.encodeCall(treasury.grant, (stranger, 1 ether, "docs"));
+        hostile.attack(address(treasury), grant, grant);
+        vm.assertEq(
+            hostile.answer(), abi.encodeWithSelector(ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector)
+        );
+        vm.assertEq(hostile.balanceOf(stranger), 1 ether);
     }
 
     function test_refusesNonsense() public {
