@@ -15,6 +15,8 @@ contract TreasuryTest is Network {
         vm.assertEq(treasury.available(0), 50 ether);
         vm.assertEq(treasury.available(1), 30 ether);
         vm.assertEq(treasury.available(2), 20 ether);
+        vm.assertEq(treasury.shareBps(0), 5_000);
+        vm.assertEq(treasury.shareBps(2), 2_000);
     }
 
     function test_spendsADestinationsShareAndNoMore() public {
