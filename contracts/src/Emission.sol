@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {IEmission} from "./interfaces/IEmission.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 
@@ -60,8 +61,7 @@ contract Emission is IEmission {
 
     /// @inheritdoc IEmission
     function vested(uint256 time) public view returns (uint256) {
-        if (time < start) return 0;
-        uint256 elapsed = time - start;
+        uint256 elapsed = Math.saturatingSub(time, start);
         uint256 year = elapsed / YEAR;
         uint256 last = _totals.length - 1;
         if (year >= last) return _totals[last];
