@@ -5,6 +5,7 @@ import {
     AccessControlDefaultAdminRules
 } from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ITreasury} from "./interfaces/ITreasury.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
@@ -15,19 +16,23 @@ contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardT
 
     bytes32 public constant TREASURER_ROLE = keccak256("TREASURER_ROLE");
     uint256 private constant BPS = 10_000;
+    uint8 private constant COMMUNITY_GRANTS = 2;
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
+    /// @inheritdoc ITreasury
+    uint256 public grantCount;
 
     uint16[3] private _shares;
     uint256[3] private _spent;
     uint256 private _totalSpent;
+    mapping(uint256 grantId => Grant) private _grants;
 
     /// @param zen The ZEN token.
     /// @param shares Basis points of protocol development, security audits, community grants; 10,000 together.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
-    /// @param treasurer First holder of TREASURER_ROLE.
+    /// @param treasurer First holder of TREASURER_ROLE: the timelock.
     constructor(IZenToken zen, uint16[3] memory shares, uint48 adminDelay, address admin, address treasurer)
         AccessControlDefaultAdminRules(adminDelay, admin)
     {
@@ -44,14 +49,26 @@ contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardT
         nonReentrant
         onlyRole(TREASURER_ROLE)
     {
-        require(amount > 0, ZeroAmount());
-        require(to != address(this), SpendToItself());
-        uint256 funds = available(destination);
-        require(amount <= funds, InsufficientFunds(amount, funds));
-        _spent[destination] += amount;
-        _totalSpent += amount;
-        emit Spent(destination, to, amount, purpose);
-        token.safeTransfer(to, amount);
+        require(destination != COMMUNITY_GRANTS, GrantsOnly());
+        _spend(destination, to, amount, purpose);
+    }
+
+    /// @inheritdoc ITreasury
+    function grant(address recipient, uint256 amount, bytes32 purpose)
+        external
+        nonReentrant
+        onlyRole(TREASURER_ROLE)
+        returns (uint256 grantId)
+    {
+        grantId = ++grantCount;
+        _grants[grantId] = Grant(recipient, SafeCast.toUint96(amount), purpose);
+        emit Granted(grantId, recipient, amount, purpose);
+        _spend(COMMUNITY_GRANTS, recipient, amount, purpose);
+    }
+
+    /// @inheritdoc ITreasury
+    function grants(uint256 grantId) external view returns (Grant memory) {
+        return _grants[grantId];
     }
 
     /// @inheritdoc ITreasury
@@ -75,6 +92,17 @@ contract Treasury is ITreasury, AccessControlDefaultAdminRules, ReentrancyGuardT
     function shareBps(uint8 destination) public view returns (uint256) {
         _requireKnown(destination);
         return _shares[destination];
+    }
+
+    function _spend(uint8 destination, address to, uint256 amount, bytes32 purpose) private {
+        require(amount > 0, ZeroAmount());
+        require(to != address(this), SpendToItself());
+        uint256 funds = available(destination);
+        require(amount <= funds, InsufficientFunds(amount, funds));
+        _spent[destination] += amount;
+        _totalSpent += amount;
+        emit Spent(destination, to, amount, purpose);
+        token.safeTransfer(to, amount);
     }
 
     function _requireKnown(uint8 destination) private view {

@@ -11,7 +11,7 @@ import {
 
 /// @title ZEN, the token in which stakes are held and work is paid
 /// @notice Capped ERC-20 with permits. The supply in circulation never exceeds `cap()`; new ZEN comes only from a
-/// holder of MINTER_ROLE, which nobody has after deployment. The name "ZEN" is also its EIP-712 domain name, version "1".
+/// holder of MINTER_ROLE, after deployment the given minter alone (the emission, bounded by its schedule). The name "ZEN" is also its EIP-712 domain name, version "1".
 contract ZenToken is ERC20Capped, ERC20Burnable, ERC20Permit, AccessControlDefaultAdminRules {
     bytes32 public constant MINTER_ROLE = keccak256("MINTER_ROLE");
 
@@ -20,12 +20,16 @@ contract ZenToken is ERC20Capped, ERC20Burnable, ERC20Permit, AccessControlDefau
     /// @param initialHolder Receives the initial supply.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
-    constructor(uint256 supplyCap, uint256 initialSupply, address initialHolder, uint48 adminDelay, address admin)
-        ERC20("ZEN", "ZEN")
-        ERC20Permit("ZEN")
-        ERC20Capped(supplyCap)
-        AccessControlDefaultAdminRules(adminDelay, admin)
-    {
+    /// @param minter First holder of MINTER_ROLE; zero address: nobody.
+    constructor(
+        uint256 supplyCap,
+        uint256 initialSupply,
+        address initialHolder,
+        uint48 adminDelay,
+        address admin,
+        address minter
+    ) ERC20("ZEN", "ZEN") ERC20Permit("ZEN") ERC20Capped(supplyCap) AccessControlDefaultAdminRules(adminDelay, admin) {
+        if (minter != address(0)) _grantRole(MINTER_ROLE, minter);
         _mint(initialHolder, initialSupply);
     }
 

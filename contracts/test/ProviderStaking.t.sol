@@ -6,14 +6,10 @@ import {ZenIntake} from "../src/base/ZenIntake.sol";
 import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {ProviderStaking} from "../src/ProviderStaking.sol";
-import {Network} from "./base/Network.sol";
+import {Staking} from "./base/Staking.sol";
 
-contract ProviderStakingTest is Network {
-    address private immutable provider = address(0x1111);
-    uint8 private constant DOWNTIME = 1;
-    uint8 private constant INCORRECT = 2;
-    uint8 private constant WITHHELD = 4;
-
+/// @notice Staking, committing and leaving.
+contract ProviderStakingTest is Staking {
     function test_stakeAddsUp() public {
         _stake(provider, 100 ether);
         token.transfer(provider, 50 ether);
@@ -91,110 +87,79 @@ contract ProviderStakingTest is Network {
         vm.assertEq(token.balanceOf(provider), 100 ether);
     }
 
-    function test_slashBurnsTheSharePerOffence() public {
-        uint256 supply = token.totalSupply();
-        uint16[4] memory bps = [uint16(500), 5_000, 500, 2_000];
-        for (uint8 offence = 1; offence <= 4; ++offence) {
-            address culprit = address(uint160(0x5000) + offence);
-            _stake(culprit, 100 ether);
-            uint256 expected = 100 ether * uint256(bps[offence - 1]) / 10_000;
-            bytes32 evidence = bytes32(uint256(offence));
-            vm.expectEmit(address(staking));
-            emit IProviderStaking.Jailed(culprit);
-            vm.expectEmit(address(staking));
-            emit IProviderStaking.Slashed(culprit, offence, expected, evidence);
-            vm.prank(operator);
-            vm.assertEq(staking.slash(culprit, offence, evidence), expected);
-            vm.assertEq(staking.atRisk(culprit), 100 ether - expected);
-            vm.assertTrue(staking.evidenceUsed(evidence));
-            supply -= expected;
-            vm.assertEq(token.totalSupply(), supply);
-        }
+    function test_commitOnlyExtends() public {
+        uint40 until = uint40(block.timestamp + 30 days);
+        vm.assertEq(staking.committedUntil(provider), 0);
+        vm.expectEmit(address(staking));
+        emit IProviderStaking.Committed(provider, until);
+        _commit(provider, 30 days);
+        vm.assertEq(staking.committedUntil(provider), until);
+        _expectInvalidCommitment(until);
+        _expectInvalidCommitment(until - 1);
+        _commit(provider, 30 days + 1);
+        vm.assertEq(staking.committedUntil(provider), until + 1);
     }
 
-    function test_slashRefusesAnUnknownOffence() public {
-        _stake(provider, 100 ether);
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 0));
-        _slash(0, "a");
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 5));
-        _slash(5, "a");
+    function test_commitEndsInTheNextYear() public {
+        _expectInvalidCommitment(uint40(block.timestamp));
+        _expectInvalidCommitment(uint40(block.timestamp + 365 days + 1));
+        _commit(provider, 365 days);
+        vm.warp(block.timestamp + 366 days);
+        _expectInvalidCommitment(uint40(block.timestamp)); // later than the last one, but not than now
+        _commit(provider, 1);
+        vm.assertEq(staking.committedUntil(provider), block.timestamp + 1);
     }
 
-    function test_slashPunishesEvidenceOnce() public {
+    function test_committedStakeIsAtRiskUntilTheEnd() public {
         _stake(provider, 100 ether);
-        _slash(DOWNTIME, "a");
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.EvidenceUsed.selector, bytes32("a")));
-        _slash(INCORRECT, "a");
-    }
-
-    function test_onlyTheSlasherSlashes() public {
-        _stake(provider, 100 ether);
-        bytes32 role = staking.SLASHER_ROLE();
-        vm.prank(admin);
-        _expectMissingRole(admin, role);
-        staking.slash(provider, INCORRECT, "a");
-    }
-
-    function test_slashReachesUnbondingStakeAndStrandsNothing() public {
-        _stake(provider, 100 ether);
-        _requestUnstake(90 ether);
-        vm.warp(block.timestamp + UNBONDING_DELAY); // could leave, has not: still at risk
-        _slash(INCORRECT, "a");
-        _assertAccount(0, 50 ether, true);
+        _commit(provider, 100 days);
+        uint256 until = staking.committedUntil(provider);
+        vm.expectEmit(address(staking));
+        emit IProviderStaking.UnstakeRequested(provider, 60 ether, 60 ether, until);
+        _requestUnstake(60 ether);
+        vm.warp(until - 1);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.StillUnbonding.selector, until));
         _withdraw();
-        vm.assertEq(token.balanceOf(provider), 50 ether);
-        vm.assertEq(token.balanceOf(address(staking)), 0);
-    }
-
-    function test_slashTakesStakeFirst() public {
-        _stake(provider, 100 ether);
-        _requestUnstake(40 ether);
-        _slash(WITHHELD, "a");
-        _assertAccount(40 ether, 40 ether, true);
-    }
-
-    function test_slashLeavesOthersAlone() public {
-        _stake(provider, 100 ether);
-        _stake(stranger, 100 ether);
-        _slash(INCORRECT, "a");
-        vm.assertEq(staking.stakeOf(stranger), 100 ether);
-        vm.assertFalse(staking.isJailed(stranger));
-    }
-
-    function test_slashOfNothingStillJails() public {
-        _slash(INCORRECT, "a");
-        _assertAccount(0, 0, true);
-    }
-
-    function test_theJailedMayTopUpAndLeave() public {
-        _stake(provider, 100 ether);
-        _slash(INCORRECT, "a");
-        _stake(provider, 100 ether);
-        vm.assertTrue(staking.isJailed(provider));
-        _requestUnstake(150 ether);
-        vm.warp(block.timestamp + UNBONDING_DELAY);
+        vm.warp(until);
         _withdraw();
-        vm.assertEq(token.balanceOf(provider), 150 ether);
+        vm.assertEq(token.balanceOf(provider), 60 ether);
     }
 
-    function test_onlyTheAdminReleases() public {
-        _stake(provider, 20_000 ether);
-        _slash(INCORRECT, "a");
+    function test_anEndingCommitmentDoesNotShortenTheDelay() public {
+        _stake(provider, 100 ether);
+        _commit(provider, UNBONDING_DELAY - 1);
+        _requestUnstake(60 ether);
+        vm.assertEq(staking.accountOf(provider).releaseAt, block.timestamp + UNBONDING_DELAY);
+    }
+
+    function test_commitLeavesWhatIsAlreadyUnbondingAsAnnounced() public {
+        _stake(provider, 100 ether);
+        _requestUnstake(60 ether);
+        uint256 releaseAt = block.timestamp + UNBONDING_DELAY;
+        _commit(provider, 100 days);
+        vm.warp(releaseAt);
+        _withdraw();
+        vm.assertEq(token.balanceOf(provider), 60 ether);
+    }
+
+    function test_onlyTheAdminSetsMinimumStakes() public {
         bytes32 role = staking.DEFAULT_ADMIN_ROLE();
         vm.prank(operator);
         _expectMissingRole(operator, role);
-        staking.release(provider);
+        staking.setMinimumStake(1, 1);
 
-        vm.assertFalse(staking.qualifies(provider, 1));
+        _stake(provider, 10_000 ether);
         vm.expectEmit(address(staking));
-        emit IProviderStaking.Released(provider);
+        emit IProviderStaking.MinimumStakeSet(1, 10_000 ether + 1);
         vm.prank(admin);
-        staking.release(provider);
-        vm.assertTrue(staking.qualifies(provider, 1));
+        staking.setMinimumStake(1, 10_000 ether + 1);
+        vm.assertEq(staking.minimumStake(1), 10_000 ether + 1);
+        vm.assertFalse(staking.qualifies(provider, 1));
+        vm.assertEq(staking.minimumStake(0), 1_000 ether);
 
         vm.prank(admin);
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.NotJailed.selector, provider));
-        staking.release(provider);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 4));
+        staking.setMinimumStake(4, 1);
     }
 
     function test_qualifiesByStakeThatIsNotLeaving() public {
@@ -233,55 +198,36 @@ contract ProviderStakingTest is Network {
     function test_constructorRefusesAnEndlessDelay() public {
         uint96[4] memory minimumStakes;
         vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "delay"));
-        new ProviderStaking(IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, operator);
+        new ProviderStaking(IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, operator, disputes);
+        staking =
+            new ProviderStaking(IZenToken(address(token)), 365 days, minimumStakes, 1 days, admin, operator, disputes);
+        vm.assertEq(staking.unbondingDelay(), 365 days);
+        vm.assertTrue(staking.hasRole(staking.SLASHER_ROLE(), operator));
+        vm.assertTrue(staking.hasRole(staking.DISPUTES_ROLE(), disputes));
     }
 
-    function testFuzz_slashesAreBoundedAndMonotone(uint96 stake, uint96 leaving, uint8[6] memory offences) public {
-        stake = uint96(_bound(stake, 1, 1_000_000 ether));
-        leaving = uint96(_bound(leaving, 0, stake));
-        _stake(provider, stake);
-        if (leaving > 0) _requestUnstake(leaving);
-        uint256 burned;
-        for (uint256 i = 0; i < offences.length; ++i) {
-            uint8 offence = uint8(_bound(offences[i], 1, 4));
-            uint256 before = staking.atRisk(provider);
-            vm.prank(operator);
-            uint256 amount = staking.slash(provider, offence, bytes32(i));
-            vm.assertEq(amount, before * staking.penaltyBps(offence) / 10_000);
-            burned += amount;
-            vm.assertEq(staking.atRisk(provider) + burned, stake);
-            vm.assertEq(token.balanceOf(address(staking)), stake - burned);
+    /// The lock never moves back, whatever the order of requests, commitments and time.
+    function testFuzz_theLockNeverGetsShorter(uint40[8] memory waits, uint40[8] memory promises) public {
+        _stake(provider, 100 ether);
+        uint256 releaseAt;
+        for (uint256 i = 0; i < waits.length; ++i) {
+            vm.warp(block.timestamp + _bound(waits[i], 0, 60 days));
+            uint256 ahead = _bound(promises[i], 1, 365 days);
+            if (block.timestamp + ahead > staking.committedUntil(provider)) _commit(provider, ahead);
+            _requestUnstake(1 ether);
+            uint256 next = staking.accountOf(provider).releaseAt;
+            vm.assertLe(releaseAt, next);
+            vm.assertLe(staking.committedUntil(provider), next);
+            vm.assertLe(block.timestamp + UNBONDING_DELAY, next);
+            vm.assertLe(next, block.timestamp + 365 days);
+            releaseAt = next;
         }
-        // whatever is left can leave
-        uint96 left = uint96(staking.stakeOf(provider));
-        if (left > 0) _requestUnstake(left);
-        vm.warp(block.timestamp + UNBONDING_DELAY);
-        if (staking.atRisk(provider) > 0) _withdraw();
-        vm.assertEq(token.balanceOf(provider), stake - burned);
     }
 
-    function _requestUnstake(uint96 amount) private {
+    function _expectInvalidCommitment(uint40 until) private {
+        bytes4 selector = IProviderStaking.InvalidCommitment.selector;
+        vm.expectRevert(abi.encodeWithSelector(selector, until, block.timestamp + 365 days));
         vm.prank(provider);
-        staking.requestUnstake(amount);
-    }
-
-    function _withdraw() private {
-        vm.prank(provider);
-        staking.withdraw();
-    }
-
-    function _slash(uint8 offence, bytes32 evidence) private {
-        vm.prank(operator);
-        staking.slash(provider, offence, evidence);
-    }
-
-    function _assertAccount(uint256 stake, uint256 unbonding, bool jailed) private view {
-        IProviderStaking.Account memory account = staking.accountOf(provider);
-        vm.assertEq(account.stake, stake);
-        vm.assertEq(account.unbonding, unbonding);
-        vm.assertTrue(account.jailed == jailed);
-        vm.assertEq(staking.stakeOf(provider), stake);
-        vm.assertEq(staking.atRisk(provider), stake + unbonding);
-        vm.assertTrue(staking.isJailed(provider) == jailed);
+        staking.commit(until);
     }
 }

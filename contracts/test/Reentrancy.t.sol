@@ -51,7 +51,7 @@ contract ReentrancyTest is Network {
         IZenToken zen = IZenToken(address(hostile));
         uint96[4] memory minimumStakes;
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, address(hostile));
-        staking = new ProviderStaking(zen, 0, minimumStakes, 1 days, admin, address(hostile));
+        staking = new ProviderStaking(zen, 0, minimumStakes, 1 days, admin, address(hostile), admin);
         escrow = new JobEscrow(zen, address(treasury), 500, 0, 1 days, admin, address(hostile));
         hostile.mint(payer, 10 ether);
         hostile.mint(address(hostile), 10 ether);

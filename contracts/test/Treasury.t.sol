@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {ITreasury} from "../src/interfaces/ITreasury.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Treasury} from "../src/Treasury.sol";
 import {Network} from "./base/Network.sol";
+import {ReentrantToken} from "./Reentrancy.t.sol";
 
 contract TreasuryTest is Network {
     function test_splitsWhatArrives() public {
@@ -13,6 +15,8 @@ contract TreasuryTest is Network {
         vm.assertEq(treasury.available(0), 50 ether);
         vm.assertEq(treasury.available(1), 30 ether);
         vm.assertEq(treasury.available(2), 20 ether);
+        vm.assertEq(treasury.shareBps(0), 5_000);
+        vm.assertEq(treasury.shareBps(2), 2_000);
     }
 
     function test_spendsADestinationsShareAndNoMore() public {
@@ -38,6 +42,57 @@ contract TreasuryTest is Network {
         vm.prank(admin);
         _expectMissingRole(admin, role);
         treasury.spend(0, admin, 1, "mine");
+    }
+
+    function test_grantsAreNumberedAndOnRecord() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectEmit(address(treasury));
+        emit ITreasury.Granted(1, stranger, 15 ether, "docs");
+        vm.expectEmit(address(treasury));
+        emit ITreasury.Spent(2, stranger, 15 ether, "docs");
+        vm.assertEq(_grant(stranger, 15 ether, "docs"), 1);
+        vm.assertEq(_grant(payer, 5 ether, "talk"), 2);
+        vm.assertEq(treasury.grantCount(), 2);
+        vm.assertEq(treasury.grants(1).recipient, stranger);
+        vm.assertEq(treasury.grants(1).amount, 15 ether);
+        vm.assertEq(treasury.grants(1).purpose, "docs");
+        vm.assertEq(treasury.grants(2).recipient, payer);
+        vm.assertEq(treasury.grants(3).recipient, address(0));
+        vm.assertEq(token.balanceOf(stranger), 15 ether);
+        vm.assertEq(treasury.spent(2), 20 ether);
+        vm.assertEq(treasury.available(2), 0);
+        vm.assertEq(treasury.available(0), 50 ether);
+        vm.assertEq(treasury.available(1), 30 ether);
+    }
+
+    function test_grantsFollowTheRulesOfSpending() public {
+        token.transfer(address(treasury), 100 ether);
+        vm.expectRevert(abi.encodeWithSelector(ITreasury.InsufficientFunds.selector, 20 ether + 1, 20 ether));
+        _grant(stranger, 20 ether + 1, "docs");
+        vm.expectRevert(ITreasury.ZeroAmount.selector);
+        _grant(stranger, 0, "docs");
+        vm.expectRevert(ITreasury.SpendToItself.selector);
+        _grant(address(treasury), 1, "docs");
+        vm.expectRevert(ITreasury.GrantsOnly.selector);
+        _spend(2, stranger, 1);
+        vm.assertEq(treasury.grantCount(), 0);
+        bytes32 role = treasury.TREASURER_ROLE();
+        vm.prank(admin);
+        _expectMissingRole(admin, role);
+        treasury.grant(admin, 1, "mine");
+    }
+
+    function test_aTokenThatCallsBackCannotEnterAGrant() public {
+        ReentrantToken hostile = new ReentrantToken();
+        uint16[3] memory shares = [uint16(5_000), 3_000, 2_000];
+        treasury = new Treasury(IZenToken(address(hostile)), shares, 1 days, admin, address(hostile));
+        hostile.mint(address(treasury), 100 ether);
+        bytes memory grant = abi.encodeCall(treasury.grant, (stranger, 1 ether, "docs"));
+        hostile.attack(address(treasury), grant, grant);
+        vm.assertEq(
+            hostile.answer(), abi.encodeWithSelector(ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector)
+        );
+        vm.assertEq(hostile.balanceOf(stranger), 1 ether);
     }
 
     function test_refusesNonsense() public {
@@ -66,7 +121,8 @@ contract TreasuryTest is Network {
             token.transfer(address(treasury), _bound(arrivals[i], 0, 1_000_000 ether));
             uint8 destination = uint8(i % 3);
             uint256 amount = _bound(wishes[i], 0, treasury.available(destination));
-            if (amount > 0) _spend(destination, stranger, amount);
+            if (amount > 0 && destination == 2) _grant(stranger, amount, "docs");
+            else if (amount > 0) _spend(destination, stranger, amount);
             uint256 promised = treasury.available(0) + treasury.available(1) + treasury.available(2);
             uint256 held = token.balanceOf(address(treasury));
             vm.assertLe(promised, held);
@@ -77,5 +133,10 @@ contract TreasuryTest is Network {
     function _spend(uint8 destination, address to, uint256 amount) private {
         vm.prank(treasurer);
         treasury.spend(destination, to, amount, "audit");
+    }
+
+    function _grant(address recipient, uint256 amount, bytes32 purpose) private returns (uint256) {
+        vm.prank(treasurer);
+        return treasury.grant(recipient, amount, purpose);
     }
 }

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {ERC20Capped} from "@openzeppelin/contracts/token/ERC20/extensions/ERC20Capped.sol";
 import {ERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/ERC20Permit.sol";
+import {ZenToken} from "../src/ZenToken.sol";
 import {Network} from "./base/Network.sol";
 
 contract ZenTokenTest is Network {
@@ -16,6 +17,37 @@ contract ZenTokenTest is Network {
         vm.prank(operator);
         token.mint(stranger, 5);
         vm.assertEq(token.balanceOf(stranger), 5);
+    }
+
+    function test_theFirstMinterMints() public {
+        token = new ZenToken(100, 90, address(this), 1 days, admin, operator);
+        vm.prank(operator);
+        token.mint(stranger, 10);
+        vm.assertEq(token.balanceOf(stranger), 10);
+        bytes32 role = token.MINTER_ROLE();
+        _expectMissingRole(address(this), role);
+        token.mint(stranger, 1);
+    }
+
+    function test_withoutAMinterNobodyHoldsTheRole() public {
+        token = new ZenToken(100, 90, address(this), 1 days, admin, address(0));
+        vm.assertFalse(token.hasRole(token.MINTER_ROLE(), address(0)));
+        vm.assertEq(token.balanceOf(address(this)), 90);
+        vm.assertEq(token.defaultAdmin(), admin);
+        vm.assertEq(token.defaultAdminDelay(), 1 days);
+    }
+
+    function test_theInitialSupplyIsCappedToo() public {
+        vm.expectRevert(abi.encodeWithSelector(ERC20Capped.ERC20ExceededCap.selector, 101, 100));
+        new ZenToken(100, 101, address(this), 1 days, admin, operator);
+    }
+
+    function test_burningMakesRoomUnderTheCap() public {
+        token = new ZenToken(100, 100, address(this), 1 days, admin, operator);
+        token.burn(10);
+        vm.prank(operator);
+        token.mint(stranger, 10);
+        vm.assertEq(token.totalSupply(), 100);
     }
 
     function test_theCapHolds() public {

@@ -9,4 +9,7 @@ import {IERC20Permit} from "@openzeppelin/contracts/token/ERC20/extensions/IERC2
 interface IZenToken is IERC20, IERC20Permit {
     /// @notice Destroys `amount` wei of the caller's ZEN.
     function burn(uint256 amount) external;
+
+    /// @notice Creates `amount` wei of ZEN for `to`. Only MINTER_ROLE, and never beyond the cap.
+    function mint(address to, uint256 amount) external;
 }

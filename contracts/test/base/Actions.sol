@@ -92,7 +92,8 @@ contract Actions is Network {
 
     function slash(uint256 pick, uint8 offence) external {
         vm.prank(operator);
-        burned += staking.slash(provider(pick), uint8(_bound(offence, 1, 4)), bytes32(++nonce));
+        (uint256 amount,) = staking.slash(provider(pick), uint8(_bound(offence, 2, 4)), bytes32(++nonce));
+        burned += amount;
     }
 
     function release(uint256 pick) external {

@@ -39,11 +39,11 @@ abstract contract Network {
     function setUp() public virtual {
         vm.warp(1_800_000_000);
         vm.roll(1_000);
-        token = new ZenToken(1_000_000_000 ether, 100_000_000 ether, address(this), 1 days, admin);
+        token = new ZenToken(1_000_000_000 ether, 100_000_000 ether, address(this), 1 days, admin, address(0));
         IZenToken zen = IZenToken(address(token));
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, treasurer);
         uint96[4] memory minimumStakes = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether];
-        staking = new ProviderStaking(zen, UNBONDING_DELAY, minimumStakes, 1 days, admin, operator);
+        staking = new ProviderStaking(zen, UNBONDING_DELAY, minimumStakes, 1 days, admin, operator, address(0xD15));
         windows = new WorkWindows(SEED_DELAY, 1 days, admin, operator);
         escrow = new JobEscrow(zen, address(treasury), 500, REFUND_DELAY, 1 days, admin, operator);
         token.transfer(payer, 1_000_000 ether);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Attestations} from "../../src/Attestations.sol";
+import {Emission} from "../../src/Emission.sol";
+import {IZenToken} from "../../src/interfaces/IZenToken.sol";
+import {Rewards} from "../../src/Rewards.sol";
+import {Network} from "./Network.sol";
+
+/// @notice A network with emission, rewards and attestations.
+abstract contract Economy is Network {
+    uint16 internal constant APY_BPS = 2_000;
+    uint40 internal constant MIN_EPOCH = 1 days;
+    uint40 internal constant CLAIM_DELAY = 2 days;
+    uint40 internal constant MAX_VALIDITY = 30 days;
+
+    address internal immutable rewarder = _account("rewarder");
+    address internal immutable guardian = _account("guardian");
+    address internal immutable attester = _account("attester");
+
+    Rewards internal rewards;
+    Emission internal emission;
+    Attestations internal attestations;
+
+    function setUp() public virtual override {
+        super.setUp();
+        IZenToken zen = IZenToken(address(token));
+        rewards = new Rewards(zen, address(staking), APY_BPS, MIN_EPOCH, CLAIM_DELAY, 1 days, admin, rewarder, guardian);
+        emission = new Emission(zen, address(rewards), _yearly());
+        attestations = new Attestations(MAX_VALIDITY, 1 days, admin, attester);
+        bytes32 role = token.MINTER_ROLE();
+        vm.prank(admin);
+        token.grantRole(role, address(emission));
+    }
+
+    /// @dev Amounts that no year's seconds divide.
+    function _yearly() internal pure returns (uint96[] memory yearly) {
+        yearly = new uint96[](3);
+        yearly[0] = 30_000_000 ether + 1;
+        yearly[1] = 20_000_000 ether + 7;
+        yearly[2] = 10_000_000 ether + 3;
+    }
+
+    function _post(bytes32 root, uint96 base, uint96 bandwidth, uint96 verifier) internal {
+        vm.prank(rewarder);
+        rewards.postEpoch(root, base, bandwidth, verifier);
+    }
+
+    // --- the tree of cumulative rewards
+
+    function _leaf(address account, uint256 cumulative) internal pure returns (bytes32) {
+        return keccak256(bytes.concat(keccak256(abi.encode(account, cumulative))));
+    }
+
+    function _root(bytes32[] memory level) internal pure returns (bytes32) {
+        while (level.length > 1) {
+            level = _above(level);
+        }
+        return level[0];
+    }
+
+    function _proof(bytes32[] memory level, uint256 index) internal pure returns (bytes32[] memory proof) {
+        while (level.length > 1) {
+            uint256 sibling = index ^ 1;
+            if (sibling < level.length) proof = _append(proof, level[sibling]);
+            (level, index) = (_above(level), index / 2);
+        }
+    }
+
+    /// @dev An odd node rises unchanged.
+    function _above(bytes32[] memory level) private pure returns (bytes32[] memory above) {
+        above = new bytes32[]((level.length + 1) / 2);
+        for (uint256 i = 0; i < level.length; i += 2) {
+            above[i / 2] = i + 1 < level.length ? _parent(level[i], level[i + 1]) : level[i];
+        }
+    }
+
+    function _parent(bytes32 a, bytes32 b) private pure returns (bytes32) {
+        return a < b ? keccak256(abi.encode(a, b)) : keccak256(abi.encode(b, a));
+    }
+
+    function _append(bytes32[] memory list, bytes32 item) private pure returns (bytes32[] memory longer) {
+        longer = new bytes32[](list.length + 1);
+        for (uint256 i = 0; i < list.length; ++i) {
+            longer[i] = list[i];
+        }
+        longer[list.length] = item;
+    }
+}

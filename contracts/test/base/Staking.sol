@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IProviderStaking} from "../../src/interfaces/IProviderStaking.sol";
+import {Network} from "./Network.sol";
+
+/// @notice The moves of one provider and of those who may slash it.
+abstract contract Staking is Network {
+    uint8 internal constant DOWNTIME = 1;
+    uint8 internal constant INCORRECT = 2;
+    uint8 internal constant BANDWIDTH = 3;
+    uint8 internal constant WITHHELD = 4;
+    address internal immutable provider = address(0x1111);
+    address internal immutable disputes = _account("disputes");
+
+    function setUp() public virtual override {
+        super.setUp();
+        bytes32 role = staking.DISPUTES_ROLE();
+        vm.prank(admin);
+        staking.grantRole(role, disputes);
+    }
+
+    function _commit(address account, uint256 ahead) internal {
+        vm.prank(account);
+        staking.commit(uint40(block.timestamp + ahead));
+    }
+
+    function _requestUnstake(uint96 amount) internal {
+        vm.prank(provider);
+        staking.requestUnstake(amount);
+    }
+
+    function _withdraw() internal {
+        vm.prank(provider);
+        staking.withdraw();
+    }
+
+    function _slash(uint8 offence, bytes32 evidence) internal {
+        vm.prank(operator);
+        staking.slash(provider, offence, evidence);
+    }
+
+    function _assertAccount(uint256 stake, uint256 unbonding, bool jailed) internal view {
+        IProviderStaking.Account memory account = staking.accountOf(provider);
+        vm.assertEq(account.stake, stake);
+        vm.assertEq(account.unbonding, unbonding);
+        vm.assertTrue(account.jailed == jailed);
+        vm.assertEq(staking.stakeOf(provider), stake);
+        vm.assertEq(staking.atRisk(provider), stake + unbonding);
+        vm.assertTrue(staking.isJailed(provider) == jailed);
+    }
+}
