@@ -40,7 +40,7 @@ contract JobEscrow is JobIntake {
     /// @notice The contracts and accounts that this one works with.
     /// @param treasury Where fees go.
     /// @param operator First holder of OPERATOR_ROLE.
-    /// @param guardian First holder of GUARDIAN_ROLE.
+    /// @param guardian First holder of GUARDIAN_ROLE and PAUSER_ROLE.
     /// @param disputes The only holder of DISPUTES_ROLE.
     struct Parties {
         address treasury;
@@ -72,7 +72,7 @@ contract JobEscrow is JobIntake {
     /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
     /// @param challengePeriod_ Seconds between a batch and its claims.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
-    /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
+    /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     constructor(
         IZenToken zen,
         IProviderStaking staking_,
@@ -83,7 +83,7 @@ contract JobEscrow is JobIntake {
         uint40 challengePeriod_,
         uint48 adminDelay,
         address admin
-    ) ZenIntake(zen, adminDelay, admin) JobIntake(staking_, feeBps_, refundDelay_, cancelDelay_) {
+    ) ZenIntake(zen, adminDelay, admin, parties.guardian) JobIntake(staking_, feeBps_, refundDelay_, cancelDelay_) {
         require(parties.treasury != address(0), InvalidParameter("treasury"));
         treasury = parties.treasury;
         challengePeriod = challengePeriod_;

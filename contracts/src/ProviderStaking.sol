@@ -37,7 +37,8 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     /// @param delay Seconds that unbonding takes, at most a year.
     /// @param minimumStakes Wei of ZEN that each tier demands: verifier, Bronze, Silver, Gold.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
-    /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
+    /// @param admin First holder of DEFAULT_ADMIN_ROLE.
+    /// @param pauser First holder of PAUSER_ROLE.
     /// @param slasher First holder of SLASHER_ROLE.
     /// @param disputes First holder of DISPUTES_ROLE.
     constructor(
@@ -46,9 +47,10 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         uint96[4] memory minimumStakes,
         uint48 adminDelay,
         address admin,
+        address pauser,
         address slasher,
         address disputes
-    ) ZenIntake(zen, adminDelay, admin) {
+    ) ZenIntake(zen, adminDelay, admin, pauser) {
         require(delay <= 365 days, InvalidParameter("delay"));
         unbondingDelay = delay;
         _minimumStakes = minimumStakes;
@@ -193,7 +195,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         uint96 total = _accounts[msg.sender].stake + amount;
         _accounts[msg.sender].stake = total;
         emit Staked(msg.sender, amount, total);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        _receive(msg.sender, amount);
     }
 
     /// @dev Takes `bps` of everything at risk, stake first, and jails.

@@ -66,7 +66,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         );
         _open(jobId, order);
         _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        _take(order.payer, order.budget);
+        _receive(order.payer, order.budget);
     }
 
     /// @inheritdoc IJobEscrow

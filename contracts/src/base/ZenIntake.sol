@@ -33,11 +33,12 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
 
     /// @param zen The ZEN token.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
-    /// @param admin First holder of DEFAULT_ADMIN_ROLE and PAUSER_ROLE.
-    constructor(IZenToken zen, uint48 adminDelay, address admin) AccessControlDefaultAdminRules(adminDelay, admin) {
+    /// @param admin First holder of DEFAULT_ADMIN_ROLE.
+    /// @param pauser First holder of PAUSER_ROLE: a guardian who can act at once, where an admin is a timelock.
+    constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser) AccessControlDefaultAdminRules(adminDelay, admin) {
         require(address(zen) != address(0), InvalidParameter("token"));
         token = zen;
-        _grantRole(PAUSER_ROLE, admin);
+        _grantRole(PAUSER_ROLE, pauser);
     }
 
     /// @notice Stops intake for MAX_PAUSE seconds. A running pause cannot be extended.
@@ -58,7 +59,7 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
     }
 
     /// @dev Takes `amount`, which is then credited: a token that keeps a part of it would leave the last to exit unpaid.
-    function _take(address from, uint256 amount) internal {
+    function _receive(address from, uint256 amount) internal {
         uint256 before = token.balanceOf(address(this));
         token.safeTransferFrom(from, address(this), amount);
         uint256 received = token.balanceOf(address(this)) - before;
