@@ -154,7 +154,7 @@ def _check_batch(result: Verification, chain: ChainReader, record: JobRecord, op
     except ChainDisagrees as error:
         result.expect(error.code, "JobSettled.batchId", "one batch", str(error))
         return
-    result.expect("wrong_batch", "BatchPosted.root", batch.batch_root, posted.root)
+    result.expect("wrong_batch", "BatchPosted.root", batch.root, posted.root)
     result.expect("wrong_batch", "BatchPosted", (settled.paid, settled.fee), (posted.net, posted.fee))
     result.expect("wrong_fee", "FeesCollected", True, posted.fee_collected <= posted.fee)
     earned = {claim.provider: claim.amount for claim in batch.claims}

@@ -189,7 +189,7 @@ class Chain:
         Raises:
             ZooError: the contract refuses, or the transaction fails.
         """
-        items = [(claim.batch_id, claim.amount_wei, claim.proof) for claim in claims]
+        items = [(claim.amount_wei, claim.proof) for claim in claims]
         return self._send(self._escrow.functions.claim(to or self._sender, items))
 
     def time(self) -> int:

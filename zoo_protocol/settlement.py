@@ -2,7 +2,7 @@
 
 Under the batch's root lie three things, joined by the sorted-pair hash: claims (one leaf for each provider), paid units
 (one leaf for each unit), and the hash of the lines that say what the batch takes from each job. The contract computes
-the last part itself, so a tree cannot speak for other lines than those that were settled (docs/protocol.md).
+that hash and joins the three, so a tree cannot speak for other lines than those that were settled (docs/protocol.md).
 """
 
 from collections import Counter
@@ -60,11 +60,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as it is posted. ``root`` goes into ``settle``; ``batch_root`` is what the contract makes of it."""
+    """A batch as it is posted: the roots of its two trees go into ``settle``; ``root`` is what the contract makes of it."""
 
     lines: list[JobLine]
+    claims_root: str
+    units_root: str
     root: str
-    batch_root: str
     claims: list[Claim]
 
 
@@ -129,17 +130,18 @@ def build_batch(record: JobRecord, record_digest: str, fee_bps: int) -> Batch:
     rounds = max((unit.round for unit in paid), default=-1) + 1
     lines = [JobLine(record.job_id, price, len(paid), 0, rounds, True, record_digest)]
     if not paid:
-        return Batch(lines, NO_ROOT, NO_ROOT, [])
+        return Batch(lines, NO_ROOT, NO_ROOT, NO_ROOT, [])
 
     net = net_unit_price(price, int(record.order["unitWeight"]), fee_bps)
     counts = Counter(unit.provider for unit in paid)
     amounts = [(provider, counts[provider] * net) for provider in sorted(counts, key=lambda text: int(text, 16))]
     claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
+    claims_root = merkle.root(claim_leaves)
     units_root = merkle.root([paid_leaf(record.job_id, unit, price) for unit in paid])
-    root = merkle.parent_hash(merkle.root(claim_leaves), units_root)
-    end = [units_root, lines_hash(lines)]
+    beside_claims = merkle.parent_hash(units_root, lines_hash(lines))
     claims = [
-        Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), *end)])
+        Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), beside_claims)])
         for index, (provider, amount) in enumerate(amounts)
     ]
-    return Batch(lines, to_hex(root), to_hex(merkle.parent_hash(root, end[1])), claims)
+    root = merkle.parent_hash(claims_root, beside_claims)
+    return Batch(lines, to_hex(claims_root), to_hex(units_root), to_hex(root), claims)

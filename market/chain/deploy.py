@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +110,8 @@ def _constructor_arguments(
             network.challenge_seconds,
             *governed,
         ],
-        "Disputes": [],
-        "Omissions": [],
+        "Disputes": [zen, staking, contracts["WorkWindows"], contracts["JobEscrow"], astuple(network.disputes)],
+        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, roles.operator],
         "Emission": [zen, contracts["Rewards"], network.emission_yearly_wei],
         "Rewards": [
             zen,

@@ -114,9 +114,9 @@ class ChainViews:
             state=state,
         )
 
-    def batch(self, batch_id: int, block: BlockTag = "latest") -> OnChainBatch:
-        """What a settlement batch has left."""
-        found = self._view("JobEscrow", "batches", batch_id, block=block)
+    def batch(self, root: str, block: BlockTag = "latest") -> OnChainBatch:
+        """What the settlement batch with this root has left."""
+        found = self._view("JobEscrow", "batches", root, block=block)
         return OnChainBatch(found["net"], found["fee"], found["claimableAt"])
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:

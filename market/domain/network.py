@@ -48,6 +48,35 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
+class DisputeTerms:
+    """What a challenge of a unit costs and how long its turns last. Amounts in wei, times in seconds.
+
+    ``period`` is how long after its window's commitment a unit can be challenged; it must end before stakes can leave.
+    """
+
+    bond_wei: int
+    challenger_cost_wei: int
+    provider_cost_wei: int
+    referee_fee_wei: int
+    turn_seconds: int
+    period_seconds: int
+    seed_delay_blocks: int
+    committee: int
+    quorum: int
+
+
+@dataclass(frozen=True, slots=True)
+class OmissionTerms:
+    """What the operator owes for an acknowledged commitment that it leaves out. Amounts in wei, times in seconds."""
+
+    compensation_wei: int
+    deposit_wei: int
+    claim_seconds: int
+    answer_seconds: int
+    withdraw_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkParameters:
     """Everything that the rules of one network depend on. Delays in seconds, rates in basis points."""
 
@@ -63,6 +92,8 @@ class NetworkParameters:
     newcomer_sampling_bps: int
     sampling_floor_bps: int
     seed_delay_blocks: int
+    disputes: DisputeTerms
+    omissions: OmissionTerms
     timelock_seconds: int
     emission_yearly_wei: tuple[int, ...]
     base_apy_bps: int
@@ -142,6 +173,24 @@ MAINNET = NetworkParameters(
     newcomer_sampling_bps=2_500,
     sampling_floor_bps=200,
     seed_delay_blocks=2,
+    disputes=DisputeTerms(
+        bond_wei=100 * ZEN,
+        challenger_cost_wei=50 * ZEN,
+        provider_cost_wei=50 * ZEN,
+        referee_fee_wei=10 * ZEN,
+        turn_seconds=6 * 3_600,
+        period_seconds=7 * 86_400,
+        seed_delay_blocks=2,
+        committee=5,
+        quorum=3,
+    ),
+    omissions=OmissionTerms(
+        compensation_wei=10 * ZEN,
+        deposit_wei=ZEN,
+        claim_seconds=7 * 86_400,
+        answer_seconds=86_400,
+        withdraw_seconds=14 * 86_400,
+    ),
     timelock_seconds=2 * 86_400,
     emission_yearly_wei=tuple(million * 10**6 * ZEN for million in (20, 17, 14, 12, 10, 9, 8, 7, 6, 5)),
     base_apy_bps=2_000,  # the contract holds it within 15 and 25 %

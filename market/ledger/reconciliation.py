@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
-from market.chain.service import finalised_cursor
+from market.chain.service import final_events, finalised_cursor
 from market.chain.views import ChainViews, JobState
 from market.db.session import Database
 from market.ledger.errors import NotYetIndexed
@@ -92,6 +94,7 @@ def reconcile(
             raise NotYetIndexed(f"the ledger has reached {reached}, block {block} was asked for")
         number = cursor[0] if block is None else block
         ledger = balances(session, *_ACCOUNTS, until_block=number)
+        roots = _batch_roots(session, ledger)
     found = client.block(number)
     if found is None or (number == cursor[0] and found.hash != cursor[1]):
         raise NotYetIndexed(f"the node's block {number} is not the one that the ledger has booked")
@@ -109,9 +112,9 @@ def reconcile(
         elif account.startswith("stake:"):
             checks.append(Check(account, amount, chain.at_risk(account.removeprefix("stake:"), found.hash)))
         elif account.startswith("pay:"):
-            checks.append(Check(account, amount, chain.batch(int(account.removeprefix("pay:")), found.hash).net_wei))
+            checks.append(Check(account, amount, chain.batch(roots[account.partition(":")[2]], found.hash).net_wei))
         elif account.startswith("fee:"):
-            checks.append(Check(account, amount, chain.batch(int(account.removeprefix("fee:")), found.hash).fee_wei))
+            checks.append(Check(account, amount, chain.batch(roots[account.partition(":")[2]], found.hash).fee_wei))
     return Reconciliation(
         block_number=number,
         block_hash=found.hash,
@@ -119,6 +122,17 @@ def reconcile(
         unattributed_escrow_wei=ledger.get("escrow", 0),
         unattributed_stake_wei=ledger.get("stake", 0),
     )
+
+
+def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:
+    """batch -> root, of all batches that still hold something; the contract knows a batch by its root."""
+    batches = {account.partition(":")[2] for account in ledger if account.startswith(("pay:", "fee:"))}
+    return {
+        batch: event.args["root"]
+        for batch in batches
+        for event in final_events(session, f"0x{int(batch):064x}")
+        if event.name == "BatchPosted"
+    }
 
 
 def _total(ledger: dict[str, int], *names: str) -> int:

@@ -28,7 +28,7 @@ _BATCHES_A_COLLECTION = 50
 
 def remember(session: Session, job_id: str, batch: Batch) -> None:
     """Keep the proofs of a batch that is about to be posted."""
-    session.add(SettlementBatch(job_id=job_id, root=batch.batch_root))
+    session.add(SettlementBatch(job_id=job_id, root=batch.root))
     session.flush()
     session.add_all(
         SettlementClaim(job_id=job_id, provider=claim.provider, amount_wei=claim.amount, proof=claim.proof)
@@ -68,7 +68,7 @@ def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
             subject=key,
             contract="JobEscrow",
             function="collectFees",
-            arguments=[ids],
+            arguments=[[batch.root for batch in due]],
         )
 
 

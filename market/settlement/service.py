@@ -56,7 +56,7 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
             subject=job_id,
             contract="JobEscrow",
             function="settle",
-            arguments=[batch.root, [line.as_argument() for line in batch.lines]],
+            arguments=[batch.claims_root, batch.units_root, [line.as_argument() for line in batch.lines]],
         )
 
 

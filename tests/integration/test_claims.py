@@ -92,7 +92,8 @@ def test_fees_are_asked_for_once_and_by_the_chains_clock(world: World, posted: s
     for _ in range(2):
         claims.collect_fees(world.database, lambda: int(time.time()))
     [intent] = collections(world)
-    assert intent.arguments == [[str(BATCH)]]
+    root = world.rows(lambda session: session.get(SettlementBatch, posted).root)
+    assert intent.arguments == [[root]]
 
 
 def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str) -> None:

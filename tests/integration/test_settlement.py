@@ -78,7 +78,7 @@ def test_verified_units_are_settled_once_from_a_published_record(world: World, c
     [intent] = settle_intents(world, cancelled)
     assert world.read(cancelled).status == JobStatus.SETTLING
 
-    root, lines = intent.arguments
+    claims_root, units_root, lines = intent.arguments
     [line] = lines  # type: ignore[union-attr, misc]
     verified = [unit for unit in world.units(cancelled) if unit.status == "verified"]
     assert line["jobId"] == cancelled
@@ -86,7 +86,8 @@ def test_verified_units_are_settled_once_from_a_published_record(world: World, c
     assert (line["units"], line["last"]) == ("3", True)
 
     record, batch = published(world, line["record"])
-    assert batch.root == root != NO_ROOT
+    assert (batch.claims_root, batch.units_root) == (claims_root, units_root)
+    assert batch.root != NO_ROOT
     assert {claim.provider for claim in batch.claims} == {unit.provider for unit in verified}
     assert sorted(unit.status for unit in record.units) == ["rejected", "verified", "verified", "verified"]
     assert record.outcome == "cancelled_by_payer"
@@ -125,5 +126,5 @@ def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
     world.rows(lambda session: matching.cancel(session, payer, job_id))
     settle(world, job_id)
     [intent] = settle_intents(world, job_id)
-    root, [line] = intent.arguments  # type: ignore[misc]
+    root, _, [line] = intent.arguments  # type: ignore[misc]
     assert (root, line["units"], line["toRound"], line["last"]) == (NO_ROOT, "0", "0", True)  # type: ignore[index, call-overload]

@@ -147,7 +147,7 @@ class World:
         return self.moved
 
     def batch(self, batch_id: int) -> Posted:
-        honest = build_batch(self.record, to_hex(digest_of(self.put(self.record.to_bytes()))), FEE_BPS).batch_root
+        honest = build_batch(self.record, to_hex(digest_of(self.put(self.record.to_bytes()))), FEE_BPS).root
         return replace(self.posted, root=self.posted_root or honest)
 
     def window(self, window_id: int) -> WindowOnChain:

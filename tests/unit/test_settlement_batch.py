@@ -59,9 +59,9 @@ def test_each_provider_proves_the_pay_of_its_verified_units() -> None:
     assert [(claim.provider, claim.amount) for claim in made.claims] == [(FIRST, net), (SECOND, 2 * net)]
     for claim in made.claims:
         proof = [from_hex(node) for node in claim.proof]
-        assert merkle.verify(from_hex(made.batch_root), claim_leaf(claim.provider, claim.amount), proof)
-        assert not merkle.verify(from_hex(made.batch_root), claim_leaf(claim.provider, claim.amount + 1), proof)
-        assert not merkle.verify(from_hex(made.batch_root), claim_leaf(THIRD, claim.amount), proof)
+        assert merkle.verify(from_hex(made.root), claim_leaf(claim.provider, claim.amount), proof)
+        assert not merkle.verify(from_hex(made.root), claim_leaf(claim.provider, claim.amount + 1), proof)
+        assert not merkle.verify(from_hex(made.root), claim_leaf(THIRD, claim.amount), proof)
 
 
 def test_the_line_ends_the_job_with_all_its_rounds() -> None:
@@ -72,16 +72,16 @@ def test_the_root_binds_units_price_and_lines() -> None:
     made = batch()
     other_units = build_batch(record([replace(UNITS[0], slot=3), *UNITS[1:]]), DIGEST, 500)
     other_record = build_batch(record(UNITS), JOB, 500)
-    assert len({made.root, other_units.root}) == 2
-    assert made.root == other_record.root
-    assert made.batch_root != other_record.batch_root
-    assert to_hex(merkle.parent_hash(from_hex(made.root), lines_hash(made.lines))) == made.batch_root
+    assert len({made.root, other_units.root, other_record.root}) == 3
+    assert (made.claims_root, made.units_root) == (other_record.claims_root, other_record.units_root)
+    beside = merkle.parent_hash(from_hex(made.units_root), lines_hash(made.lines))
+    assert to_hex(merkle.parent_hash(from_hex(made.claims_root), beside)) == made.root
     assert paid_leaf(JOB, UNITS[0], PRICE) != paid_leaf(JOB, UNITS[0], PRICE - 1)
 
 
 def test_a_job_without_paid_units_has_nothing_to_claim() -> None:
     empty = build_batch(record([unit(0, 0, FIRST, "rejected")]), DIGEST, 500)
-    assert empty == Batch([JobLine(JOB, 0, 0, 0, 0, True, DIGEST)], NO_ROOT, NO_ROOT, [])
+    assert empty == Batch([JobLine(JOB, 0, 0, 0, 0, True, DIGEST)], NO_ROOT, NO_ROOT, NO_ROOT, [])
 
 
 def test_a_paid_unit_needs_its_commitment() -> None:
