@@ -60,7 +60,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as it is posted: the roots of its two trees go into ``settle``; ``root`` is what the contract makes of it."""
+    """A batch as it is posted: the roots of its two trees go into ``settle``, which makes ``root`` of them."""
 
     lines: list[JobLine]
     claims_root: str

@@ -6,6 +6,7 @@ import {JobEscrow} from "../src/JobEscrow.sol";
 import {ProviderStaking} from "../src/ProviderStaking.sol";
 import {ZenToken} from "../src/ZenToken.sol";
 import {Actions} from "./base/Actions.sol";
+import {Settlements} from "./base/Settlements.sol";
 import {Vm} from "./base/Vm.sol";
 
 /// @notice What holds after any sequence of moves.
@@ -46,11 +47,18 @@ contract InvariantsTest {
     function targetSelectors() external view returns (Selectors[] memory targets) {
         targets = new Selectors[](1);
         targets[0].target = address(actions);
-        targets[0].selectors = new bytes4[](10);
-        bytes4[10] memory all = [
+        bytes4[18] memory all = [
             actions.openJob.selector,
-            actions.settleJob.selector,
-            actions.refundJob.selector,
+            actions.settle.selector,
+            actions.settle.selector, // without which little happens
+            actions.claim.selector,
+            actions.collectFees.selector,
+            actions.veto.selector,
+            actions.withhold.selector,
+            actions.decide.selector,
+            actions.returnStruck.selector,
+            actions.cancel.selector,
+            actions.refund.selector,
             actions.stake.selector,
             actions.requestUnstake.selector,
             actions.withdraw.selector,
@@ -59,46 +67,134 @@ contract InvariantsTest {
             actions.pause.selector,
             actions.wait.selector
         ];
+        targets[0].selectors = new bytes4[](all.length);
         for (uint256 i = 0; i < all.length; ++i) {
             targets[0].selectors[i] = all[i];
         }
     }
 
-    function invariant_theEscrowHoldsExactlyTheOpenJobs() public view {
-        uint256 open;
+    /// @dev Exits fail at no time and leave not a wei behind.
+    function afterInvariant() external {
+        actions.everybodyLeaves();
+        vm.assertEq(token.balanceOf(address(escrow)), 0);
+    }
+
+    function invariant_theEscrowHoldsExactlyWhatItOwes() public view {
+        uint256 owed;
         uint256 count = actions.jobCount();
         for (uint256 i = 0; i < count; ++i) {
-            IJobEscrow.Job memory job = escrow.jobs(actions.jobIds(i));
-            if (job.state == IJobEscrow.State.Open) open += job.escrowed;
+            owed += escrow.jobs(actions.jobIds(i)).escrowed;
         }
-        vm.assertEq(token.balanceOf(address(escrow)), open);
-        vm.assertEq(open, actions.escrowed());
-        vm.assertEq(actions.paidIn(), actions.paidOut() + open);
+        count = actions.batchCount();
+        for (uint256 i = 1; i <= count; ++i) {
+            (, IJobEscrow.Batch memory batch) = actions.billOf(i);
+            if (!actions.vetoed(i)) owed += uint256(batch.net) + batch.fee;
+        }
+        count = actions.caseCount();
+        for (uint256 i = 0; i < count; ++i) {
+            (,, uint256 net, uint256 fee, bool held,) = _case(i);
+            if (held) owed += net + fee;
+        }
+        vm.assertEq(token.balanceOf(address(escrow)), owed);
+    }
+
+    function invariant_everyBudgetIsEscrowedSettledOrReturned() public view {
+        uint256 count = actions.jobCount();
+        for (uint256 i = 0; i < count; ++i) {
+            bytes32 jobId = actions.jobIds(i);
+            IJobEscrow.Job memory job = escrow.jobs(jobId);
+            vm.assertTrue(job.state == IJobEscrow.State.Open || job.escrowed == 0);
+            vm.assertEq(job.escrowed + actions.settledOf(jobId) + actions.returnedOf(jobId), actions.budgetOf(jobId));
+        }
+    }
+
+    /// @dev Pay is claimed, or claimable, or withheld, or struck: of every batch, and for every provider.
+    function invariant_aProvidersPayIsInOnePlace() public view {
+        uint256[3] memory claimed;
+        uint256 count = actions.batchCount();
+        for (uint256 i = 1; i <= count; ++i) {
+            if (actions.vetoed(i)) continue;
+            (Settlements.Bill memory bill, IJobEscrow.Batch memory batch) = actions.billOf(i);
+            uint256 claimable;
+            for (uint256 j = 0; j < bill.providers.length; ++j) {
+                uint256 withheld = escrow.withheldOf(i, bill.providers[j]);
+                vm.assertEq(withheld, _withheldFrom(i, bill.providers[j]));
+                bool done = escrow.isClaimed(i, bill.providers[j]);
+                if (done) claimed[uint160(bill.providers[j]) - 0x8000] += bill.amounts[j] - withheld;
+                else claimable += bill.amounts[j] - withheld;
+            }
+            vm.assertEq(batch.net, claimable);
+        }
+        for (uint256 i = 0; i < 3; ++i) {
+            address worker = actions.worker(i);
+            vm.assertEq(token.balanceOf(worker) + token.balanceOf(actions.payoutOf(worker)), claimed[i]);
+        }
+    }
+
+    /// @dev 5 % of every payment, exactly.
+    function invariant_theTreasuryHasItsFees() public view {
+        uint256 fees = token.balanceOf(treasury);
+        uint256 gross;
+        uint256 count = actions.batchCount();
+        for (uint256 i = 1; i <= count; ++i) {
+            (, IJobEscrow.Batch memory batch) = actions.billOf(i);
+            if (!actions.vetoed(i)) fees += batch.fee;
+        }
+        count = actions.caseCount();
+        for (uint256 i = 0; i < count; ++i) {
+            (,,, uint256 fee, bool held, bool struck) = _case(i);
+            if (held || struck) fees += fee;
+        }
+        count = actions.jobCount();
+        for (uint256 i = 0; i < count; ++i) {
+            gross += actions.settledOf(actions.jobIds(i));
+        }
+        vm.assertEq(fees * 20, gross);
+    }
+
+    function invariant_nobodyElseHasThePayersMoney() public view {
+        uint256 total = token.balanceOf(payer) + token.balanceOf(treasury) + token.balanceOf(address(escrow));
+        for (uint256 i = 0; i < 3; ++i) {
+            address worker = actions.worker(i);
+            total += token.balanceOf(worker) + token.balanceOf(actions.payoutOf(worker));
+        }
+        vm.assertEq(total, PAYER_START);
     }
 
     function invariant_theStakingHoldsExactlyWhatIsAtRisk() public view {
         uint256 atRisk;
+        uint256 out;
         for (uint256 i = 0; i < 3; ++i) {
-            atRisk += staking.atRisk(actions.provider(i));
+            atRisk += staking.atRisk(actions.staker(i));
+            out += token.balanceOf(actions.staker(i));
         }
         vm.assertEq(token.balanceOf(address(staking)), atRisk);
+        vm.assertEq(out, actions.withdrawn());
         vm.assertEq(actions.staked(), atRisk + actions.withdrawn() + actions.burned());
     }
 
-    function invariant_everyoneHasWhatTheyEarned() public view {
-        uint256 toProviders;
-        for (uint256 i = 0; i < 3; ++i) {
-            uint256 balance = token.balanceOf(actions.provider(i));
-            vm.assertEq(balance, actions.earned(actions.provider(i)));
-            toProviders += balance;
-        }
-        uint256 workPay = toProviders - actions.withdrawn();
-        uint256 fees = token.balanceOf(treasury);
-        vm.assertEq(fees * 19, workPay); // 5 % of payments, exactly
-        vm.assertEq(token.balanceOf(payer) + actions.escrowed() + workPay + fees, PAYER_START);
+    function invariant_onlySlashingDestroysZenAndNothingMakesIt() public view {
+        vm.assertEq(token.totalSupply() + actions.burned(), 100_000_000 ether);
     }
 
-    function invariant_onlySlashingDestroysZen() public view {
-        vm.assertEq(token.totalSupply() + actions.burned(), 100_000_000 ether);
+    /// @dev `held`: in the escrow apart from its batch; `struck`: gone to the payer.
+    function _case(uint256 index)
+        private
+        view
+        returns (uint256 batchId, address provider, uint256 net, uint256 fee, bool held, bool struck)
+    {
+        bool decided;
+        bool restored;
+        (batchId,,, decided, restored, struck) = actions.cases(index);
+        (provider, net, fee) = actions.payOf(index);
+        held = !actions.vetoed(batchId) && !restored && !struck;
+    }
+
+    function _withheldFrom(uint256 batchId, address provider) private view returns (uint256 sum) {
+        uint256 count = actions.caseCount();
+        for (uint256 i = 0; i < count; ++i) {
+            (uint256 batch, address who, uint256 net,, bool held, bool struck) = _case(i);
+            if (batch == batchId && who == provider && (held || struck)) sum += net;
+        }
     }
 }

@@ -3,13 +3,15 @@ pragma solidity 0.8.37;
 
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
+import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {ZenIntake} from "../src/base/ZenIntake.sol";
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
+import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
-import {Network} from "./base/Network.sol";
+import {Settlements} from "./base/Settlements.sol";
 
 /// @dev A contract that pays for jobs and accepts the signatures of one key.
 contract ContractPayer is IERC1271 {
@@ -28,7 +30,27 @@ contract ContractPayer is IERC1271 {
     }
 }
 
-contract JobEscrowOpenTest is Network {
+/// @dev Keeps a part of what it is told to move.
+contract FeeToken is ERC20 {
+    uint256 private fee;
+
+    constructor() ERC20("Taking", "T") {}
+
+    function mint(address to, uint256 amount) external {
+        _mint(to, amount);
+    }
+
+    function setFee(uint256 newFee) external {
+        fee = newFee;
+    }
+
+    function _update(address from, address to, uint256 amount) internal override {
+        super._update(from, to, amount);
+        if (from != address(0) && fee > 0) super._update(to, address(0), fee);
+    }
+}
+
+contract JobEscrowOpenTest is Settlements {
     function test_escrowsTheBudgetAndRecordsTheOrder() public {
         JobOrder memory order = _order(12, 1 ether);
         uint256 before = token.balanceOf(payer);
@@ -53,7 +75,7 @@ contract JobEscrowOpenTest is Network {
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
         escrow.openJob(order, signature, 0, 0, 0, 0);
 
-        _settle(jobId, 0, _noPayments()); // nor once it is over
+        _post(_billFor(_line(jobId, 0, 0, true), 0, 0)); // nor once it is over
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
         escrow.openJob(order, signature, 0, 0, 0, 0);
     }
@@ -69,7 +91,7 @@ contract JobEscrowOpenTest is Network {
     function test_refusesAnyChangeOfASignedOrder() public {
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(_order(2, 1 ether)));
         _approve(type(uint256).max);
-        for (uint256 field = 0; field < 8; ++field) {
+        for (uint256 field = 0; field < 10; ++field) {
             JobOrder memory order = _order(2, 1 ether);
             if (field == 0) order.specHash = keccak256("other");
             if (field == 1) order.tier = 2;
@@ -79,6 +101,8 @@ contract JobEscrowOpenTest is Network {
             if (field == 5) order.maxPrice += 1;
             if (field == 6) order.waitUntil += 1;
             if (field == 7) order.nonce += 1;
+            if (field == 8) order.segments += 1;
+            if (field == 9) order.samplingBps += 1;
             vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
             escrow.openJob(order, signature, 0, 0, 0, 0);
         }
@@ -86,8 +110,7 @@ contract JobEscrowOpenTest is Network {
 
     function test_refusesASignatureForAnotherDeploymentOrChain() public {
         JobOrder memory order = _order(1, 1 ether);
-        JobEscrow other =
-            new JobEscrow(IZenToken(address(token)), address(treasury), 500, REFUND_DELAY, 1 days, admin, operator);
+        JobEscrow other = _deployEscrow(IZenToken(address(token)), address(treasury), operator, disputes);
         bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
         _approve(1 ether);
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
@@ -110,7 +133,7 @@ contract JobEscrowOpenTest is Network {
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
         escrow.openJob(order, "they did not", 0, 0, 0, 0);
         bytes32 jobId = escrow.openJob(order, signature, 0, 0, 0, 0);
-        _settle(jobId, 0, _noPayments());
+        _post(_billFor(_line(jobId, 0, 0, true), 0, 0));
         vm.assertEq(token.balanceOf(address(wallet)), 1 ether);
     }
 
@@ -173,12 +196,12 @@ contract JobEscrowOpenTest is Network {
     function test_pauseStopsIntakeAndEndsByItself() public {
         JobOrder memory order = _order(1, 1 ether);
         order.waitUntil += 30 days;
-        vm.prank(admin);
+        vm.prank(guardian);
         escrow.pause();
         _expectRefusal(order, abi.encodeWithSelector(Pausable.EnforcedPause.selector));
 
         vm.warp(block.timestamp + 1 hours);
-        vm.prank(admin); // a running pause cannot be stretched
+        vm.prank(guardian); // a running pause cannot be stretched
         vm.expectRevert(Pausable.EnforcedPause.selector);
         escrow.pause();
 
@@ -190,12 +213,12 @@ contract JobEscrowOpenTest is Network {
     }
 
     function test_pauseCanBeEndedEarly() public {
-        vm.prank(admin);
+        vm.prank(guardian);
         escrow.pause();
-        vm.prank(admin);
+        vm.prank(guardian);
         escrow.unpause();
         _open(_order(1, 1 ether));
-        vm.prank(admin);
+        vm.prank(guardian);
         vm.expectRevert(Pausable.ExpectedPause.selector);
         escrow.unpause();
     }
@@ -205,7 +228,7 @@ contract JobEscrowOpenTest is Network {
         vm.prank(operator);
         _expectMissingRole(operator, role);
         escrow.pause();
-        vm.prank(admin);
+        vm.prank(guardian);
         escrow.pause();
         vm.prank(operator);
         _expectMissingRole(operator, role);
@@ -214,12 +237,110 @@ contract JobEscrowOpenTest is Network {
 
     function test_constructorRefusesNonsense() public {
         IZenToken zen = IZenToken(address(token));
-        vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "token"));
-        new JobEscrow(IZenToken(address(0)), address(treasury), 500, REFUND_DELAY, 1 days, admin, operator);
-        vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "treasury"));
-        new JobEscrow(zen, address(0), 500, REFUND_DELAY, 1 days, admin, operator);
+        _expectInvalid("token");
+        _deployEscrow(IZenToken(address(0)), address(treasury), operator, disputes);
+        _expectInvalid("treasury");
+        _deployEscrow(zen, address(0), operator, disputes);
+        JobEscrow.Parties memory parties = JobEscrow.Parties(address(treasury), operator, guardian, disputes);
+        _expectInvalid("staking");
+        new JobEscrow(zen, IProviderStaking(address(0)), parties, 500, 1, 1, 1, 1, admin);
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.FeeTooHigh.selector, 1_001));
-        new JobEscrow(zen, address(treasury), 1_001, REFUND_DELAY, 1 days, admin, operator);
+        new JobEscrow(zen, staking, parties, 1_001, 1, 1, 1, 1, admin);
+        new JobEscrow(zen, staking, parties, 1_000, 1, 1, 1, 1, admin);
+    }
+
+    function test_constructorKeepsItsParameters() public view {
+        vm.assertEq(address(escrow.token()), address(token));
+        vm.assertEq(address(escrow.staking()), address(staking));
+        vm.assertEq(escrow.treasury(), address(treasury));
+        vm.assertEq(escrow.refundDelay(), REFUND_DELAY);
+        vm.assertEq(escrow.cancelDelay(), CANCEL_DELAY);
+        vm.assertEq(escrow.challengePeriod(), CHALLENGE_PERIOD);
+        vm.assertEq(escrow.feeBps(), 500);
+        vm.assertEq(escrow.defaultAdmin(), admin);
+        vm.assertEq(escrow.defaultAdminDelay(), 1 days);
+    }
+
+    function test_refusesWaitingBeyondTheEndOfTime() public {
+        JobOrder memory order = _order(1, 1 ether);
+        order.waitUntil = type(uint40).max - REFUND_DELAY + 1;
+        _expectRefusal(order, abi.encodeWithSelector(bytes4(keccak256("Panic(uint256)")), 0x11));
+        order.waitUntil -= 1;
+        _open(order);
+    }
+
+    function test_refusesSamplingThatCannotBe() public {
+        JobOrder memory order = _order(1, 1 ether);
+        order.segments = 0;
+        order.samplingBps = 10_000;
+        _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.SamplingImpossible.selector, 0, 10_000));
+        (order.segments, order.samplingBps) = (1, 10_001);
+        _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.SamplingImpossible.selector, 1, 10_001));
+        order.samplingBps = 10_000; // all is replayed: nothing to gain, whatever the price
+        (order.maxPrice, order.unitWeight) = (100_000 ether, 3_600_000_000);
+        order.budget = 100_000 ether;
+        _open(order);
+    }
+
+    /// @dev Tier 1 has 10,000 ZEN at stake: at 64 segments of which 2 % are drawn, a unit may cost 10,000 * 64 / 49.
+    function test_refusesAUnitThatIsWorthMoreThanTheStake() public {
+        JobOrder memory order = _order(1, 20_000 ether);
+        order.unitWeight = 3_600_000_000; // a unit costs the price
+        uint80 most = uint80(uint256(10_000 ether) * 64 * 200 / 9_800 / 10_000 * 10_000);
+        order.maxPrice = most + 10_000;
+        _expectRefusal(order, _stakeBelowGain(10_000 ether, most + 10_000, 64, 200));
+        order.tier = 2; // stakes twice as much
+        _open(order);
+        order.tier = 1;
+        order.maxPrice = most;
+        _open(order);
+        order.samplingBps = 199;
+        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 64, 199));
+        (order.samplingBps, order.segments) = (200, 63);
+        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 63, 200));
+        (order.samplingBps, order.segments) = (0, 64);
+        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 64, 0));
+    }
+
+    /// @dev S >= (R / N) * (1 - s) / s, in rational numbers: S * N * s >= R * (1 - s).
+    function testFuzz_opensExactlyWhenTheStakeCoversTheGain(uint16 segments, uint16 samplingBps, uint80 price) public {
+        JobOrder memory order = _order(1, type(uint96).max);
+        order.unitWeight = 3_600_000_000;
+        order.segments = uint16(_bound(segments, 1, type(uint16).max));
+        order.samplingBps = uint16(_bound(samplingBps, 0, 200)); // above that any price is covered
+        order.maxPrice = uint80(_bound(price, 10_000, 1_000_000 ether));
+        order.budget = 1_000_000 ether;
+        uint256 unit = uint256(order.maxPrice) / 10_000 * 10_000;
+        bool covered = uint256(10_000 ether) * order.segments * order.samplingBps >= unit * (10_000 - order.samplingBps);
+        if (covered) _open(order);
+        else _expectRefusal(order, _stakeBelowGain(10_000 ether, unit, order.segments, order.samplingBps));
+    }
+
+    function test_refusesATokenThatTakesAFee() public {
+        FeeToken taking = new FeeToken();
+        JobEscrow other = _deployEscrow(IZenToken(address(taking)), address(treasury), operator, disputes);
+        taking.mint(payer, 2 ether);
+        vm.prank(payer);
+        taking.approve(address(other), 2 ether);
+        JobOrder memory order = _order(1, 1 ether);
+        bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
+        taking.setFee(1);
+        vm.expectRevert(abi.encodeWithSelector(ZenIntake.TransferShort.selector, 1 ether, 1 ether - 1));
+        other.openJob(order, signature, 0, 0, 0, 0);
+        taking.setFee(0);
+        other.openJob(order, signature, 0, 0, 0, 0);
+    }
+
+    function _stakeBelowGain(uint256 stake, uint256 unit, uint256 segments, uint256 sampling)
+        private
+        pure
+        returns (bytes memory)
+    {
+        return abi.encodeWithSelector(IJobEscrow.StakeBelowGain.selector, stake, unit, segments, sampling);
+    }
+
+    function _expectInvalid(string memory parameter) private {
+        vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, parameter));
     }
 
     function _expectOpened(bytes32 jobId, JobOrder memory order) private {
@@ -232,8 +353,9 @@ contract JobEscrowOpenTest is Network {
         vm.assertEq(job.escrowed, 1 ether);
         vm.assertEq(job.maxPrice, PRICE);
         vm.assertEq(job.unitWeight, WEIGHT);
-        vm.assertEq(job.units, 12);
-        vm.assertEq(job.waitUntil, order.waitUntil);
+        vm.assertEq(job.unitsLeft, 12);
+        vm.assertEq(job.nextRound, 0);
+        vm.assertEq(job.settleBy, order.waitUntil + REFUND_DELAY);
         vm.assertEq(job.feeBps, 500);
         vm.assertTrue(job.state == IJobEscrow.State.Open);
     }

@@ -1,122 +1,220 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
-import {JobOrder} from "../src/Messages.sol";
-import {Network} from "./base/Network.sol";
+import {JobOrder, UnitCommitment} from "../src/Messages.sol";
+import {Settlements} from "./base/Settlements.sol";
 
-contract JobEscrowSettleTest is Network {
-    address private immutable first = address(0x1111);
-    address private immutable second = address(0x2222);
+contract JobEscrowSettleTest is Settlements {
+    bytes32 private jobId; // 12 units, 1 ZEN
 
-    function test_paysUnitsFeeAndRefund() public {
-        bytes32 jobId = _open(_order(12, 1 ether));
+    function setUp() public override {
+        super.setUp();
+        jobId = _open(_order(12, 1 ether));
+    }
+
+    function test_takesUnitsOutOfEscrowAndRefundsTheRest() public {
         uint256 before = token.balanceOf(payer);
-        uint256 net = UNIT - UNIT / 20;
-
+        Bill memory bill = _billFor(_line(jobId, 0, 4, true), 5, 3);
         vm.expectEmit(address(escrow));
         emit IJobEscrow.JobSettled(
-            jobId, PRICE, 8 * net, 8 * UNIT / 20, 1 ether - 8 * UNIT, keccak256("units"), keccak256("record")
+            jobId, 1, PRICE, 8, 0, 4, 8 * NET, 8 * (UNIT - NET), 1 ether - 8 * UNIT, true, keccak256("record")
         );
         vm.expectEmit(address(escrow));
-        emit IJobEscrow.ProviderPaid(jobId, first, 5, 5 * net);
-        vm.expectEmit(address(escrow));
-        emit IJobEscrow.ProviderPaid(jobId, second, 3, 3 * net);
-        _settle(jobId, PRICE, _payments(first, 5, second, 3));
+        emit IJobEscrow.BatchPosted(1, _batchRoot(bill), 8 * NET, 8 * (UNIT - NET), block.timestamp + CHALLENGE_PERIOD);
+        _post(bill);
 
-        vm.assertEq(token.balanceOf(first), 5 * net);
-        vm.assertEq(token.balanceOf(second), 3 * net);
-        vm.assertEq(token.balanceOf(address(treasury)), 8 * UNIT / 20);
+        vm.assertEq(bill.batchId, 1);
+        vm.assertEq(escrow.batchCount(), 1);
+        IJobEscrow.Batch memory batch = escrow.batches(_batchRoot(bill));
+        vm.assertEq(batch.id, 1);
+        vm.assertEq(batch.net, 8 * NET);
+        vm.assertEq(batch.fee, 8 * (UNIT - NET));
+        vm.assertEq(batch.claimableAt, block.timestamp + CHALLENGE_PERIOD);
+        vm.assertFalse(batch.contested);
         vm.assertEq(token.balanceOf(payer) - before, 1 ether - 8 * UNIT);
-        vm.assertEq(token.balanceOf(address(escrow)), 0);
-        vm.assertTrue(escrow.jobs(jobId).state == IJobEscrow.State.Settled);
+        vm.assertEq(token.balanceOf(address(escrow)), 8 * UNIT);
+        _assertJob(0, 4, 4, IJobEscrow.State.Settled);
     }
 
-    function test_noPaymentsRefundEverything() public {
-        bytes32 jobId = _open(_order(12, 1 ether));
-        _settle(jobId, 0, _noPayments());
-        vm.assertEq(token.balanceOf(payer), 1_000_000 ether);
+    function test_settlesRoundByRound() public {
+        uint256 before = token.balanceOf(payer);
+        _post(_billFor(_line(jobId, 0, 1, false), 2, 0));
+        vm.assertEq(token.balanceOf(payer), before);
+        _assertJob(1 ether - 2 * UNIT, 10, 1, IJobEscrow.State.Open);
+        _post(_billFor(_line(jobId, 1, 3, false), 1, 2));
+        _assertJob(1 ether - 5 * UNIT, 7, 3, IJobEscrow.State.Open);
+        _post(_billFor(_line(jobId, 3, 4, true), 0, 1));
+        _assertJob(0, 6, 4, IJobEscrow.State.Settled);
+        vm.assertEq(token.balanceOf(payer) - before, 1 ether - 6 * UNIT);
+        vm.assertEq(escrow.batchCount(), 3);
     }
 
-    function test_settlesOnce() public {
-        bytes32 jobId = _open(_order(2, 1 ether));
-        JobOrder memory another = _order(2, 1 ether);
-        another.nonce = 2;
-        _open(another); // money of another job is there to be taken
-        _settle(jobId, PRICE, _payments(first, 1));
+    function test_settlesManyJobsAtTheirOwnPricesAndFees() public {
+        vm.prank(admin);
+        escrow.setFee(1_000);
+        bytes32 other = _openAnother(2);
+        IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](3);
+        lines[0] = _line(jobId, 0, 1, false);
+        lines[1] = _line(other, 0, 1, true);
+        lines[2] = _line(jobId, 1, 2, true); // two lines of one job, each with its price
+        lines[2].price = PRICE / 2;
+        UnitCommitment[] memory units = new UnitCommitment[](4);
+        units[0] = _unit(jobId, 0, 0, ALICE);
+        units[1] = _unit(other, 0, 0, ALICE);
+        units[2] = _unit(other, 0, 1, BOB);
+        units[3] = _unit(jobId, 1, 0, BOB);
+        Bill memory bill = _post(_bill(lines, units));
+        IJobEscrow.Batch memory batch = escrow.batches(_batchRoot(bill));
+        vm.assertEq(batch.net, NET + 2 * (UNIT * 9 / 10) + NET / 2);
+        vm.assertEq(batch.fee, UNIT / 20 + 2 * (UNIT / 10) + UNIT / 40);
+        vm.assertEq(bill.amounts[0] + bill.amounts[1], batch.net);
+    }
 
+    function test_endsAJobWithoutPay() public {
+        uint256 before = token.balanceOf(payer);
+        Bill memory bill = _billFor(_line(jobId, 0, 0, true), 0, 0);
+        bill.lines[0].price = 0;
+        vm.expectEmit(address(escrow));
+        emit IJobEscrow.JobSettled(jobId, 0, 0, 0, 0, 0, 0, 0, 1 ether, true, keccak256("record"));
+        vm.assertEq(_post(bill).batchId, 0); // no batch, for there is nothing to claim
+        vm.assertEq(escrow.batchCount(), 0);
+        vm.assertEq(escrow.batches(_batchRoot(bill)).claimableAt, 0);
+        vm.assertEq(token.balanceOf(payer) - before, 1 ether);
+        _assertJob(0, 12, 0, IJobEscrow.State.Settled);
+    }
+
+    function test_roundsWithoutAVerifiedUnitPayNothing() public {
+        vm.assertEq(_post(_billFor(_line(jobId, 0, 2, false), 0, 0)).batchId, 0);
+        _assertJob(1 ether, 12, 2, IJobEscrow.State.Open);
+    }
+
+    function test_refusesRepeatedAndOverlappingRounds() public {
+        Bill memory bill = _post(_billFor(_line(jobId, 0, 4, false), 2, 0));
+        _expectPostRefused(bill, _roundsNotNext(0, 4));
+        _expectPostRefused(_billFor(_line(jobId, 3, 5, false), 1, 0), _roundsNotNext(3, 4)); // overlaps
+        _expectPostRefused(_billFor(_line(jobId, 5, 6, false), 1, 0), _roundsNotNext(5, 4)); // leaves a gap
+        IJobEscrow.JobLine[] memory twice = new IJobEscrow.JobLine[](2);
+        (twice[0], twice[1]) = (_line(jobId, 4, 5, false), _line(jobId, 4, 5, false));
+        _expectPostRefused(_bill(twice, new UnitCommitment[](0)), _roundsNotNext(4, 5));
+    }
+
+    function test_refusesALineWithoutRounds() public {
+        bytes memory reason = abi.encodeWithSelector(IJobEscrow.NoRounds.selector, jobId);
+        Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
+        bill.lines[0].toRound = 0;
+        _expectPostRefused(bill, reason); // the same round could be paid again and again
+        _expectPostRefused(_billFor(_line(jobId, 0, 0, false), 0, 0), reason);
+        _post(_billFor(_line(jobId, 0, 3, false), 1, 0));
+        _expectPostRefused(_billFor(_line(jobId, 3, 2, true), 0, 0), reason); // backwards
+    }
+
+    function test_refusesAJobThatIsOver() public {
+        _openAnother(2); // money of another job is there to be taken
+        _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
         bytes memory reason = abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, jobId, IJobEscrow.State.Settled);
-        vm.expectRevert(reason);
-        _settle(jobId, PRICE, _payments(first, 1));
+        _expectPostRefused(_billFor(_line(jobId, 1, 2, true), 1, 0), reason);
         vm.warp(block.timestamp + 30 days);
         vm.expectRevert(reason);
         escrow.refund(jobId);
     }
 
     function test_refusesAnUnknownJob() public {
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, bytes32(0), IJobEscrow.State.None));
-        _settle(0, 0, _noPayments());
+        _expectPostRefused(
+            _billFor(_line(bytes32(0), 0, 1, true), 0, 0),
+            abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, bytes32(0), IJobEscrow.State.None)
+        );
     }
 
     function test_onlyTheOperatorSettles() public {
-        bytes32 jobId = _open(_order(2, 1 ether));
-        _expectMissingRole(address(this), escrow.OPERATOR_ROLE());
-        escrow.settle(jobId, PRICE, _payments(address(this), 2), 0, 0);
+        Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
+        bytes32 role = escrow.OPERATOR_ROLE();
+        vm.prank(guardian);
+        _expectMissingRole(guardian, role);
+        escrow.settle(_claimsRoot(bill), _unitsRoot(bill), bill.lines);
     }
 
     function test_refusesAPriceAboveThePayersMaximum() public {
-        bytes32 jobId = _open(_order(2, 1 ether));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.PriceAboveMaximum.selector, PRICE + 1, PRICE));
-        _settle(jobId, PRICE + 1, _payments(first, 1));
+        Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
+        bill.lines[0].price = PRICE + 1;
+        _expectPostRefused(bill, abi.encodeWithSelector(IJobEscrow.PriceAboveMaximum.selector, PRICE + 1, PRICE));
     }
 
     function test_refusesMoreUnitsThanOrdered() public {
-        bytes32 jobId = _open(_order(2, 1 ether));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.TooManyUnits.selector, 3, 2));
-        _settle(jobId, PRICE, _payments(first, 2, second, 1));
+        _post(_billFor(_line(jobId, 0, 1, false), 10, 0));
+        _expectPostRefused(
+            _billFor(_line(jobId, 1, 2, false), 3, 0), abi.encodeWithSelector(IJobEscrow.TooManyUnits.selector, 3, 2)
+        );
+        _post(_billFor(_line(jobId, 1, 2, false), 2, 0));
     }
 
-    function test_refusesMoreThanTheBudget() public {
-        bytes32 jobId = _open(_order(12, uint96(3 * UNIT - 1)));
-        JobOrder memory another = _order(12, 1 ether);
-        another.nonce = 2;
-        _open(another); // money of another job is there to be taken
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.BudgetExceeded.selector, 3 * UNIT, 3 * UNIT - 1));
-        _settle(jobId, PRICE, _payments(first, 3));
-        _settle(jobId, PRICE, _payments(first, 2));
+    function test_refusesMoreThanTheEscrow() public {
+        JobOrder memory order = _order(12, uint96(4 * UNIT - 1));
+        bytes32 poor = _open(order); // and the other job's money is there to be taken
+        _post(_billFor(_line(poor, 0, 1, false), 1, 0));
+        _expectPostRefused(
+            _billFor(_line(poor, 1, 2, false), 3, 0),
+            abi.encodeWithSelector(IJobEscrow.BudgetExceeded.selector, 3 * UNIT, 3 * UNIT - 1)
+        );
+        _post(_billFor(_line(poor, 1, 2, false), 2, 0));
+        order.budget += 1;
+        poor = _open(order);
+        _post(_billFor(_line(poor, 0, 1, true), 4, 0)); // all of it
     }
 
-    function test_refusesAProviderTwiceOrOutOfOrder() public {
-        bytes32 jobId = _open(_order(12, 1 ether));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.ProvidersNotAscending.selector, first));
-        _settle(jobId, PRICE, _payments(first, 1, first, 1));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.ProvidersNotAscending.selector, first));
-        _settle(jobId, PRICE, _payments(second, 1, first, 1));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.ProvidersNotAscending.selector, address(0)));
-        _settle(jobId, PRICE, _payments(address(0), 1));
+    function test_refusesUnitsThatCostNothing() public {
+        Bill memory bill = _billFor(_line(jobId, 0, 1, true), 1, 0);
+        bill.lines[0].price = 399_999; // 90 s at this price: 9,999 wei
+        _expectPostRefused(bill, abi.encodeWithSelector(IJobEscrow.UnitPriceZero.selector, 399_999, WEIGHT));
+        bill.lines[0].price = 400_000;
+        _post(bill);
+        vm.assertEq(escrow.batches(_batchRoot(bill)).net, 9_500);
     }
 
-    function test_refusesAPaymentForNothing() public {
-        bytes32 jobId = _open(_order(12, 1 ether));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.NoUnitsFor.selector, second));
-        _settle(jobId, PRICE, _payments(first, 1, second, 0));
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.UnitPriceZero.selector, 0, WEIGHT));
-        _settle(jobId, 0, _payments(first, 1));
+    function test_refusesNoLinesAndTooMany() public {
+        IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](0);
+        _expectPostRefused(
+            _bill(lines, new UnitCommitment[](0)), abi.encodeWithSelector(IJobEscrow.EmptyBatch.selector)
+        );
+        lines = new IJobEscrow.JobLine[](257);
+        for (uint32 i = 0; i < 257; ++i) {
+            lines[i] = _line(jobId, i, i + 1, false);
+        }
+        Bill memory bill = _bill(lines, new UnitCommitment[](0));
+        _expectPostRefused(bill, abi.encodeWithSelector(IJobEscrow.TooManyLines.selector, 257, 256));
+        assembly ("memory-safe") {
+            mstore(lines, 256)
+        }
+        _post(bill);
+        _assertJob(1 ether, 12, 256, IJobEscrow.State.Open);
+    }
+
+    /// @dev Claims that are the pair of another batch's units and lines make both roots the same.
+    function test_refusesARootThatExists() public {
+        bytes32 other = _openAnother(2);
+        Bill memory first = _billFor(_line(jobId, 0, 1, true), 1, 0);
+        Bill memory second = _billFor(_line(other, 0, 1, true), 2, 0);
+        bytes32 below = Hashes.commutativeKeccak256(_unitsRoot(first), _linesHash(first));
+        bytes32 claims = Hashes.commutativeKeccak256(_unitsRoot(second), _linesHash(second));
+        vm.prank(operator);
+        escrow.settle(claims, _unitsRoot(first), first.lines);
+        vm.prank(operator);
+        vm.expectRevert(
+            abi.encodeWithSelector(IJobEscrow.BatchExists.selector, Hashes.commutativeKeccak256(claims, below))
+        );
+        escrow.settle(below, _unitsRoot(second), second.lines);
     }
 
     function test_theFeeIsTheOneOfTheOpening() public {
-        bytes32 jobId = _open(_order(1, 1 ether));
         vm.prank(admin);
         vm.expectEmit(address(escrow));
         emit IJobEscrow.FeeChanged(1_000);
         escrow.setFee(1_000);
-        _settle(jobId, PRICE, _payments(first, 1));
-        vm.assertEq(token.balanceOf(address(treasury)), UNIT / 20);
-
-        JobOrder memory another = _order(1, 1 ether);
-        another.nonce = 2;
-        _settle(_open(another), PRICE, _payments(first, 1));
-        vm.assertEq(token.balanceOf(address(treasury)), UNIT / 20 + UNIT / 10);
+        Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 1, 0));
+        vm.assertEq(escrow.batches(_batchRoot(bill)).fee, UNIT / 20);
+        bill = _post(_billFor(_line(_openAnother(2), 0, 1, true), 1, 0));
+        vm.assertEq(escrow.batches(_batchRoot(bill)).fee, UNIT / 10);
     }
 
     function test_onlyTheAdminSetsABoundedFee() public {
@@ -129,54 +227,11 @@ contract JobEscrowSettleTest is Network {
         escrow.setFee(1_001);
     }
 
-    function test_refundAndSettlementNeverOverlap() public {
-        JobOrder memory order = _order(2, 1 ether);
-        bytes32 jobId = _open(order);
-        uint256 end = order.waitUntil + REFUND_DELAY;
-
-        vm.warp(end);
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.RefundTooEarly.selector, end));
-        escrow.refund(jobId);
-        vm.warp(end + 1);
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.SettlementEnded.selector, end));
-        _settle(jobId, PRICE, _payments(first, 1));
-
-        vm.expectEmit(address(escrow));
-        emit IJobEscrow.JobRefunded(jobId, payer, 1 ether);
-        vm.prank(stranger); // anybody may call, the payer gets it
-        escrow.refund(jobId);
-        vm.assertEq(token.balanceOf(payer), 1_000_000 ether);
-        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobNotOpen.selector, jobId, IJobEscrow.State.Refunded));
-        escrow.refund(jobId);
-    }
-
-    function test_settlesUntilTheLastMoment() public {
-        JobOrder memory order = _order(2, 1 ether);
-        bytes32 jobId = _open(order);
-        vm.warp(order.waitUntil + REFUND_DELAY);
-        _settle(jobId, PRICE, _payments(first, 1));
-    }
-
-    function test_exitsAreOpenDuringAPause() public {
-        bytes32 settled = _open(_order(2, 1 ether));
-        JobOrder memory order = _order(2, 1 ether);
-        order.nonce = 2;
-        bytes32 abandoned = _open(order);
-        vm.prank(admin);
-        escrow.pause();
-        _settle(settled, PRICE, _payments(first, 1));
-        vm.warp(order.waitUntil + REFUND_DELAY + 1);
-        vm.prank(admin);
-        escrow.pause();
-        escrow.refund(abandoned);
-        vm.assertEq(token.balanceOf(address(escrow)), 0);
-    }
-
     struct Case {
-        uint96 maxPrice;
-        uint96 price;
-        uint64 weight;
-        uint32[3] units;
+        uint80 maxPrice;
+        uint80 price;
+        uint48 weight;
+        uint8[3] units;
         uint96 spare;
         uint16 feeBps;
     }
@@ -186,47 +241,69 @@ contract JobEscrowSettleTest is Network {
         vm.prank(admin);
         escrow.setFee(c.feeBps);
         JobOrder memory order = _order(0, 0);
-        order.unitWeight = uint64(_bound(c.weight, 1_000_000, 10_000_000_000)); // 1 s to 2.8 h
-        order.maxPrice = uint96(_bound(c.maxPrice, 1e9, 1_000 ether));
-        c.price = uint96(_bound(c.price, 1e9, order.maxPrice));
-        IJobEscrow.ProviderUnits[] memory payments = new IJobEscrow.ProviderUnits[](3);
-        for (uint160 i = 0; i < 3; ++i) {
-            payments[i] = IJobEscrow.ProviderUnits(address(i + 1), uint32(_bound(c.units[i], 1, 10_000)));
-            order.units += payments[i].units;
-        }
+        order.samplingBps = 10_000;
+        order.unitWeight = uint48(_bound(c.weight, 1_000_000, 10_000_000_000)); // 1 s to 2.8 h
+        order.maxPrice = uint80(_bound(c.maxPrice, 1e9, 1_000 ether));
+        c.price = uint80(_bound(c.price, 1e9, order.maxPrice));
+        uint256 first = uint256(c.units[0]) + c.units[1];
+        order.units = uint32(first + c.units[2] + 1);
         uint256 unit = escrow.unitPrice(c.price, order.unitWeight);
-        uint256 gross = unit * order.units;
-        uint256 least = escrow.unitPrice(order.maxPrice, order.unitWeight);
-        order.budget = uint96((gross > least ? gross : least) + _bound(c.spare, 0, 1 ether));
+        uint256 gross = unit * (order.units - 1);
+        order.budget = uint96(gross + escrow.unitPrice(order.maxPrice, order.unitWeight) + _bound(c.spare, 0, 1 ether));
         token.transfer(payer, order.budget);
         uint256 before = token.balanceOf(payer);
+        jobId = _open(order);
 
-        _settle(_open(order), c.price, payments);
+        uint256 paid = _settleAndExit(c.price, 0, c.units[0], c.units[1]);
+        paid += _settleAndExit(c.price, 1, c.units[2], 0);
+        IJobEscrow.JobLine memory end = _line(jobId, 2, 2, true);
+        end.price = c.price;
+        _post(_billFor(end, 0, 0));
 
         uint256 fee = token.balanceOf(address(treasury));
         vm.assertEq(fee * 10_000, gross * c.feeBps, "the fee is exact");
-        vm.assertEq(_assertPaid(payments, unit, c.feeBps) + fee, gross, "the payer pays the clearing price");
+        vm.assertEq(paid + fee, gross, "the payer pays the price");
         vm.assertEq(before - token.balanceOf(payer), gross, "the rest went back");
-        vm.assertEq(token.balanceOf(address(escrow)), 0, "nothing stays behind");
+        vm.assertEq(token.balanceOf(address(escrow)), 1 ether, "nothing stays but the other job's escrow");
+        vm.assertEq(token.balanceOf(ALICE) * 10_000, unit * (first - c.units[1] + c.units[2]) * (10_000 - c.feeBps));
     }
 
-    function _assertPaid(IJobEscrow.ProviderUnits[] memory payments, uint256 unit, uint256 feeBps)
-        private
-        view
-        returns (uint256 paid)
-    {
-        for (uint256 i = 0; i < payments.length; ++i) {
-            uint256 amount = token.balanceOf(payments[i].provider);
-            vm.assertEq(amount * 10_000, unit * payments[i].units * (10_000 - feeBps), "a unit pays the same anywhere");
-            paid += amount;
-        }
-    }
-
-    function testFuzz_aUnitPriceRoundsDownToTenThousandWei(uint96 price, uint64 weight) public view {
+    function testFuzz_aUnitPriceRoundsDownToTenThousandWei(uint80 price, uint48 weight) public view {
         uint256 unit = escrow.unitPrice(price, weight);
         uint256 exact = uint256(price) * weight;
         vm.assertEq(unit % 10_000, 0);
         vm.assertLe(unit * 3_600_000_000, exact);
         vm.assertTrue(exact < (unit + 10_000) * 3_600_000_000);
+    }
+
+    function _settleAndExit(uint80 price, uint32 round, uint256 alice, uint256 bob) private returns (uint256 paid) {
+        IJobEscrow.JobLine memory line = _line(jobId, round, round + 1, false);
+        line.price = price;
+        Bill memory bill = _post(_billFor(line, alice, bob));
+        if (bill.batchId == 0) return 0;
+        _endChallenge(bill);
+        for (uint256 i = 0; i < bill.providers.length; ++i) {
+            _claim(bill, i);
+            paid += bill.amounts[i];
+        }
+        _collect(bill);
+    }
+
+    function _openAnother(uint256 nonce) private returns (bytes32) {
+        JobOrder memory order = _order(12, 1 ether);
+        order.nonce = nonce;
+        return _open(order);
+    }
+
+    function _roundsNotNext(uint256 fromRound, uint256 nextRound) private view returns (bytes memory) {
+        return abi.encodeWithSelector(IJobEscrow.RoundsNotNext.selector, jobId, fromRound, nextRound);
+    }
+
+    function _assertJob(uint256 escrowed, uint256 unitsLeft, uint256 nextRound, IJobEscrow.State state) private view {
+        IJobEscrow.Job memory job = escrow.jobs(jobId);
+        vm.assertEq(job.escrowed, escrowed);
+        vm.assertEq(job.unitsLeft, unitsLeft);
+        vm.assertEq(job.nextRound, nextRound);
+        vm.assertTrue(job.state == state);
     }
 }

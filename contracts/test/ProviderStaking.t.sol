@@ -180,7 +180,7 @@ contract ProviderStakingTest is Staking {
 
     function test_pauseStopsIntakeOnly() public {
         _stake(provider, 100 ether);
-        vm.prank(admin);
+        vm.prank(guardian);
         staking.pause();
         vm.expectRevert(Pausable.EnforcedPause.selector);
         staking.stake(1);
@@ -189,7 +189,7 @@ contract ProviderStakingTest is Staking {
 
         _requestUnstake(100 ether);
         vm.warp(block.timestamp + UNBONDING_DELAY);
-        vm.prank(admin);
+        vm.prank(guardian);
         staking.pause();
         _withdraw();
         vm.assertEq(token.balanceOf(provider), 100 ether);
@@ -198,9 +198,9 @@ contract ProviderStakingTest is Staking {
     function test_constructorRefusesAnEndlessDelay() public {
         uint96[4] memory minimumStakes;
         vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "delay"));
-        new ProviderStaking(IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, operator, disputes);
+        new ProviderStaking(IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, admin, operator, disputes);
         staking =
-            new ProviderStaking(IZenToken(address(token)), 365 days, minimumStakes, 1 days, admin, operator, disputes);
+            new ProviderStaking(IZenToken(address(token)), 365 days, minimumStakes, 1 days, admin, admin, operator, disputes);
         vm.assertEq(staking.unbondingDelay(), 365 days);
         vm.assertTrue(staking.hasRole(staking.SLASHER_ROLE(), operator));
         vm.assertTrue(staking.hasRole(staking.DISPUTES_ROLE(), disputes));

@@ -4,12 +4,13 @@ pragma solidity 0.8.37;
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {ERC20Burnable} from "@openzeppelin/contracts/token/ERC20/extensions/ERC20Burnable.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
-import {JobOrder} from "../src/Messages.sol";
+import {JobOrder, UnitCommitment} from "../src/Messages.sol";
 import {ProviderStaking} from "../src/ProviderStaking.sol";
 import {Treasury} from "../src/Treasury.sol";
-import {Network} from "./base/Network.sol";
+import {Settlements} from "./base/Settlements.sol";
 
 /// @dev A hostile token that holds every role and calls back whenever it moves.
 contract ReentrantToken is ERC20Burnable {
@@ -42,7 +43,7 @@ contract ReentrantToken is ERC20Burnable {
 }
 
 /// @notice No call that moves tokens can be entered from within another.
-contract ReentrancyTest is Network {
+contract ReentrancyTest is Settlements {
     ReentrantToken private hostile;
 
     function setUp() public override {
@@ -51,8 +52,18 @@ contract ReentrancyTest is Network {
         IZenToken zen = IZenToken(address(hostile));
         uint96[4] memory minimumStakes;
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, address(hostile));
-        staking = new ProviderStaking(zen, 0, minimumStakes, 1 days, admin, address(hostile), admin);
-        escrow = new JobEscrow(zen, address(treasury), 500, 0, 1 days, admin, address(hostile));
+        staking = new ProviderStaking(zen, 0, minimumStakes, 1 days, admin, admin, address(hostile), admin);
+        escrow = new JobEscrow(
+            zen,
+            staking,
+            JobEscrow.Parties(address(treasury), address(hostile), address(hostile), address(hostile)),
+            500,
+            REFUND_DELAY,
+            CANCEL_DELAY,
+            CHALLENGE_PERIOD,
+            1 days,
+            admin
+        );
         hostile.mint(payer, 10 ether);
         hostile.mint(address(hostile), 10 ether);
         hostile.mint(address(treasury), 10 ether);
@@ -62,25 +73,51 @@ contract ReentrancyTest is Network {
         hostile.approve(address(staking), 10 ether);
     }
 
+    /// @dev Every call of the escrow that moves tokens, each with another one from within.
     function test_escrow() public {
-        JobOrder memory order = _order(2, 1 ether);
-        bytes32 jobId = escrow.jobIdOf(order);
-        bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        bytes memory open = abi.encodeCall(escrow.openJob, (order, signature, 0, 0, 0, 0));
-        bytes memory settle = abi.encodeCall(escrow.settle, (jobId, PRICE, _payments(stranger, 1), 0, 0));
-        bytes memory refund = abi.encodeCall(escrow.refund, (jobId));
-
+        bytes32 first = _openForHostile(1);
+        bytes32 second = _openForHostile(2);
+        bytes memory open = _encodeOpen(3);
+        Bill memory bill = _billForHostile(_line(first, 0, 1, true));
+        bytes memory settle = _encodeSettle(bill);
         _expectRefused(address(escrow), open, settle);
-        _expectRefused(address(escrow), settle, refund);
-        vm.assertEq(hostile.balanceOf(stranger), UNIT - UNIT / 20);
+        _expectRefused(address(escrow), settle, open);
 
-        order.nonce = 2;
-        signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        escrow.openJob(order, signature, 0, 0, 0, 0);
-        vm.warp(order.waitUntil + 1);
-        refund = abi.encodeCall(escrow.refund, (escrow.jobIdOf(order)));
-        _expectRefused(address(escrow), refund, refund);
-        _expectRefused(address(escrow), _openAnother(3), open);
+        bill.batchId = 1;
+        for (uint256 i = 0; i < 3; ++i) {
+            bytes32[] memory proof = _unitProof(bill, i);
+            vm.prank(address(hostile));
+            escrow.withhold(1, bill.units[i], PRICE, proof);
+        }
+        vm.prank(address(hostile));
+        escrow.release(_unitId(bill, 2), false);
+
+        vm.warp(escrow.jobs(second).settleBy + 1);
+        bytes memory claim = abi.encodeCall(escrow.claim, (stranger, _claimsOf(bill, 0)));
+        bytes memory strike = abi.encodeCall(escrow.release, (_unitId(bill, 0), false));
+        bytes memory restore = abi.encodeCall(escrow.release, (_unitId(bill, 1), true));
+        bytes memory giveBack = abi.encodeCall(escrow.returnStruck, (_unitId(bill, 2)));
+        bytes memory collect = abi.encodeCall(escrow.collectFees, (_roots(bill)));
+        _expectRefused(address(escrow), abi.encodeCall(escrow.refund, (second)), claim);
+        _expectRefused(address(escrow), claim, collect);
+        _expectRefused(address(escrow), collect, strike);
+        _expectRefused(address(escrow), strike, restore);
+        _expectRefused(address(escrow), restore, giveBack);
+        _expectRefused(address(escrow), giveBack, abi.encodeCall(escrow.refund, (second)));
+    }
+
+    /// @dev A veto moves tokens when a job was refunded meanwhile.
+    function test_veto() public {
+        bytes32 jobId = _openForHostile(1);
+        vm.warp(escrow.jobs(jobId).settleBy);
+        Bill memory bill = _billForHostile(_line(jobId, 0, 1, false));
+        vm.prank(address(hostile));
+        escrow.settle(_claimsRoot(bill), _unitsRoot(bill), bill.lines);
+        vm.warp(block.timestamp + 1);
+        escrow.refund(jobId);
+        bytes memory veto = abi.encodeCall(escrow.veto, (1, _claimsRoot(bill), _unitsRoot(bill), bill.lines));
+        _expectRefused(address(escrow), veto, veto);
+        vm.assertEq(hostile.balanceOf(address(escrow)), 0);
     }
 
     function test_staking() public {
@@ -102,11 +139,36 @@ contract ReentrancyTest is Network {
         _expectRefused(address(treasury), spend, spend);
     }
 
-    function _openAnother(uint256 nonce) private view returns (bytes memory) {
-        JobOrder memory order = _order(2, 1 ether);
-        order.nonce = nonce;
+    function _openForHostile(uint256 nonce) private returns (bytes32) {
+        (bool done, bytes memory jobId) = address(escrow).call(_encodeOpen(nonce));
+        require(done, "not opened");
+        return abi.decode(jobId, (bytes32));
+    }
+
+    function _encodeOpen(uint256 nonce) private view returns (bytes memory) {
+        JobOrder memory order = _order(4, 1 ether);
+        (order.nonce, order.samplingBps) = (nonce, 10_000);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         return abi.encodeCall(escrow.openJob, (order, signature, 0, 0, 0, 0));
+    }
+
+    function _billForHostile(IJobEscrow.JobLine memory line) private view returns (Bill memory) {
+        UnitCommitment[] memory units = new UnitCommitment[](4);
+        for (uint32 i = 0; i < 4; ++i) {
+            units[i] = _unit(line.jobId, 0, i, address(hostile));
+        }
+        IJobEscrow.JobLine[] memory lines = new IJobEscrow.JobLine[](1);
+        lines[0] = line;
+        return _bill(lines, units);
+    }
+
+    function _encodeSettle(Bill memory bill) private view returns (bytes memory) {
+        return abi.encodeCall(escrow.settle, (_claimsRoot(bill), _unitsRoot(bill), bill.lines));
+    }
+
+    function _roots(Bill memory bill) private pure returns (bytes32[] memory roots) {
+        roots = new bytes32[](1);
+        roots[0] = _batchRoot(bill);
     }
 
     function _expectRefused(address target, bytes memory call, bytes memory callback) private {

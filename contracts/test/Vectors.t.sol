@@ -2,13 +2,12 @@
 pragma solidity 0.8.37;
 
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
 import {JobOrder, UnitCommitment} from "../src/Messages.sol";
-import {Network} from "./base/Network.sol";
+import {Settlements} from "./base/Settlements.sol";
 
 /// @notice The vectors of tests/vectors, which the Python side satisfies too.
-contract VectorsTest is Network {
+contract VectorsTest is Settlements {
     string private json;
 
     function test_messages() public {
@@ -44,15 +43,16 @@ contract VectorsTest is Network {
         for (uint256 i = 0; i < count; ++i) {
             string memory entry = _at(".windows", i);
             uint256 size = _length(_join(entry, ".units"));
+            bytes32 root = _bytes32(_join(entry, ".root"));
             vm.prank(operator);
-            uint256 id = windows.commitWindow(_bytes32(_join(entry, ".root")), uint32(size));
+            windows.commitWindow(root, uint32(size));
             for (uint256 j = 0; j < size; ++j) {
                 string memory unitEntry = _at(_join(entry, ".units"), j);
                 bytes32[] memory proof = vm.parseJsonBytes32Array(json, _join(unitEntry, ".proof"));
                 UnitCommitment memory unit = _readCommitment(unitEntry);
-                vm.assertTrue(windows.includes(id, unit, proof));
+                vm.assertTrue(windows.includes(root, unit, proof));
                 unit.slot ^= 1;
-                vm.assertFalse(windows.includes(id, unit, proof));
+                vm.assertFalse(windows.includes(root, unit, proof));
             }
         }
         vm.assertEq(count, 5);
@@ -64,7 +64,7 @@ contract VectorsTest is Network {
         for (uint256 i = 0; i < count; ++i) {
             string memory entry = _at(".unitPrices", i);
             uint256 unit =
-                escrow.unitPrice(uint96(_uint(_join(entry, ".price"))), uint64(_uint(_join(entry, ".weight"))));
+                escrow.unitPrice(uint80(_uint(_join(entry, ".price"))), uint48(_uint(_join(entry, ".weight"))));
             vm.assertEq(unit, _uint(_join(entry, ".unit")));
         }
         vm.assertEq(count, 50);
@@ -82,20 +82,20 @@ contract VectorsTest is Network {
     function _checkSettlement(string memory entry, uint256 nonce) private {
         vm.prank(admin);
         escrow.setFee(uint16(_uint(_join(entry, ".feeBps"))));
-        uint32[2] memory units = [uint32(_uint(_join(entry, ".units[0]"))), uint32(_uint(_join(entry, ".units[1]")))];
-        JobOrder memory order = _order(units[0] + units[1], uint96(_uint(_join(entry, ".escrowed"))));
-        order.unitWeight = uint64(_uint(_join(entry, ".weight")));
-        order.maxPrice = uint96(_uint(_join(entry, ".price")));
+        uint256 units = _uint(_join(entry, ".units[0]")) + _uint(_join(entry, ".units[1]"));
+        JobOrder memory order = _order(uint32(units), uint96(_uint(_join(entry, ".escrowed"))));
+        order.unitWeight = uint48(_uint(_join(entry, ".weight")));
+        order.maxPrice = uint80(_uint(_join(entry, ".price")));
+        order.samplingBps = 10_000; // whatever the price
         order.nonce = nonce;
-        bytes32 jobId = _open(order);
-        (address first, address second) = (address(uint160(0x1000 + nonce)), address(uint160(0x2000 + nonce)));
-        uint256 fees = token.balanceOf(address(treasury));
+        Bill memory bill = _billFor(_line(_open(order), 0, 1, true), 0, 0);
+        bill.lines[0].units = uint32(units);
+        bill.lines[0].price = order.maxPrice;
         uint256 held = token.balanceOf(payer);
+        _post(bill);
 
-        _settle(jobId, order.maxPrice, _payments(first, units[0], second, units[1]));
-
-        vm.assertEq(token.balanceOf(first) + token.balanceOf(second), _uint(_join(entry, ".paid")));
-        vm.assertEq(token.balanceOf(address(treasury)) - fees, _uint(_join(entry, ".fee")));
+        vm.assertEq(escrow.batches(_batchRoot(bill)).net, _uint(_join(entry, ".paid")));
+        vm.assertEq(escrow.batches(_batchRoot(bill)).fee, _uint(_join(entry, ".fee")));
         vm.assertEq(token.balanceOf(payer) - held, _uint(_join(entry, ".refund")));
     }
 
@@ -104,9 +104,11 @@ contract VectorsTest is Network {
         order.specHash = _bytes32(_join(entry, ".specHash"));
         order.tier = uint8(_uint(_join(entry, ".tier")));
         order.units = uint32(_uint(_join(entry, ".units")));
-        order.unitWeight = uint64(_uint(_join(entry, ".unitWeight")));
+        order.unitWeight = uint48(_uint(_join(entry, ".unitWeight")));
+        order.segments = uint16(_uint(_join(entry, ".segments")));
+        order.samplingBps = uint16(_uint(_join(entry, ".samplingBps")));
         order.budget = uint96(_uint(_join(entry, ".budget")));
-        order.maxPrice = uint96(_uint(_join(entry, ".maxPrice")));
+        order.maxPrice = uint80(_uint(_join(entry, ".maxPrice")));
         order.waitUntil = uint40(_uint(_join(entry, ".waitUntil")));
         order.nonce = _uint(_join(entry, ".nonce"));
     }

@@ -15,7 +15,6 @@ abstract contract Economy is Network {
     uint40 internal constant MAX_VALIDITY = 30 days;
 
     address internal immutable rewarder = _account("rewarder");
-    address internal immutable guardian = _account("guardian");
     address internal immutable attester = _account("attester");
 
     Rewards internal rewards;

@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {IAccessControl} from "@openzeppelin/contracts/access/IAccessControl.sol";
-import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {IZenToken} from "../../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../../src/JobEscrow.sol";
 import {JobOrder} from "../../src/Messages.sol";
@@ -18,14 +17,19 @@ abstract contract Network {
 
     uint40 internal constant UNBONDING_DELAY = 14 days;
     uint40 internal constant REFUND_DELAY = 7 days;
+    uint40 internal constant CANCEL_DELAY = 2 days;
+    uint40 internal constant CHALLENGE_PERIOD = 3 days;
     uint256 internal constant SEED_DELAY = 2;
-    uint96 internal constant PRICE = 2.5 ether;
-    uint64 internal constant WEIGHT = 90_000_000; // 90 reference GPU-seconds
+    uint80 internal constant PRICE = 2.5 ether;
+    uint48 internal constant WEIGHT = 90_000_000; // 90 reference GPU-seconds
     uint256 internal constant UNIT = 0.0625 ether; // one such unit at PRICE
+    uint256 internal constant NET = UNIT - UNIT / 20; // of it, for the provider
     uint256 internal constant PAYER_KEY = 0xA11CE;
 
     address internal immutable admin = _account("admin");
     address internal immutable operator = _account("operator");
+    address internal immutable guardian = _account("guardian");
+    address internal immutable disputes = _account("disputes");
     address internal immutable treasurer = _account("treasurer");
     address internal immutable stranger = _account("stranger");
     address internal immutable payer = vm.addr(PAYER_KEY);
@@ -43,10 +47,24 @@ abstract contract Network {
         IZenToken zen = IZenToken(address(token));
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, treasurer);
         uint96[4] memory minimumStakes = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether];
-        staking = new ProviderStaking(zen, UNBONDING_DELAY, minimumStakes, 1 days, admin, operator, address(0xD15));
+        staking = new ProviderStaking(zen, UNBONDING_DELAY, minimumStakes, 1 days, admin, guardian, operator, disputes);
         windows = new WorkWindows(SEED_DELAY, 1 days, admin, operator);
-        escrow = new JobEscrow(zen, address(treasury), 500, REFUND_DELAY, 1 days, admin, operator);
+        escrow = _deployEscrow(zen, address(treasury), operator, disputes);
         token.transfer(payer, 1_000_000 ether);
+    }
+
+    function _deployEscrow(IZenToken zen, address fees, address settler, address judge) internal returns (JobEscrow) {
+        return new JobEscrow(
+            zen,
+            staking,
+            JobEscrow.Parties(fees, settler, guardian, judge),
+            500,
+            REFUND_DELAY,
+            CANCEL_DELAY,
+            CHALLENGE_PERIOD,
+            1 days,
+            admin
+        );
     }
 
     // --- jobs
@@ -58,6 +76,8 @@ abstract contract Network {
             tier: 1,
             units: units,
             unitWeight: WEIGHT,
+            segments: 64,
+            samplingBps: 200,
             budget: budget,
             maxPrice: PRICE,
             waitUntil: uint40(block.timestamp + 1 hours),
@@ -92,34 +112,6 @@ abstract contract Network {
         (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, deadline);
         vm.prank(stranger);
         return escrow.openJob(order, signature, deadline, v, r, s);
-    }
-
-    function _settle(bytes32 jobId, uint96 price, IJobEscrow.ProviderUnits[] memory payments) internal {
-        vm.prank(operator);
-        escrow.settle(jobId, price, payments, keccak256("units"), keccak256("record"));
-    }
-
-    function _noPayments() internal pure returns (IJobEscrow.ProviderUnits[] memory) {
-        return new IJobEscrow.ProviderUnits[](0);
-    }
-
-    function _payments(address first, uint32 unitsOfFirst)
-        internal
-        pure
-        returns (IJobEscrow.ProviderUnits[] memory payments)
-    {
-        payments = new IJobEscrow.ProviderUnits[](1);
-        payments[0] = IJobEscrow.ProviderUnits(first, unitsOfFirst);
-    }
-
-    function _payments(address first, uint32 unitsOfFirst, address second, uint32 unitsOfSecond)
-        internal
-        pure
-        returns (IJobEscrow.ProviderUnits[] memory payments)
-    {
-        payments = new IJobEscrow.ProviderUnits[](2);
-        payments[0] = IJobEscrow.ProviderUnits(first, unitsOfFirst);
-        payments[1] = IJobEscrow.ProviderUnits(second, unitsOfSecond);
     }
 
     // --- stakes

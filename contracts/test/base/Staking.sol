@@ -11,14 +11,6 @@ abstract contract Staking is Network {
     uint8 internal constant BANDWIDTH = 3;
     uint8 internal constant WITHHELD = 4;
     address internal immutable provider = address(0x1111);
-    address internal immutable disputes = _account("disputes");
-
-    function setUp() public virtual override {
-        super.setUp();
-        bytes32 role = staking.DISPUTES_ROLE();
-        vm.prank(admin);
-        staking.grantRole(role, disputes);
-    }
 
     function _commit(address account, uint256 ahead) internal {
         vm.prank(account);

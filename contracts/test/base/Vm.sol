@@ -3,6 +3,14 @@ pragma solidity 0.8.37;
 
 /// @notice The cheatcodes of forge that these tests use.
 interface Vm {
+    struct Gas {
+        uint64 gasLimit;
+        uint64 gasTotalUsed;
+        uint64 gasMemoryUsed;
+        int64 gasRefunded;
+        uint64 gasRemaining;
+    }
+
     function addr(uint256 privateKey) external pure returns (address);
     function sign(uint256 privateKey, bytes32 digest) external pure returns (uint8 v, bytes32 r, bytes32 s);
     function prank(address sender) external;
@@ -16,6 +24,7 @@ interface Vm {
     function expectRevert(bytes4 selector) external;
     function expectPartialRevert(bytes4 selector) external;
     function expectEmit(address emitter) external;
+    function lastCallGas() external view returns (Gas memory gas);
     function setBlockhash(uint256 number, bytes32 hash) external;
     function assertEq(uint256 left, uint256 right) external pure;
     function assertEq(uint256 left, uint256 right, string calldata message) external pure;
