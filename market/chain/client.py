@@ -22,6 +22,7 @@ from market.chain.errors import (
     node_error,
 )
 
+COMMON_TIP = 10**9  # wei per gas
 BlockTag = int | str  # a number, a 0x hash of 32 bytes, or "latest", "finalized", "pending"
 
 
@@ -174,8 +175,11 @@ class ChainClient:
         return int(self._ask("eth_estimateGas", request, "latest"), 16)
 
     def priority_fee(self) -> int:
-        """The tip that the node suggests, in wei per gas."""
-        return int(self._ask("eth_maxPriorityFeePerGas"), 16)
+        """The tip that the node suggests, in wei per gas; a common one where it suggests none."""
+        try:
+            return int(self._ask("eth_maxPriorityFeePerGas"), 16)
+        except RpcError:  # nodes need not know this method
+            return COMMON_TIP
 
     def send_raw(self, raw: bytes) -> None:
         """Hand signed bytes to the node."""
@@ -192,6 +196,29 @@ class ChainClient:
             block_hash=str(found["blockHash"]),
             succeeded=int(found["status"], 16) == 1,
         )
+
+    def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
+        """Hash of the mined transaction of ``sender`` that used a nonce, searched in the blocks up to ``until``.
+
+        Raises:
+            UnknownBlock: it is not there; or so old that the node has no state of its time any more.
+        """
+        high, step = until.number, 1
+        low = max(0, high - step)
+        try:
+            while low > 0 and self.nonce(sender, low) > nonce:  # in growing steps: the state of old blocks may be gone
+                high, step = low, 2 * step
+                low = max(0, high - step)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self.nonce(sender, middle) > nonce else (middle, high)
+        except RpcError as error:
+            raise UnknownBlock(f"the node has no state of the time of nonce {nonce}: {error}") from error
+        found = self._ask("eth_getBlockByNumber", hex(high), True)
+        for transaction in found["transactions"] if found else ():
+            if str(transaction["from"]).lower() == sender.lower() and int(transaction["nonce"], 16) == nonce:
+                return str(transaction["hash"])
+        raise UnknownBlock(f"no transaction of {sender} with nonce {nonce} up to block {until.number}")
 
     def _ask(self, method: str, *parameters: Any) -> Any:
         try:

@@ -128,6 +128,8 @@ class Indexer:
                     "Connect the node that holds the chain of this database, or start with a new database."
                 )
             number = cursor.finalised_number
+        if number == cursor.head_number:
+            raise UnknownBlock(f"the node says that block {number} is on its chain and that it is not")
         with self._database.transaction() as session:
             current = self._unmoved(session, cursor)
             repository.orphan_above(session, number)

@@ -22,9 +22,9 @@ def locked_intent(session: Session, intent_id: int) -> TxIntent:
     return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
 
 
-def next_queued(session: Session) -> TxIntent | None:
-    """The oldest intent that waits to be sent."""
-    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED)
+def next_queued(session: Session, after: int) -> TxIntent | None:
+    """The oldest intent with an id above ``after`` that waits to be sent."""
+    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED, TxIntent.id > after)
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
 
 

@@ -1,63 +1,16 @@
 """The indexer on a real chain: reorganisations, lagging nodes, chains that go back."""
 
-from typing import Any
-
 import pytest
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
 from support.faulty_rpc import FaultyRpc
+from support.indexing import booked, canonical_logs, cursor, fresh
 
 from market.chain.contracts import ChainEvent
 from market.chain.errors import FinalityViolated, IncompleteLogs
-from market.chain.models import ChainBlock, ChainCursor, ChainLog
 from market.db.session import Database
-from market.ledger.models import LedgerJournal, LedgerPosting
 
 STAKED = ("ProviderStaking", "Staked")
-
-
-def cursor(database: Database) -> ChainCursor:
-    with database.transaction() as session:
-        return session.scalars(select(ChainCursor)).one()
-
-
-def booked(database: Database) -> list[Any]:
-    """Everything that was acted upon, without ids."""
-    with database.transaction() as session:
-        return [
-            tuple(row)
-            for row in session.execute(
-                select(LedgerJournal.key, LedgerJournal.block_number, LedgerPosting.account, LedgerPosting.amount)
-                .join(LedgerPosting)
-                .order_by(LedgerJournal.id, LedgerPosting.line)
-            )
-        ]
-
-
-def canonical_logs(database: Database) -> list[Any]:
-    with database.transaction() as session:
-        return [
-            tuple(row)
-            for row in session.execute(
-                select(ChainBlock.number, ChainLog.block_hash, ChainLog.log_index, ChainLog.tx_hash)
-                .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
-                .where(ChainBlock.canonical)
-                .order_by(ChainBlock.number, ChainLog.log_index)
-            )
-        ]
-
-
-def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
-    """What an indexer sees that starts now: (booked, canonical logs)."""
-    with database.transaction() as session:
-        for table in ("chain_logs", "chain_blocks", "chain_cursor"):
-            session.connection().exec_driver_sql(f"DELETE FROM {table}")
-        session.connection().exec_driver_sql("SET LOCAL session_replication_role = replica")
-        session.connection().exec_driver_sql("DELETE FROM ledger_postings")
-        session.connection().exec_driver_sql("DELETE FROM ledger_journals")
-    chain.index(database)
-    return booked(database), canonical_logs(database)
 
 
 def test_a_reorganisation_under_events_equals_a_fresh_index(chain: Chain, database: Database) -> None:

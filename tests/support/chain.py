@@ -3,9 +3,11 @@
 import itertools
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from eth_account import Account
+from pydantic import SecretStr
 
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment, encode_call
@@ -47,6 +49,21 @@ def deploy_contracts(anvil: AnvilProcess) -> Deployment:
     roles = Roles(OPERATOR.address, OPERATOR.address, OPERATOR.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
     return deploy(client, OPERATOR.key, DEVNET, roles, funded)
+
+
+def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path) -> Settings:
+    """Settings of a market on this chain whose other engines are not used."""
+    file = directory / "deployment.json"
+    deployment.save(file)
+    return Settings(
+        database_url="postgresql://unused",
+        redis_url="redis://unused",
+        rpc_url=anvil.url,
+        ipfs_api="http://unused",
+        gateway_url="http://unused",
+        deployment_file=str(file),
+        operator_key=SecretStr(OPERATOR.key),
+    )
 
 
 @dataclass
