@@ -54,21 +54,32 @@ def cursor(session: Session) -> ChainCursor | None:
     return session.scalar(select(ChainCursor).with_for_update())
 
 
-def add_block(session: Session, block: Block, logs: Sequence[ChainLog]) -> None:
-    """Record a block on the canonical chain; one that was orphaned before comes back."""
-    session.execute(
-        insert(ChainBlock)
-        .values(
-            hash=block.hash,
-            number=block.number,
-            parent_hash=block.parent_hash,
-            timestamp=block.timestamp,
-            canonical=True,
-        )
-        .on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
+def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
+    """Record blocks on the canonical chain, with their logs; those that were orphaned before come back."""
+    rows = [
+        {
+            "hash": block.hash,
+            "number": block.number,
+            "parent_hash": block.parent_hash,
+            "timestamp": block.timestamp,
+            "canonical": True,
+        }
+        for block in blocks
+    ]
+    statement = insert(ChainBlock).on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
+    session.execute(statement, rows)
+    if logs:  # a block's logs never change
+        fields = [column.name for column in ChainLog.__table__.columns]
+        values = [{name: getattr(log, name) for name in fields} for log in logs]
+        session.execute(insert(ChainLog).on_conflict_do_nothing(), values)
+
+
+def canonical_blocks(session: Session, after: int, until: int, limit: int) -> list[tuple[int, str]]:
+    """(number, hash) of the lowest ingested blocks on the canonical chain in (after, until]."""
+    found = select(ChainBlock.number, ChainBlock.hash).where(
+        ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until
     )
-    for log in logs:
-        session.merge(log)
+    return [(number, hash) for number, hash in session.execute(found.order_by(ChainBlock.number).limit(limit))]
 
 
 def canonical_hash(session: Session, number: int) -> str | None:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 from support.chain import OPERATOR, Chain
-from support.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Request
+from support.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
 from support.geth_pool import GethPool
 
 from market.chain.errors import ChainError
@@ -23,7 +23,6 @@ from market.domain.lifecycle import IllegalTransition, IntentStatus
 
 PAYEE = "0x00000000000000000000000000000000000000AA"
 ROOT = Path(__file__).parents[2]
-Forward = Callable[[Request], Answer]
 
 
 def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:

@@ -87,9 +87,12 @@ class Chain:
 
     def indexer(self, database: Database, handlers: EventHandlers | None = None, url: str | None = None) -> Indexer:
         """An indexer that mirrors to the ledger unless given other handlers."""
-        if handlers is None:
-            handlers = {event: [handler] for event, handler in mirror.handlers(self.deployment).items()}
-        return Indexer(database, self.client(url), self.deployment, handlers)
+        found = self.mirror() if handlers is None else handlers
+        return Indexer(database, self.client(url), self.deployment, found)
+
+    def mirror(self) -> EventHandlers:
+        """The ledger's handlers."""
+        return {event: [handler] for event, handler in mirror.handlers(self.deployment).items()}
 
     def index(self, database: Database, handlers: EventHandlers | None = None) -> None:
         """Index until nothing is left to do."""

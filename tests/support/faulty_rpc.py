@@ -18,7 +18,8 @@ class ConnectionLost(Exception):
     """Raised by a rule: the caller sees a closed connection."""
 
 
-Rule = Callable[[Request, Callable[[Request], Answer]], Answer]
+Forward = Callable[[Request], Answer]
+Rule = Callable[[Request, Forward], Answer]
 """Answers a request, or forwards it with the function that it is given; may raise :class:`ConnectionLost`."""
 
 
@@ -45,7 +46,7 @@ class FaultyRpc:
     def lose_request(self, method: str) -> None:
         """The next such request never reaches the node; the caller sees a closed connection."""
 
-        def lose(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+        def lose(request: Request, forward: Forward) -> Answer:
             del self._rules[method]
             raise ConnectionLost
 
@@ -54,7 +55,7 @@ class FaultyRpc:
     def lose_reply(self, method: str) -> None:
         """The next such request takes effect; its caller sees a closed connection."""
 
-        def lose(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+        def lose(request: Request, forward: Forward) -> Answer:
             del self._rules[method]
             forward(request)
             raise ConnectionLost
@@ -68,6 +69,18 @@ class FaultyRpc:
     def refuse(self, method: str, message: str, code: int = -32000) -> None:
         """Answer all such requests with this error from now on."""
         self._rules[method] = lambda request, _: error_of(request, message, code)
+
+    def lag_at(self, height: int) -> None:
+        """Know no block above ``height`` from now on, like a node that has stopped to follow."""
+
+        def blocks(request: Request, forward: Forward) -> Answer:
+            which = request["params"][0]
+            if which == "latest" or (which.startswith("0x") and int(which, 16) > height):
+                which = hex(height) if which == "latest" else hex(2**40)
+            return forward({**request, "params": [which, *request["params"][1:]]})
+
+        self._rules["eth_getBlockByNumber"] = blocks
+        self.answer("eth_blockNumber", hex(height))
 
     def go_down(self) -> None:
         """Close every connection without an answer from now on."""

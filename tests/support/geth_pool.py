@@ -4,14 +4,13 @@ The rules and wordings are those of ``core/txpool``: a replacement must raise th
 pool's price bump (10 % by default); what is offered twice is already known; a mined nonce is too low.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from eth_account import Account
 from eth_account.typed_transactions import TypedTransaction
 from hexbytes import HexBytes
 
-from support.faulty_rpc import Answer, FaultyRpc, Request, error_of
+from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of
 
 PRICE_BUMP_PERCENT = 10
 
@@ -33,7 +32,7 @@ class GethPool:
         self.refused: list[str] = []
         proxy.rule("eth_sendRawTransaction", self._send)
 
-    def _send(self, request: Request, forward: Callable[[Request], Answer]) -> Answer:
+    def _send(self, request: Request, forward: Forward) -> Answer:
         raw = str(request["params"][0])
         sender = Account.recover_transaction(raw)
         fields = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
