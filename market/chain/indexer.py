@@ -69,8 +69,10 @@ class Indexer:
             if not held or not self._initialised():
                 return 0
             ingested = 0
-            while ingested < max_blocks and (done := self._catch_up(max_blocks - ingested) or self._advance()):
+            while ingested < max_blocks and (done := self._catch_up(max_blocks - ingested)):
                 ingested += done
+            while ingested < max_blocks and self._advance():
+                ingested += 1
             return ingested + self._finalise(max_blocks)
 
     def _initialised(self) -> bool:
@@ -120,21 +122,21 @@ class Indexer:
         self._ingest(cursor, blocks, logs)
         return len(blocks)
 
-    def _advance(self) -> int:
-        """Ingest the next block, or step back to the common ancestor: 1; 0 at the head."""
+    def _advance(self) -> bool:
+        """Ingest the next block, or step back to the common ancestor; False at the head."""
         cursor = self._cursor()
         head = self._client.head()
         if head.number < cursor.head_number or (head.number == cursor.head_number and head.hash != cursor.head_hash):
             self._rewind(cursor, head)
-            return 1
+            return True
         child = self._client.block(cursor.head_number + 1)
         if child is None:
-            return 0
+            return False
         if child.parent_hash != cursor.head_hash:
             self._rewind(cursor, head)
-            return 1
+            return True
         self._ingest(cursor, [child], self._client.logs([child], self._addresses))
-        return 1
+        return True
 
     def _ingest(self, cursor: ChainCursor, blocks: Sequence[Block], logs: Sequence[Sequence[Log]]) -> None:
         """Record a chain of blocks on top of the cursor's. Of several, only the last and those with logs are kept."""
