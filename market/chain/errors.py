@@ -101,6 +101,12 @@ class ExecutionReverted(ChainError):
         self.name, self.detail = name, detail
 
 
+class UnusableKey(ChainError, ValueError):
+    """The settings name no key that can sign. The message never holds any part of a key or password."""
+
+    code = "unusable_key"
+
+
 class BadArguments(ChainError, ValueError):
     """The call does not fit the contract's interface: unknown function, or an argument of the wrong shape."""
 

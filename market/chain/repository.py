@@ -1,6 +1,7 @@
 """Queries over the chain's tables."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -44,6 +45,24 @@ def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
     """Nonces from ``start`` below the signer's highest for which nothing was ever signed."""
     signed = select(TxAttempt.nonce).where(TxAttempt.signer == signer, TxAttempt.nonce >= start)
     return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
+
+
+def amount_signed_since(session: Session, since: datetime) -> int:
+    """Wei of ZEN moved by intents for which something was signed since then, unless they reverted."""
+    signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
+    total = select(func.sum(TxIntent.amount)).where(TxIntent.status != IntentStatus.REVERTED, signed)
+    return int(session.scalar(total) or 0)
+
+
+def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
+    """Wei that the gas of what was signed since then may cost at most; of several attempts at a nonce one is mined."""
+    highest = (
+        select(func.max(TxAttempt.gas_limit * TxAttempt.max_fee).label("cost"))
+        .where(TxAttempt.signer == signer, TxAttempt.created_at > since)
+        .group_by(TxAttempt.nonce)
+        .subquery()
+    )
+    return int(session.scalar(select(func.sum(highest.c.cost))) or 0)
 
 
 # --- blocks, logs, cursor

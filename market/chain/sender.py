@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
-from eth_account import Account
 from sqlalchemy.orm import Session
 
 from market.chain import fees, repository
@@ -29,7 +28,9 @@ from market.chain.errors import (
     RpcUnavailable,
     UnknownBlock,
 )
+from market.chain.limits import Limits
 from market.chain.models import TxAttempt, TxIntent
+from market.chain.signer import Signer
 from market.db.session import Database
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
 from market.events.service import move
@@ -64,7 +65,7 @@ class Sender:
         database: Database,
         client: ChainClient,
         deployment: Deployment,
-        signer_key: str,
+        signer: Signer,
         settings: Settings,
         handlers: IntentHandlers,
     ) -> None:
@@ -72,8 +73,9 @@ class Sender:
         self._database = database
         self._client = client
         self._deployment = deployment
-        self._account = Account.from_key(signer_key)
-        self.address: str = self._account.address
+        self._signer = signer
+        self.address = signer.address
+        self._limits = Limits.of(settings)
         self._fee_cap = settings.max_fee_gwei * 10**9
         self._stuck_after = settings.stuck_after_blocks
         self._handlers = handlers
@@ -250,8 +252,14 @@ class Sender:
 
     def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
         """Simulate, then take a nonce and sign. None, and no nonce, if the call is sure to revert or has to wait."""
+        with self._database.transaction() as session:
+            excess = self._limits.on_amount(session, intent)
+        if excess is not None:
+            self._wait(intent, *excess)
+            return None
         try:
-            gas = self._client.estimate_gas(self.address, *self._call(intent))
+            # A third more: earlier transactions of ours may change what this one costs.
+            gas = self._client.estimate_gas(self.address, *self._call(intent)) * 4 // 3
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = repository.locked_intent(session, intent.id)
@@ -262,10 +270,13 @@ class Sender:
             self._wait(intent, "not_estimated", str(error))
             return None
         with self._database.transaction() as session:
-            locked = repository.locked_intent(session, intent.id)
-            nonce = max(repository.next_nonce(session, self.address), view.latest_nonce)
-            # A third more: earlier transactions of ours may change what this one costs.
-            return self._sign(session, locked, nonce, gas * 4 // 3, view.quote)
+            excess = self._limits.on_gas(session, self.address, gas * view.quote.max_fee)
+            if excess is None:
+                locked = repository.locked_intent(session, intent.id)
+                nonce = max(repository.next_nonce(session, self.address), view.latest_nonce)
+                return self._sign(session, locked, nonce, gas, view.quote)
+        self._wait(intent, *excess)
+        return None
 
     def _wait(self, intent: TxIntent, reason: str, detail: str) -> None:
         """Leave an intent in the queue, to be looked at again by the next step; say why once."""
@@ -284,7 +295,7 @@ class Sender:
         self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees
     ) -> TxAttempt:
         to, data = self._call(intent)
-        signed = self._account.sign_transaction(
+        tx_hash, raw = self._signer.sign(
             {
                 "type": 2,
                 "chainId": self._client.chain_id,
@@ -301,8 +312,8 @@ class Sender:
             intent_id=intent.id,
             signer=self.address,
             nonce=nonce,
-            hash="0x" + signed.hash.hex(),
-            raw=bytes(signed.raw_transaction),
+            hash=tx_hash,
+            raw=raw,
             gas_limit=gas_limit,
             max_fee=quote.max_fee,
             priority_fee=quote.priority_fee,

@@ -3,12 +3,15 @@
 import sys
 from pathlib import Path
 
+from pydantic import SecretStr
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import market.tables  # noqa: F401  # foreign keys cross features
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
 from market.chain.sender import Sender
+from market.chain.signer import Signer
 from market.db.session import Database
 from market.settings import Settings
 
@@ -22,10 +25,10 @@ def main(database_url: str, rpc_url: str, deployment_file: str, key: str) -> Non
         ipfs_api="http://unused",
         gateway_url="http://unused",
         deployment_file=deployment_file,
-        operator_key=key,
+        operator_key=SecretStr(key),
     )
     client = ChainClient(rpc_url, deployment.chain_id)
-    Sender(Database(database_url), client, deployment, key, settings, {}).step()
+    Sender(Database(database_url), client, deployment, Signer.from_settings(settings), settings, {}).step()
 
 
 main(*sys.argv[1:])

@@ -14,6 +14,7 @@ from market.chain.contracts import Deployment, encode_call
 from market.chain.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
 from market.chain.sender import IntentHandlers, Sender
+from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
@@ -83,7 +84,9 @@ class Chain:
         return ChainViews(self.client(), self.deployment)
 
     def sender(self, database: Database, handlers: IntentHandlers | None = None, url: str | None = None) -> Sender:
-        return Sender(database, self.client(url), self.deployment, OPERATOR.key, self.settings, handlers or {})
+        return Sender(
+            database, self.client(url), self.deployment, Signer(SecretStr(OPERATOR.key)), self.settings, handlers or {}
+        )
 
     def indexer(self, database: Database, handlers: EventHandlers | None = None, url: str | None = None) -> Indexer:
         """An indexer that mirrors to the ledger unless given other handlers."""
