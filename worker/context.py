@@ -12,6 +12,7 @@ import market.tables  # noqa: F401  # foreign keys cross features: a process mus
 from market.chain.contracts import Deployment
 from market.chain.indexer import EventHandler, Indexer
 from market.chain.sender import IntentHandler, Sender
+from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import NETWORKS, NetworkParameters
@@ -56,7 +57,7 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    key = settings.operator_key.get_secret_value()
+    signer = Signer.from_settings(settings)
     return Context(
         settings=settings,
         network=network,
@@ -65,7 +66,7 @@ def build_context(settings: Settings) -> Context:
         storage=Storage(settings.ipfs_api),
         redis=connect_redis(settings.redis_url),
         indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
-        sender=Sender(database, chain.client, deployment, key, settings, INTENT_HANDLERS),
+        sender=Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS),
     )
 
 

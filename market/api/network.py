@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from market.api.deps import ServicesDep
 from market.api.types import WeiOut
+from market.chain.client import split_urls
 from market.domain.network import Tier
 
 router = APIRouter(prefix="/v1", tags=["network"])
@@ -72,7 +73,7 @@ def get_network(services: ServicesDep) -> NetworkView:
     return NetworkView(
         name=network.name,
         chain_id=services.deployment.chain_id,
-        rpc_url=settings.public_rpc_url or settings.rpc_url,
+        rpc_url=settings.public_rpc_url or split_urls(settings.rpc_url)[0],
         gateway_url=settings.gateway_url,
         contracts=dict(services.deployment.contracts),
         eip712_domain=DomainView(**services.domain.as_dict()),

@@ -1,27 +1,16 @@
-"""One node of the chain, spoken to over JSON-RPC.
+"""The chain as typed values, read from its nodes over JSON-RPC."""
 
-No request is ever repeated silently: a send whose answer is lost has an unknown outcome, and only the sender knows
-what to do then.
-"""
-
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from eth_utils.crypto import keccak
-from web3 import HTTPProvider
-from web3.types import RPCEndpoint
 
-from market.chain.contracts import decode_revert
-from market.chain.errors import (
-    IncompleteLogs,
-    RpcError,
-    RpcUnavailable,
-    UnknownBlock,
-    WrongChain,
-    node_error,
-)
+from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
+from market.chain.rpc import Endpoint, Nodes
 
+COMMON_TIP = 10**9  # wei per gas
 BlockTag = int | str  # a number, a 0x hash of 32 bytes, or "latest", "finalized", "pending"
 
 
@@ -62,45 +51,61 @@ class Receipt:
 class ChainClient:
     """Typed reads and the one write (``send_raw``).
 
-    Every method raises :class:`RpcUnavailable` when the node gives no answer, and the typed errors of
-    ``market.chain.errors`` when it answers with one.
+    Every method raises :class:`RpcUnavailable` when no node gives an answer, and the typed errors of
+    ``market.chain.errors`` when one answers with an error.
     """
 
     def __init__(self, rpc_url: str, chain_id: int, *, confirmations: int = 12, timeout_seconds: float = 10.0) -> None:
-        """``confirmations``: blocks that stand for finality where the node has no ``finalized`` tag."""
+        """
+        Args:
+            rpc_url: URL of a node, or of several, separated by commas, in order of preference.
+            confirmations: blocks that stand for finality where the node has no ``finalized`` tag.
+
+        Raises:
+            ValueError: a URL is malformed.
+        """
         self.chain_id = chain_id
         self._confirmations = confirmations
-        self._provider = HTTPProvider(
-            rpc_url, request_kwargs={"timeout": timeout_seconds}, exception_retry_configuration=None
-        )
+        self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds)
 
     @classmethod
-    def ask_chain_id(cls, rpc_url: str) -> int:
-        """The chain that a node serves, where it is not known beforehand."""
-        return int(cls(rpc_url, 0)._ask("eth_chainId"), 16)
+    def ask_chain_id(cls, rpc_url: str, timeout_seconds: float = 10.0) -> int:
+        """The chain that the first of these nodes serves, where it is not known beforehand."""
+        return int(Endpoint(split_urls(rpc_url)[0], timeout_seconds).ask("eth_chainId"), 16)
 
     def check_chain(self) -> None:
-        """Raise :class:`WrongChain` unless the node serves this client's chain."""
-        actual = int(self._ask("eth_chainId"), 16)
-        if actual != self.chain_id:
-            raise WrongChain(f"the node serves chain {actual}, expected chain {self.chain_id}")
+        """Raise :class:`WrongChain` unless the nodes serve this client's chain."""
+        self._nodes.head()
 
     # --- blocks and logs
 
     def block(self, which: BlockTag) -> Block | None:
         """The block of that number, hash or tag; None where the node has none."""
         if isinstance(which, str) and len(which) == 66:
-            found = self._ask("eth_getBlockByHash", which, False)
+            found = self._nodes.ask("eth_getBlockByHash", which, False)
         else:
-            found = self._ask("eth_getBlockByNumber", _tag(which), False)
+            found = self._nodes.ask("eth_getBlockByNumber", _tag(which), False)
         return None if found is None else _block(found)
+
+    def blocks(self, first: int, last: int) -> list[Block]:
+        """The blocks ``first`` to ``last``, asked for at once; each is the child of the one before.
+
+        Raises:
+            UnknownBlock: the node lacks one, or gives blocks that are no chain.
+        """
+        numbers = range(first, last + 1)
+        found = self._nodes.ask_many([("eth_getBlockByNumber", (hex(number), False)) for number in numbers])
+        if None in found:
+            raise UnknownBlock(f"the node does not have all of the blocks {first} to {last}")
+        blocks = [_block(item) for item in found]
+        for number, block, before in zip(numbers, blocks, (None, *blocks), strict=False):
+            if block.number != number or (before is not None and block.parent_hash != before.hash):
+                raise UnknownBlock(f"the node's blocks {number - 1} and {number} are not of one chain")
+        return blocks
 
     def head(self) -> Block:
         """The latest block."""
-        head = self.block("latest")
-        if head is None:
-            raise RpcUnavailable("the node has no latest block")
-        return head
+        return _block(self._nodes.head())
 
     def finalised(self) -> Block:
         """The newest block that cannot be reorganised away, by the node's tag or by confirmations."""
@@ -116,51 +121,67 @@ class ChainClient:
             raise UnknownBlock(f"the node does not have its own block {number}")
         return settled
 
-    def logs(self, block: Block, addresses: Collection[str]) -> list[Log]:
-        """All logs of ``addresses`` in exactly this block, in order.
+    def logs(self, blocks: Sequence[Block], addresses: Collection[str]) -> list[list[Log]]:
+        """All logs of ``addresses`` in exactly these blocks, in order, one list for each block.
 
-        An empty answer counts only if the block's bloom filter rules these addresses out or its receipts show none:
-        a node that lags behind the block answers ``[]`` as well.
+        A node that lags behind a block answers with no logs as well. So that answer counts only if the block's bloom
+        filter rules these addresses out; otherwise the block's receipts are asked, which must explain the whole filter.
 
         Raises:
-            UnknownBlock: the node does not have the block.
-            IncompleteLogs: the answer contradicts the receipts.
+            UnknownBlock: the node does not have a block.
+            IncompleteLogs: its logs or receipts contradict the block. The next call goes to another node, if any.
         """
-        if not any(_in_bloom(block.logs_bloom, address) for address in addresses):
-            return []
-        found = self._ask("eth_getLogs", {"blockHash": block.hash, "address": sorted(addresses)})
-        logs = sorted((_log(item) for item in found), key=lambda log: log.log_index)
-        if any(log.block_hash != block.hash for log in logs):
-            raise IncompleteLogs(f"block {block.hash}: the node answered with logs of another block")
-        if not logs and self._receipts_mention(block, addresses):
-            raise IncompleteLogs(f"block {block.hash}: receipts hold logs that eth_getLogs does not return")
-        return logs
+        wanted = frozenset(address.lower() for address in addresses)
+        likely = [block for block in blocks if any(_in_bloom(block.logs_bloom, address) for address in wanted)]
+        asked = [("eth_getLogs", ({"blockHash": block.hash, "address": sorted(wanted)},)) for block in likely]
+        found = {
+            block.hash: [_log(item) for item in items or ()]
+            for block, items in zip(likely, self._nodes.ask_many(asked), strict=True)
+        }
+        silent = [block for block in likely if not found[block.hash]]
+        receipts = self._nodes.ask_many([("eth_getBlockReceipts", (block.hash,)) for block in silent])
+        for block, items in zip(silent, receipts, strict=True):
+            found[block.hash] = self._logs_of_receipts(block, items)
+        return [self._own_logs(block, found.get(block.hash, ()), wanted) for block in blocks]
 
-    def _receipts_mention(self, block: Block, addresses: Collection[str]) -> bool:
-        receipts = self._ask("eth_getBlockReceipts", block.hash)
+    def _logs_of_receipts(self, block: Block, receipts: Any) -> list[Log]:
         if receipts is None:
             raise UnknownBlock(f"block {block.hash}: the node has no receipts")
-        ours = {address.lower() for address in addresses}
-        return any(log["address"].lower() in ours for receipt in receipts for log in receipt["logs"])
+        logs = [_log(item) for receipt in receipts for item in receipt["logs"]]
+        explained = 0
+        for log in logs:
+            for value in (log.address, *log.topics):
+                explained |= _bloom_bits(value)
+        if block.logs_bloom & ~explained:
+            self._nodes.distrust()
+            raise IncompleteLogs(f"block {block.hash}: its receipts lack logs that its header announces")
+        return logs
+
+    def _own_logs(self, block: Block, logs: Iterable[Log], wanted: Collection[str]) -> list[Log]:
+        own = [log for log in logs if log.address.lower() in wanted]
+        if any(log.block_hash != block.hash for log in own):
+            self._nodes.distrust()
+            raise IncompleteLogs(f"block {block.hash}: the node answered with logs of another block")
+        return sorted(own, key=lambda log: log.log_index)
 
     # --- state
 
     def call(self, to: str, data: bytes, *, sender: str | None = None, block: BlockTag = "latest") -> bytes:
         """Result of a contract call at a block, without a transaction."""
         request = {"to": to, "data": _hex(data)} | ({"from": sender} if sender else {})
-        return bytes.fromhex(self._ask("eth_call", request, _block_parameter(block))[2:])
+        return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
 
     def code(self, address: str) -> bytes:
         """Deployed code at the address; empty for a plain account."""
-        return bytes.fromhex(self._ask("eth_getCode", address, "latest")[2:])
+        return bytes.fromhex(self._nodes.ask("eth_getCode", address, "latest")[2:])
 
     def ether(self, address: str) -> int:
         """Balance of the chain's own coin, in wei."""
-        return int(self._ask("eth_getBalance", address, "latest"), 16)
+        return int(self._nodes.ask("eth_getBalance", address, "latest"), 16)
 
     def nonce(self, address: str, block: BlockTag = "latest") -> int:
         """How many transactions of the address are mined up to the block: the next nonce."""
-        return int(self._ask("eth_getTransactionCount", address, _block_parameter(block)), 16)
+        return int(self._nodes.ask("eth_getTransactionCount", address, _block_parameter(block)), 16)
 
     # --- transactions
 
@@ -171,19 +192,22 @@ class ChainClient:
             ExecutionReverted: it would revert.
         """
         request = {"from": sender, "data": _hex(data)} | ({"to": to} if to else {})
-        return int(self._ask("eth_estimateGas", request, "latest"), 16)
+        return int(self._nodes.ask("eth_estimateGas", request, "latest"), 16)
 
     def priority_fee(self) -> int:
-        """The tip that the node suggests, in wei per gas."""
-        return int(self._ask("eth_maxPriorityFeePerGas"), 16)
+        """The tip that the node suggests, in wei per gas; a common one where it suggests none."""
+        try:
+            return int(self._nodes.ask("eth_maxPriorityFeePerGas"), 16)
+        except RpcError:  # nodes need not know this method
+            return COMMON_TIP
 
     def send_raw(self, raw: bytes) -> None:
-        """Hand signed bytes to the node."""
-        self._ask("eth_sendRawTransaction", _hex(raw))
+        """Hand signed bytes to the node in use, once. Without an answer their fate is unknown."""
+        self._nodes.send("eth_sendRawTransaction", _hex(raw))
 
     def receipt(self, tx_hash: str) -> Receipt | None:
         """The receipt of a mined transaction; None while there is none."""
-        found = self._ask("eth_getTransactionReceipt", tx_hash)
+        found = self._nodes.ask("eth_getTransactionReceipt", tx_hash)
         if found is None:
             return None
         return Receipt(
@@ -193,17 +217,33 @@ class ChainClient:
             succeeded=int(found["status"], 16) == 1,
         )
 
-    def _ask(self, method: str, *parameters: Any) -> Any:
+    def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
+        """Hash of the mined transaction of ``sender`` that used a nonce, searched in the blocks up to ``until``.
+
+        Raises:
+            UnknownBlock: it is not there; or so old that the node has no state of its time any more.
+        """
+        high, step = until.number, 1
+        low = max(0, high - step)
         try:
-            response = self._provider.make_request(RPCEndpoint(method), list(parameters))
-        except (OSError, ValueError) as error:  # no connection, HTTP status, or a body that is not JSON
-            raise RpcUnavailable(f"{method}: {error}") from error
-        failure = response.get("error")
-        if isinstance(failure, dict):
-            raise node_error(dict(failure), decode_revert)
-        if failure is not None or "result" not in response:
-            raise RpcUnavailable(f"{method}: malformed answer")
-        return response["result"]
+            while low > 0 and self.nonce(sender, low) > nonce:  # in growing steps: the state of old blocks may be gone
+                high, step = low, 2 * step
+                low = max(0, high - step)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self.nonce(sender, middle) > nonce else (middle, high)
+        except RpcError as error:
+            raise UnknownBlock(f"the node has no state of the time of nonce {nonce}: {error}") from error
+        found = self._nodes.ask("eth_getBlockByNumber", hex(high), True)
+        for transaction in found["transactions"] if found else ():
+            if str(transaction["from"]).lower() == sender.lower() and int(transaction["nonce"], 16) == nonce:
+                return str(transaction["hash"])
+        raise UnknownBlock(f"no transaction of {sender} with nonce {nonce} up to block {until.number}")
+
+
+def split_urls(rpc_url: str) -> list[str]:
+    """The URLs in a comma-separated setting."""
+    return [url.strip() for url in rpc_url.split(",") if url.strip()]
 
 
 def _tag(which: BlockTag) -> str:
@@ -243,7 +283,15 @@ def _log(found: Any) -> Log:
     )
 
 
-def _in_bloom(bloom: int, address: str) -> bool:
-    """Whether a block's 2048-bit bloom filter may contain the address (yellow paper, section 4.3.1)."""
-    digest = keccak(hexstr=address)
-    return all(bloom >> (int.from_bytes(digest[i : i + 2], "big") & 2047) & 1 for i in (0, 2, 4))
+def _in_bloom(bloom: int, value: str) -> bool:
+    """Whether a block's bloom filter may contain an address or a topic."""
+    bits = _bloom_bits(value)
+    return bloom & bits == bits
+
+
+@lru_cache(4096)
+def _bloom_bits(value: str) -> int:
+    """The bits that an address or a topic sets in a 2048-bit bloom filter (yellow paper, section 4.3.1)."""
+    digest = keccak(hexstr=value)
+    positions = (int.from_bytes(digest[start : start + 2], "big") & 2047 for start in (0, 2, 4))
+    return sum(1 << position for position in set(positions))

@@ -19,6 +19,18 @@ class RpcUnavailable(ChainError):
     code = "rpc_unavailable"
 
 
+class Lagging(RpcUnavailable):
+    """The nodes that answer have not reached a block that was seen before."""
+
+    code = "node_lags"
+
+
+class RateLimited(RpcUnavailable):
+    """The node takes no more requests for now."""
+
+    code = "rate_limited"
+
+
 class RpcError(ChainError):
     """The node answered with an error that has no type of its own here."""
 
@@ -38,7 +50,7 @@ class UnknownBlock(ChainError):
 
 
 class IncompleteLogs(ChainError):
-    """The node's logs of a block contradict its receipts; nothing may be concluded from them."""
+    """The node's logs and receipts of a block contradict the block; nothing may be concluded from them."""
 
     code = "incomplete_logs"
 
@@ -89,6 +101,12 @@ class ExecutionReverted(ChainError):
         self.name, self.detail = name, detail
 
 
+class UnusableKey(ChainError, ValueError):
+    """The settings name no key that can sign. The message never holds any part of a key or password."""
+
+    code = "unusable_key"
+
+
 class BadArguments(ChainError, ValueError):
     """The call does not fit the contract's interface: unknown function, or an argument of the wrong shape."""
 
@@ -102,6 +120,7 @@ _WORDINGS: tuple[tuple[type[ChainError], tuple[str, ...]], ...] = (
     (ReplacementUnderpriced, ("replacement", "to replace", "could not replace")),
     (FeeTooLow, ("underpriced", "base fee", "feetoolow", "fee too low", "gas price too low")),
     (InsufficientFunds, ("insufficient funds", "insufficientfunds", "insufficient balance")),
+    (RateLimited, ("rate limit", "too many requests", "request limit", "requests per", "compute units per")),
     (UnknownBlock, ("unknown block", "header not found", "block not found", "header for hash not found")),
 )
 

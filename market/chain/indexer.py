@@ -3,40 +3,59 @@
 Blocks are ingested by hash, each must be the child of the one before. A block that is not means a reorganisation: the
 blocks above the common ancestor are orphaned and the other branch is ingested. Since nothing acts on an event before
 its block is final, there is nothing to take back.
+
+Far behind finality, blocks are asked for in ranges, with the same checks of each. A range shrinks when a node refuses
+it or drops the connection, and grows slowly again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.chain import repository
-from market.chain.client import Block, ChainClient
+from market.chain.client import Block, ChainClient, Log
 from market.chain.contracts import ChainEvent, Deployment
-from market.chain.errors import FinalityViolated, UnknownBlock
+from market.chain.errors import FinalityViolated, RateLimited, RpcError, RpcUnavailable, UnknownBlock
 from market.chain.models import ChainCursor, ChainLog
 from market.db.session import Database
 
 EventHandler = Callable[[Session, ChainEvent], None]
 EventHandlers = Mapping[tuple[str, str], Sequence[EventHandler]]
 
+_log = structlog.get_logger(__name__)
+
 _LOCK = "chain.indexer"
+MAX_RANGE = 256
+"""Blocks that are asked for at once; nodes commonly refuse batches of more than a thousand requests."""
 
 
 class Indexer:
     """One indexer per database; a second one finds the lock taken and does nothing."""
 
     def __init__(
-        self, database: Database, client: ChainClient, deployment: Deployment, handlers: EventHandlers
+        self,
+        database: Database,
+        client: ChainClient,
+        deployment: Deployment,
+        handlers: EventHandlers,
+        *,
+        max_range: int = MAX_RANGE,
     ) -> None:
-        """``handlers``: by (contract name, event name); called with the session that also moves the cursor."""
+        """
+        Args:
+            handlers: by (contract name, event name); called with the session that also moves the cursor.
+            max_range: blocks to ask for at once.
+        """
         self._database = database
         self._client = client
         self._deployment = deployment
         self._handlers = handlers
         self._addresses = frozenset(deployment.contracts.values())
+        self._range = self._max_range = max_range
 
-    def step(self, max_blocks: int = 200) -> int:
+    def step(self, max_blocks: int = 1024) -> int:
         """Ingest up to ``max_blocks`` new blocks, then act on what has become final.
 
         Returns:
@@ -50,6 +69,8 @@ class Indexer:
             if not held or not self._initialised():
                 return 0
             ingested = 0
+            while ingested < max_blocks and (done := self._catch_up(max_blocks - ingested)):
+                ingested += done
             while ingested < max_blocks and self._advance():
                 ingested += 1
             return ingested + self._finalise(max_blocks)
@@ -59,7 +80,6 @@ class Indexer:
         with self._database.transaction() as session:
             if repository.cursor(session) is not None:
                 return True
-        self._client.check_chain()
         number = self._deployment.start_block - 1
         if self._client.finalised().number < number:
             return False
@@ -78,6 +98,30 @@ class Indexer:
         assert cursor is not None
         return cursor
 
+    def _catch_up(self, max_blocks: int) -> int:
+        """Ingest a range of blocks that are final already; how many. 0 where fewer than two are."""
+        cursor = self._cursor()
+        final = self._client.finalised()
+        while True:
+            size = min(self._range, max_blocks, final.number - cursor.head_number)
+            if size < 2:
+                return 0
+            try:
+                blocks = self._client.blocks(cursor.head_number + 1, cursor.head_number + size)
+                logs = self._client.logs(blocks, self._addresses)
+                break
+            except (RpcUnavailable, RpcError) as error:
+                self._range = max(1, size // 2)
+                _log.info("range of blocks refused", blocks=size, next=self._range, reason=error.code)
+                if isinstance(error, RateLimited) or self._range == 1:
+                    raise
+        if blocks[0].parent_hash != cursor.head_hash:
+            return 0  # a reorganisation: for _advance
+        if blocks[-1].number == final.number and blocks[-1].hash != final.hash:
+            raise UnknownBlock(f"the node has two final blocks {final.number}: {blocks[-1].hash} and {final.hash}")
+        self._ingest(cursor, blocks, logs)
+        return len(blocks)
+
     def _advance(self) -> bool:
         """Ingest the next block, or step back to the common ancestor; False at the head."""
         cursor = self._cursor()
@@ -91,22 +135,29 @@ class Indexer:
         if child.parent_hash != cursor.head_hash:
             self._rewind(cursor, head)
             return True
-        logs = [
+        self._ingest(cursor, [child], self._client.logs([child], self._addresses))
+        return True
+
+    def _ingest(self, cursor: ChainCursor, blocks: Sequence[Block], logs: Sequence[Sequence[Log]]) -> None:
+        """Record a chain of blocks on top of the cursor's. Of several, only the last and those with logs are kept."""
+        rows = [
             ChainLog(
-                block_hash=child.hash,
+                block_hash=log.block_hash,
                 log_index=log.log_index,
                 tx_hash=log.tx_hash,
                 contract=self._deployment.name_at(log.address),
                 topics=list(log.topics),
                 data=bytes.fromhex(log.data[2:]),
             )
-            for log in self._client.logs(child, self._addresses)
+            for block_logs in logs
+            for log in block_logs
         ]
+        kept = [block for block, block_logs in zip(blocks, logs, strict=True) if block_logs or block is blocks[-1]]
         with self._database.transaction() as session:
             current = self._unmoved(session, cursor)
-            repository.add_block(session, child, logs)
-            current.head_number, current.head_hash = child.number, child.hash
-        return True
+            repository.add_blocks(session, kept, rows)
+            current.head_number, current.head_hash = blocks[-1].number, blocks[-1].hash
+        self._range = min(self._max_range, self._range + max(1, self._range // 8))
 
     def _rewind(self, cursor: ChainCursor, head: Block) -> None:
         """Orphan everything above the newest ingested block that the chain still contains."""
@@ -128,6 +179,8 @@ class Indexer:
                     "Connect the node that holds the chain of this database, or start with a new database."
                 )
             number = cursor.finalised_number
+        if number == cursor.head_number:
+            raise UnknownBlock(f"the node says that block {number} is on its chain and that it is not")
         with self._database.transaction() as session:
             current = self._unmoved(session, cursor)
             repository.orphan_above(session, number)
@@ -137,14 +190,14 @@ class Indexer:
         """Hand over the events of blocks that have become final; the number of such blocks."""
         cursor = self._cursor()
         final = self._client.finalised()
-        limit = min(final.number, cursor.head_number, cursor.finalised_number + max_blocks)
-        if limit <= cursor.finalised_number:
-            return 0
-        theirs = final if final.number == limit else self._client.block(limit)
         with self._database.transaction() as session:
-            ours = repository.canonical_hash(session, limit)
+            blocks = repository.canonical_blocks(session, cursor.finalised_number, final.number, max_blocks)
+            if not blocks:
+                return 0
+            limit, ours = blocks[-1]
             events = repository.canonical_events(session, cursor.finalised_number, limit)
-        if theirs is None or ours is None or theirs.hash != ours:
+        theirs = final if final.number == limit else self._client.block(limit)
+        if theirs is None or theirs.hash != ours:
             return 0  # we are on a branch that lost; the next step rewinds
         for (number, block_hash), block_events in groupby(events, key=lambda e: (e.block_number, e.block_hash)):
             with self._database.transaction() as session:

@@ -77,6 +77,7 @@ class TxIntent(Base, CreatedAt):
     contract: Mapped[str | None] = mapped_column(String(32))
     function: Mapped[str | None] = mapped_column(String(64))
     arguments: Mapped[list[Json]] = mapped_column(JSONB)  # integers as decimal strings
+    amount: Mapped[int] = mapped_column(Wei, server_default="0")  # ZEN that it moves on the operator's word
     status: Mapped[str] = mapped_column(String(16), default=IntentStatus.QUEUED)
     reason: Mapped[str | None] = mapped_column(String(64))
     detail: Mapped[str | None] = mapped_column(Text)
@@ -111,4 +112,7 @@ class TxAttempt(Base, CreatedAt):
     last_sent_block: Mapped[int | None] = mapped_column(BigInteger)
     last_error: Mapped[str | None] = mapped_column(Text)
 
-    __table_args__ = (Index("ix_tx_attempts_signer_nonce", "signer", "nonce"),)
+    __table_args__ = (
+        Index("ix_tx_attempts_signer_nonce", "signer", "nonce"),
+        Index("ix_tx_attempts_signer_created_at", "signer", "created_at"),
+    )

@@ -1,6 +1,7 @@
 """Queries over the chain's tables."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -22,9 +23,9 @@ def locked_intent(session: Session, intent_id: int) -> TxIntent:
     return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
 
 
-def next_queued(session: Session) -> TxIntent | None:
-    """The oldest intent that waits to be sent."""
-    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED)
+def next_queued(session: Session, after: int) -> TxIntent | None:
+    """The oldest intent with an id above ``after`` that waits to be sent."""
+    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED, TxIntent.id > after)
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
 
 
@@ -46,6 +47,24 @@ def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
     return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
 
 
+def amount_signed_since(session: Session, since: datetime) -> int:
+    """Wei of ZEN moved by intents for which something was signed since then, unless they reverted."""
+    signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
+    total = select(func.sum(TxIntent.amount)).where(TxIntent.status != IntentStatus.REVERTED, signed)
+    return int(session.scalar(total) or 0)
+
+
+def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
+    """Wei that the gas of what was signed since then may cost at most; of several attempts at a nonce one is mined."""
+    highest = (
+        select(func.max(TxAttempt.gas_limit * TxAttempt.max_fee).label("cost"))
+        .where(TxAttempt.signer == signer, TxAttempt.created_at > since)
+        .group_by(TxAttempt.nonce)
+        .subquery()
+    )
+    return int(session.scalar(select(func.sum(highest.c.cost))) or 0)
+
+
 # --- blocks, logs, cursor
 
 
@@ -54,21 +73,32 @@ def cursor(session: Session) -> ChainCursor | None:
     return session.scalar(select(ChainCursor).with_for_update())
 
 
-def add_block(session: Session, block: Block, logs: Sequence[ChainLog]) -> None:
-    """Record a block on the canonical chain; one that was orphaned before comes back."""
-    session.execute(
-        insert(ChainBlock)
-        .values(
-            hash=block.hash,
-            number=block.number,
-            parent_hash=block.parent_hash,
-            timestamp=block.timestamp,
-            canonical=True,
-        )
-        .on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
+def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
+    """Record blocks on the canonical chain, with their logs; those that were orphaned before come back."""
+    rows = [
+        {
+            "hash": block.hash,
+            "number": block.number,
+            "parent_hash": block.parent_hash,
+            "timestamp": block.timestamp,
+            "canonical": True,
+        }
+        for block in blocks
+    ]
+    statement = insert(ChainBlock).on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
+    session.execute(statement, rows)
+    if logs:  # a block's logs never change
+        fields = [column.name for column in ChainLog.__table__.columns]
+        values = [{name: getattr(log, name) for name in fields} for log in logs]
+        session.execute(insert(ChainLog).on_conflict_do_nothing(), values)
+
+
+def canonical_blocks(session: Session, after: int, until: int, limit: int) -> list[tuple[int, str]]:
+    """(number, hash) of the lowest ingested blocks on the canonical chain in (after, until]."""
+    found = select(ChainBlock.number, ChainBlock.hash).where(
+        ChainBlock.canonical, ChainBlock.number > after, ChainBlock.number <= until
     )
-    for log in logs:
-        session.merge(log)
+    return [(number, hash) for number, hash in session.execute(found.order_by(ChainBlock.number).limit(limit))]
 
 
 def canonical_hash(session: Session, number: int) -> str | None:

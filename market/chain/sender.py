@@ -12,14 +12,25 @@ The rules that keep a payment from being made twice or never:
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from eth_account import Account
+import structlog
 from sqlalchemy.orm import Session
 
 from market.chain import fees, repository
 from market.chain.client import Block, ChainClient, Receipt
 from market.chain.contracts import Deployment, encode_call
-from market.chain.errors import AlreadyKnown, ChainError, ExecutionReverted, NonceTooLow, RpcUnavailable
+from market.chain.errors import (
+    AlreadyKnown,
+    ChainError,
+    ExecutionReverted,
+    InsufficientFunds,
+    NonceTooLow,
+    RpcError,
+    RpcUnavailable,
+    UnknownBlock,
+)
+from market.chain.limits import Limits
 from market.chain.models import TxAttempt, TxIntent
+from market.chain.signer import Signer
 from market.db.session import Database
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
 from market.events.service import move
@@ -27,6 +38,8 @@ from market.settings import Settings
 
 IntentHandler = Callable[[Session, TxIntent], None]
 IntentHandlers = Mapping[str, IntentHandler]
+
+_log = structlog.get_logger(__name__)
 
 GAP_KIND = "nonce_gap"
 _MAX_UNMINED = 16  # what nodes guarantee to keep of one account
@@ -52,7 +65,7 @@ class Sender:
         database: Database,
         client: ChainClient,
         deployment: Deployment,
-        signer_key: str,
+        signer: Signer,
         settings: Settings,
         handlers: IntentHandlers,
     ) -> None:
@@ -60,8 +73,9 @@ class Sender:
         self._database = database
         self._client = client
         self._deployment = deployment
-        self._account = Account.from_key(signer_key)
-        self.address: str = self._account.address
+        self._signer = signer
+        self.address = signer.address
+        self._limits = Limits.of(settings)
         self._fee_cap = settings.max_fee_gwei * 10**9
         self._stuck_after = settings.stuck_after_blocks
         self._handlers = handlers
@@ -70,7 +84,7 @@ class Sender:
         """Record what became of sent transactions, send again what needs it, and send what is queued.
 
         Returns:
-            Whether any intent moved.
+            Whether another step may find more to do at once; if not, wait for the next block or the next call.
 
         Raises:
             ChainError: the node is out of reach or refuses; nothing is lost, call again later.
@@ -83,7 +97,7 @@ class Sender:
                 head,
                 finalised,
                 latest_nonce=self._client.nonce(self.address),
-                final_nonce=self._client.nonce(self.address, finalised.number),
+                final_nonce=self._client.nonce(self.address, finalised.hash),
                 quote=fees.quote(head.base_fee, self._client.priority_fee(), self._fee_cap),
             )
             tracked = self._track(view)
@@ -96,30 +110,51 @@ class Sender:
     def _track(self, view: _View) -> bool:
         moved = False
         for intent in self._intents(*repository.IN_FLIGHT):
-            receipt = self._receipt(intent)
+            receipt = self._receipt(intent, view)
             why = self._why(intent, receipt) if receipt is not None and not receipt.succeeded else None
+            foreign = receipt is None and self._is_displaced(intent, view)
             with self._database.transaction() as session:
-                moved |= self._record(session, repository.locked_intent(session, intent.id), receipt, why, view)
+                locked = repository.locked_intent(session, intent.id)
+                if receipt is not None:
+                    moved |= self._record(session, locked, receipt, why, view)
+                elif foreign:
+                    self._displace(session, locked)
+                    moved = True
+                elif locked.status == IntentStatus.MINED:
+                    locked.tx_hash = locked.block_number = locked.block_hash = None
+                    _move(session, locked, IntentEvent.REORG, reason="reorganised")
+                    moved = True
         return moved
 
-    def _receipt(self, intent: TxIntent) -> Receipt | None:
+    def _receipt(self, intent: TxIntent, view: _View) -> Receipt | None:
+        """The receipt of whichever attempt was mined; one that claims finality counts if its block is on the chain."""
         attempts = (attempt for attempt in reversed(intent.attempts) if attempt.live)
         receipts = (self._client.receipt(attempt.hash) for attempt in attempts)
-        return next((receipt for receipt in receipts if receipt is not None), None)
+        found = next((receipt for receipt in receipts if receipt is not None), None)
+        if found is None or found.block_number > view.finalised.number:
+            return found
+        block = self._client.block(found.block_number)
+        return found if block is not None and block.hash == found.block_hash else None
 
-    def _record(
-        self, session: Session, intent: TxIntent, receipt: Receipt | None, why: str | None, view: _View
-    ) -> bool:
-        """Bring the intent's status in line with its receipt; whether it moved."""
-        if receipt is None:
-            if intent.status == IntentStatus.MINED:
-                intent.tx_hash = intent.block_number = intent.block_hash = None
-                _move(session, intent, IntentEvent.REORG, reason="reorganised")
-                return True
-            if intent.nonce is not None and intent.nonce < view.final_nonce:
-                self._displace(session, intent)
-                return True
+    def _is_displaced(self, intent: TxIntent, view: _View) -> bool:
+        """Whether a transaction that is not ours has used the intent's nonce for good.
+
+        That no receipt is found proves nothing: the node may be late with it. Only the foreign transaction itself, seen
+        in a final block, lets a payment move to another nonce.
+        """
+        if intent.nonce is None or intent.nonce >= view.final_nonce or intent.status == IntentStatus.MINED:
             return False
+        try:
+            holder = self._client.transaction_at(self.address, intent.nonce, view.finalised)
+        except UnknownBlock as error:
+            _log.error(
+                "nonce used, by which transaction is unknown", key=intent.key, nonce=intent.nonce, why=str(error)
+            )
+            return False
+        return holder not in {attempt.hash for attempt in intent.attempts}
+
+    def _record(self, session: Session, intent: TxIntent, receipt: Receipt, why: str | None, view: _View) -> bool:
+        """Bring the intent's status in line with its receipt; whether it moved."""
         moved = intent.status != IntentStatus.MINED
         if moved:
             _move(session, intent, IntentEvent.MINE)
@@ -200,35 +235,56 @@ class Sender:
             return self._new_attempt(session, locked, attempt.nonce, attempt.gas_limit, raised)
 
     def _send_queued(self, view: _View) -> bool:
-        moved = False
+        sent, looked_at = False, 0
         room = _MAX_UNMINED - len(self._intents(*repository.UNMINED))
         while room > 0:
             with self._database.transaction() as session:
-                intent = repository.next_queued(session)
+                intent = repository.next_queued(session, looked_at)
             if intent is None:
                 break
+            looked_at = intent.id
             attempt = self._prepare(intent, view)
-            moved = True
             if attempt is not None:
                 self._broadcast(intent.id, attempt, view)
+                sent = True
                 room -= 1
-        return moved
+        return sent
 
     def _prepare(self, intent: TxIntent, view: _View) -> TxAttempt | None:
-        """Simulate, then take a nonce and sign; None if the call is certain to revert, which takes no nonce."""
+        """Simulate, then take a nonce and sign. None, and no nonce, if the call is sure to revert or has to wait."""
+        with self._database.transaction() as session:
+            excess = self._limits.on_amount(session, intent)
+        if excess is not None:
+            self._wait(intent, *excess)
+            return None
         try:
-            gas = self._client.estimate_gas(self.address, *self._call(intent))
+            # A third more: earlier transactions of ours may change what this one costs.
+            gas = self._client.estimate_gas(self.address, *self._call(intent)) * 4 // 3
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = repository.locked_intent(session, intent.id)
                 _move(session, locked, IntentEvent.REVERT, reason="simulation_reverted", detail=str(error))
                 self._tell(session, locked)
             return None
+        except (RpcError, InsufficientFunds) as error:  # of this call alone: those behind it go on
+            self._wait(intent, "not_estimated", str(error))
+            return None
+        with self._database.transaction() as session:
+            excess = self._limits.on_gas(session, self.address, gas * view.quote.max_fee)
+            if excess is None:
+                locked = repository.locked_intent(session, intent.id)
+                nonce = max(repository.next_nonce(session, self.address), view.latest_nonce)
+                return self._sign(session, locked, nonce, gas, view.quote)
+        self._wait(intent, *excess)
+        return None
+
+    def _wait(self, intent: TxIntent, reason: str, detail: str) -> None:
+        """Leave an intent in the queue, to be looked at again by the next step; say why once."""
+        if intent.reason != reason:
+            _log.error("transaction waits", key=intent.key, kind=intent.kind, reason=reason, detail=detail)
         with self._database.transaction() as session:
             locked = repository.locked_intent(session, intent.id)
-            nonce = max(repository.next_nonce(session, self.address), view.latest_nonce)
-            # A third more: earlier transactions of ours may change what this one costs.
-            return self._sign(session, locked, nonce, gas * 4 // 3, view.quote)
+            locked.reason, locked.detail = reason, detail
 
     def _sign(self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees) -> TxAttempt:
         _move(session, intent, IntentEvent.SIGN)
@@ -239,7 +295,7 @@ class Sender:
         self, session: Session, intent: TxIntent, nonce: int, gas_limit: int, quote: fees.Fees
     ) -> TxAttempt:
         to, data = self._call(intent)
-        signed = self._account.sign_transaction(
+        tx_hash, raw = self._signer.sign(
             {
                 "type": 2,
                 "chainId": self._client.chain_id,
@@ -256,8 +312,8 @@ class Sender:
             intent_id=intent.id,
             signer=self.address,
             nonce=nonce,
-            hash="0x" + signed.hash.hex(),
-            raw=bytes(signed.raw_transaction),
+            hash=tx_hash,
+            raw=raw,
             gas_limit=gas_limit,
             max_fee=quote.max_fee,
             priority_fee=quote.priority_fee,

@@ -18,7 +18,15 @@ SEND_TASK = "chain.send"
 
 
 def queue_intent(
-    session: Session, *, key: str, kind: str, subject: str, contract: str, function: str, arguments: Sequence[Any]
+    session: Session,
+    *,
+    key: str,
+    kind: str,
+    subject: str,
+    contract: str,
+    function: str,
+    arguments: Sequence[Any],
+    amount: int = 0,
 ) -> TxIntent:
     """Ask for one call of ``contract.function``; the same ``key`` again returns the intent that is there.
 
@@ -29,6 +37,7 @@ def queue_intent(
     Args:
         arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
             lists, and structs as mappings by field name.
+        amount: wei of ZEN that the call pays out on our word alone; the limits of the hot key count it.
 
     Raises:
         BadArguments: the call does not fit the contract's interface, or the key stands for another call.
@@ -42,6 +51,7 @@ def queue_intent(
         "contract": contract,
         "function": function,
         "arguments": stored,
+        "amount": amount,
         "status": IntentStatus.QUEUED,
     }
     # A concurrent holder of the key makes this wait for its commit, so that the row is there afterwards.

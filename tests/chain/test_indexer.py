@@ -1,63 +1,17 @@
 """The indexer on a real chain: reorganisations, lagging nodes, chains that go back."""
 
-from typing import Any
-
 import pytest
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
-from support.faulty_rpc import FaultyRpc
+from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of
+from support.indexing import booked, canonical_logs, cursor, forget, fresh
 
 from market.chain.contracts import ChainEvent
-from market.chain.errors import FinalityViolated, IncompleteLogs
-from market.chain.models import ChainBlock, ChainCursor, ChainLog
+from market.chain.errors import FinalityViolated, IncompleteLogs, RateLimited, UnknownBlock
+from market.chain.indexer import Indexer
 from market.db.session import Database
-from market.ledger.models import LedgerJournal, LedgerPosting
 
 STAKED = ("ProviderStaking", "Staked")
-
-
-def cursor(database: Database) -> ChainCursor:
-    with database.transaction() as session:
-        return session.scalars(select(ChainCursor)).one()
-
-
-def booked(database: Database) -> list[Any]:
-    """Everything that was acted upon, without ids."""
-    with database.transaction() as session:
-        return [
-            tuple(row)
-            for row in session.execute(
-                select(LedgerJournal.key, LedgerJournal.block_number, LedgerPosting.account, LedgerPosting.amount)
-                .join(LedgerPosting)
-                .order_by(LedgerJournal.id, LedgerPosting.line)
-            )
-        ]
-
-
-def canonical_logs(database: Database) -> list[Any]:
-    with database.transaction() as session:
-        return [
-            tuple(row)
-            for row in session.execute(
-                select(ChainBlock.number, ChainLog.block_hash, ChainLog.log_index, ChainLog.tx_hash)
-                .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
-                .where(ChainBlock.canonical)
-                .order_by(ChainBlock.number, ChainLog.log_index)
-            )
-        ]
-
-
-def fresh(database: Database, chain: Chain) -> tuple[list[Any], list[Any]]:
-    """What an indexer sees that starts now: (booked, canonical logs)."""
-    with database.transaction() as session:
-        for table in ("chain_logs", "chain_blocks", "chain_cursor"):
-            session.connection().exec_driver_sql(f"DELETE FROM {table}")
-        session.connection().exec_driver_sql("SET LOCAL session_replication_role = replica")
-        session.connection().exec_driver_sql("DELETE FROM ledger_postings")
-        session.connection().exec_driver_sql("DELETE FROM ledger_journals")
-    chain.index(database)
-    return booked(database), canonical_logs(database)
 
 
 def test_a_reorganisation_under_events_equals_a_fresh_index(chain: Chain, database: Database) -> None:
@@ -106,18 +60,93 @@ def test_a_lagging_node_is_an_error_and_not_an_empty_block(chain: Chain, databas
     chain.anvil.mine(3)
     before = cursor(database).head_number
     with FaultyRpc(chain.anvil.url) as proxy:
+        indexer = chain.indexer(database, url=proxy.url)
         proxy.answer("eth_getLogs", [])
-        with pytest.raises(IncompleteLogs):
-            chain.indexer(database, url=proxy.url).step()
+        for receipts in ([], [{"logs": []}]):
+            proxy.answer("eth_getBlockReceipts", receipts)
+            with pytest.raises(IncompleteLogs):
+                indexer.step()
+        proxy.answer("eth_getBlockReceipts", None)
+        with pytest.raises(UnknownBlock):
+            indexer.step()
         assert cursor(database).head_number == before
         proxy.heal()
-        while chain.indexer(database, url=proxy.url).step():
+        while indexer.step():
             pass
         asked = proxy.calls["eth_getLogs"]
         chain.anvil.mine(5)
-        assert chain.indexer(database, url=proxy.url).step() > 0
+        assert indexer.step() > 0
         assert proxy.calls["eth_getLogs"] == asked  # empty blocks cost no question
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
+
+
+def test_a_node_that_gives_no_logs_is_read_by_its_receipts(chain: Chain, database: Database) -> None:
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.answer("eth_getLogs", [])
+        while chain.indexer(database, url=proxy.url).step():
+            pass
+    result = booked(database), canonical_logs(database)
+    assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in result[0]]
+    assert result == fresh(database, chain)
+
+
+def test_ranges_and_single_blocks_see_the_same(chain: Chain, database: Database) -> None:
+    for amount in range(1, 6):
+        chain.stake(PROVIDER, amount)
+        chain.anvil.mine(amount)
+    chain.anvil.mine(3)
+    chain.index(database)
+    in_ranges = booked(database), canonical_logs(database)
+    forget(database)
+    one_by_one = Indexer(database, chain.client(), chain.deployment, chain.mirror(), max_range=1)
+    while one_by_one.step(max_blocks=7):
+        pass
+    assert (booked(database), canonical_logs(database)) == in_ranges
+
+
+def test_a_range_shrinks_to_what_the_node_takes_and_grows_again(chain: Chain, database: Database) -> None:
+    chain.anvil.mine(300)
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.largest_batch = 50
+        indexer = chain.indexer(database, url=proxy.url)
+        while indexer.step():
+            pass
+        assert proxy.posts < 60, "not one block at a time"
+        proxy.heal()
+        chain.anvil.mine(100)
+
+        def limited(request: Request, forward: Forward) -> Answer:
+            return error_of(request, "rate limit exceeded", -32005)
+
+        proxy.rule("eth_getBlockByNumber", limited)
+        with pytest.raises(RateLimited):
+            indexer.step()
+        proxy.heal()
+        while indexer.step():
+            pass
+        assert cursor(database).head_number == chain.views.head_number()
+    assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
+
+
+def test_blocks_that_are_no_chain_are_refused(chain: Chain, database: Database) -> None:
+    """A balancer that mixes two branches in one answer."""
+    chain.anvil.mine(20)
+    with FaultyRpc(chain.anvil.url) as proxy:
+
+        def mixed(request: Request, forward: Forward) -> Answer:
+            answer = forward(request)
+            if isinstance(answer["result"], dict) and int(answer["result"]["number"], 16) % 7 == 0:
+                answer["result"]["hash"] = "0x" + "ee" * 32
+            return answer
+
+        proxy.rule("eth_getBlockByNumber", mixed)
+        with pytest.raises(UnknownBlock, match="not of one chain"):
+            chain.indexer(database, url=proxy.url).step()
+    assert cursor(database).head_number < chain.views.head_number() - 20
 
 
 def test_a_chain_that_went_back_is_followed_above_finality_and_refused_below(chain: Chain, database: Database) -> None:

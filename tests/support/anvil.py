@@ -1,6 +1,7 @@
 """A chain of one's own: anvil as a process on a free port."""
 
 import re
+import secrets
 import subprocess
 import tempfile
 import time
@@ -17,11 +18,16 @@ MNEMONIC = "test test test test test test test test test test test junk"
 
 
 class AnvilProcess:
-    """Mines each transaction at once unless told otherwise; a block is final when two more are on top of it."""
+    """Mines each transaction at once unless told otherwise.
 
-    def __init__(self, *, block_time: float | None = None, deadline_seconds: float = 30.0) -> None:
+    A block is final when two epochs are on top of it: two blocks, unless told otherwise.
+    """
+
+    def __init__(
+        self, *, block_time: float | None = None, epoch_blocks: int = 1, deadline_seconds: float = 30.0
+    ) -> None:
         self._log = tempfile.NamedTemporaryFile("w+", prefix="anvil-", suffix=".log")  # noqa: SIM115
-        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", "0", "--slots-in-an-epoch", "1"]
+        command = [str(find_anvil()), "--host", "127.0.0.1", "--port", "0", "--slots-in-an-epoch", str(epoch_blocks)]
         command += ["--mnemonic", MNEMONIC, *(("--block-time", str(block_time)) if block_time else ())]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         try:
@@ -61,7 +67,12 @@ class AnvilProcess:
         self.rpc("evm_setAutomine", on)
 
     def reorg(self, depth: int) -> None:
-        """Replace the last blocks by as many empty ones; their transactions are gone."""
+        """Replace the last blocks by as many empty ones; their transactions are gone.
+
+        Another proposer makes them. By the same one a replaced empty block could be the very same block, hash and all,
+        and anvil loses the state of a block that it removes and adds again.
+        """
+        self.rpc("anvil_setCoinbase", "0x" + secrets.token_hex(20))
         self.rpc("anvil_reorg", depth, [])
 
     def snapshot(self) -> str:

@@ -3,15 +3,18 @@
 import itertools
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from eth_account import Account
+from pydantic import SecretStr
 
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment, encode_call
 from market.chain.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
 from market.chain.sender import IntentHandlers, Sender
+from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
@@ -49,6 +52,21 @@ def deploy_contracts(anvil: AnvilProcess) -> Deployment:
     return deploy(client, OPERATOR.key, DEVNET, roles, funded)
 
 
+def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path) -> Settings:
+    """Settings of a market on this chain whose other engines are not used."""
+    file = directory / "deployment.json"
+    deployment.save(file)
+    return Settings(
+        database_url="postgresql://unused",
+        redis_url="redis://unused",
+        rpc_url=anvil.url,
+        ipfs_api="http://unused",
+        gateway_url="http://unused",
+        deployment_file=str(file),
+        operator_key=SecretStr(OPERATOR.key),
+    )
+
+
 @dataclass
 class Chain:
     """One test's chain: reverted afterwards."""
@@ -66,13 +84,18 @@ class Chain:
         return ChainViews(self.client(), self.deployment)
 
     def sender(self, database: Database, handlers: IntentHandlers | None = None, url: str | None = None) -> Sender:
-        return Sender(database, self.client(url), self.deployment, OPERATOR.key, self.settings, handlers or {})
+        return Sender(
+            database, self.client(url), self.deployment, Signer(SecretStr(OPERATOR.key)), self.settings, handlers or {}
+        )
 
     def indexer(self, database: Database, handlers: EventHandlers | None = None, url: str | None = None) -> Indexer:
         """An indexer that mirrors to the ledger unless given other handlers."""
-        if handlers is None:
-            handlers = {event: [handler] for event, handler in mirror.handlers(self.deployment).items()}
-        return Indexer(database, self.client(url), self.deployment, handlers)
+        found = self.mirror() if handlers is None else handlers
+        return Indexer(database, self.client(url), self.deployment, found)
+
+    def mirror(self) -> EventHandlers:
+        """The ledger's handlers."""
+        return {event: [handler] for event, handler in mirror.handlers(self.deployment).items()}
 
     def index(self, database: Database, handlers: EventHandlers | None = None) -> None:
         """Index until nothing is left to do."""

@@ -1,13 +1,26 @@
-"""A FAKE on purpose: a proxy before a real node that loses requests and replies, or answers like a lagging node."""
+"""A FAKE on purpose: a proxy before a real node that loses requests and replies, or answers like another node."""
 
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
 import httpx
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class ConnectionLost(Exception):
+    """Raised by a rule: the caller sees a closed connection."""
+
+
+Forward = Callable[[Request], Answer]
+Rule = Callable[[Request, Forward], Answer]
+"""Answers a request, or forwards it with the function that it is given; may raise :class:`ConnectionLost`."""
 
 
 class FaultyRpc:
@@ -15,55 +28,98 @@ class FaultyRpc:
 
     def __init__(self, upstream: str) -> None:
         self.calls: Counter[str] = Counter()
-        self._lose_requests: Counter[str] = Counter()
-        self._lose_replies: Counter[str] = Counter()
-        self._answers: dict[str, Any] = {}
+        self.posts = 0
+        self.largest_batch: int | None = None
+        self._rules: dict[str, Rule] = {}
+        self._down = False
         self._http = httpx.Client(timeout=30.0)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(upstream))
+        self._upstream = upstream
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
+    def rule(self, method: str, rule: Rule) -> None:
+        """Let ``rule`` answer all such requests from now on."""
+        self._rules[method] = rule
+
     def lose_request(self, method: str) -> None:
         """The next such request never reaches the node; the caller sees a closed connection."""
-        self._lose_requests[method] += 1
+
+        def lose(request: Request, forward: Forward) -> Answer:
+            del self._rules[method]
+            raise ConnectionLost
+
+        self._rules[method] = lose
 
     def lose_reply(self, method: str) -> None:
         """The next such request takes effect; its caller sees a closed connection."""
-        self._lose_replies[method] += 1
+
+        def lose(request: Request, forward: Forward) -> Answer:
+            del self._rules[method]
+            forward(request)
+            raise ConnectionLost
+
+        self._rules[method] = lose
 
     def answer(self, method: str, result: Any) -> None:
         """Answer all such requests with this from now on."""
-        self._answers[method] = result
+        self._rules[method] = lambda request, _: result_of(request, result)
+
+    def refuse(self, method: str, message: str, code: int = -32000) -> None:
+        """Answer all such requests with this error from now on."""
+        self._rules[method] = lambda request, _: error_of(request, message, code)
+
+    def lag_at(self, height: int) -> None:
+        """Know no block above ``height`` from now on, like a node that has stopped to follow."""
+
+        def blocks(request: Request, forward: Forward) -> Answer:
+            which = request["params"][0]
+            if which == "latest" or (which.startswith("0x") and int(which, 16) > height):
+                which = hex(height) if which == "latest" else hex(2**40)
+            return forward({**request, "params": [which, *request["params"][1:]]})
+
+        self._rules["eth_getBlockByNumber"] = blocks
+        self.answer("eth_blockNumber", hex(height))
+
+    def go_down(self) -> None:
+        """Close every connection without an answer from now on."""
+        self._down = True
 
     def heal(self) -> None:
         """Forward everything again."""
-        self._lose_requests.clear()
-        self._lose_replies.clear()
-        self._answers.clear()
+        self._rules.clear()
+        self._down = False
+        self.largest_batch = None
 
-    def _handler(self, upstream: str) -> type[BaseHTTPRequestHandler]:
+    def _answer(self, body: Any) -> Any:
+        if self._down:
+            raise ConnectionLost
+        self.posts += 1
+        if isinstance(body, dict):
+            return self._one(body)
+        if self.largest_batch is not None and len(body) > self.largest_batch:
+            return {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "batch too large"}}
+        return [self._one(request) for request in body]
+
+    def _one(self, request: Request) -> Answer:
+        self.calls[request["method"]] += 1
+        rule = self._rules.get(request["method"])
+        return self._forward(request) if rule is None else rule(request, self._forward)
+
+    def _forward(self, request: Request) -> Answer:
+        answer: Answer = self._http.post(self._upstream, json=request).json()
+        return answer
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                request = json.loads(body)
-                method = request["method"]
-                proxy.calls[method] += 1
-                if proxy._lose_requests[method] > 0:
-                    proxy._lose_requests[method] -= 1
-                    self.close_connection = True
-                    return
-                if method in proxy._answers:
-                    reply = json.dumps(
-                        {"jsonrpc": "2.0", "id": request["id"], "result": proxy._answers[method]}
-                    ).encode()
-                else:
-                    headers = {"content-type": "application/json"}
-                    reply = proxy._http.post(upstream, content=body, headers=headers).content
-                if proxy._lose_replies[method] > 0:
-                    proxy._lose_replies[method] -= 1
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                try:
+                    reply = json.dumps(proxy._answer(body)).encode()
+                except ConnectionLost:
                     self.close_connection = True
                     return
                 self.send_response(200)
@@ -86,3 +142,13 @@ class FaultyRpc:
         self._server.shutdown()
         self._server.server_close()
         self._http.close()
+
+
+def result_of(request: Request, result: Any) -> Answer:
+    """A JSON-RPC answer with a result."""
+    return {"jsonrpc": "2.0", "id": request["id"], "result": result}
+
+
+def error_of(request: Request, message: str, code: int = -32000) -> Answer:
+    """A JSON-RPC answer with an error."""
+    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}}

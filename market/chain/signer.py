@@ -1,0 +1,73 @@
+"""The operator's hot key. It is read once, signs transactions, and appears in no text: no log, error or dump."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+from pydantic import SecretStr
+
+from market.chain.errors import UnusableKey
+from market.settings import Settings
+
+
+class Signer:
+    """Signs transactions with one key."""
+
+    def __init__(self, key: SecretStr) -> None:
+        """
+        Raises:
+            UnusableKey: it is no private key of the curve secp256k1.
+        """
+        try:
+            self._account: LocalAccount = Account.from_key(key.get_secret_value().strip())
+        except Exception:  # libraries raise many kinds here, and some name the key
+            raise UnusableKey("the operator's key is not 32 bytes in hex that lie on the curve secp256k1") from None
+        self.address = str(self._account.address)
+
+    @classmethod
+    def from_keystore(cls, path: Path, password: SecretStr) -> "Signer":
+        """The key in an encrypted file (Web3 Secret Storage version 3, as geth, Foundry and others write it).
+
+        Raises:
+            UnusableKey: there is no such file, it is no keystore, or the password is wrong.
+        """
+        try:
+            key = Account.decrypt(json.loads(path.read_text()), password.get_secret_value())
+        except OSError as error:
+            raise UnusableKey(f"keystore {path}: {error.strerror}") from None
+        except Exception as error:  # as above
+            raise UnusableKey(
+                f"keystore {path} cannot be opened ({type(error).__name__}): it is no keystore of version 3, or the "
+                "password is wrong"
+            ) from None
+        return cls(SecretStr(bytes(key).hex()))
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Signer":
+        """The key that the settings name.
+
+        Raises:
+            UnusableKey: they name none, or one that cannot be used.
+        """
+        if settings.operator_key is not None:
+            return cls(settings.operator_key)
+        if settings.operator_keystore is None:
+            raise UnusableKey("this process sends transactions: set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY")
+        password, file = settings.operator_keystore_password, settings.operator_keystore_password_file
+        if password is None:
+            assert file is not None, "the settings see to one of the two"
+            try:
+                password = SecretStr(file.read_text().rstrip("\r\n"))
+            except OSError as error:
+                raise UnusableKey(f"password file {file}: {error.strerror}") from None
+        return cls.from_keystore(settings.operator_keystore, password)
+
+    def __repr__(self) -> str:
+        return f"Signer({self.address})"
+
+    def sign(self, transaction: dict[str, Any]) -> tuple[str, bytes]:
+        """(hash, raw bytes) of the signed transaction."""
+        signed = self._account.sign_transaction(transaction)
+        return "0x" + signed.hash.hex(), bytes(signed.raw_transaction)

@@ -1,0 +1,206 @@
+"""The hot key: where it comes from, that no text shows it, and what it may move."""
+
+import json
+import logging
+import traceback
+from pathlib import Path
+
+import pytest
+from eth_account import Account
+from pydantic import SecretStr, ValidationError
+from sqlalchemy import text
+from support.chain import OPERATOR, Chain
+
+from market.chain.errors import UnusableKey
+from market.chain.sender import Sender
+from market.chain.service import intents_about, queue_intent
+from market.chain.signer import Signer
+from market.db.session import Database
+from market.domain.lifecycle import IntentStatus
+from market.domain.network import ZEN
+from market.settings import Settings
+
+PAYEE = "0x00000000000000000000000000000000000000AA"
+PASSWORD = "correct horse"
+ENGINES = {
+    "ZOO_DATABASE_URL": "postgresql://zoo:database-secret@host/zoo",
+    "ZOO_REDIS_URL": "redis://:redis-secret@host",
+    "ZOO_RPC_URL": "https://host/v3/rpc-secret",
+    "ZOO_IPFS_API": "http://host",
+    "ZOO_GATEWAY_URL": "http://host",
+    "ZOO_DEPLOYMENT_FILE": "deployment.json",
+}
+
+
+@pytest.fixture
+def keystore(tmp_path: Path) -> Path:
+    path = tmp_path / "operator.json"
+    path.write_text(json.dumps(Account.encrypt(OPERATOR.key, PASSWORD, kdf="pbkdf2", iterations=1_000)))
+    return path
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **variables: object) -> Settings:
+    """Settings as a process reads them from its environment."""
+    for name, value in {**ENGINES, **variables}.items():
+        monkeypatch.setenv(name, str(value))
+    return Settings()  # type: ignore[call-arg]
+
+
+def test_the_key_comes_from_the_environment_or_from_an_encrypted_file(
+    monkeypatch: pytest.MonkeyPatch, keystore: Path, tmp_path: Path
+) -> None:
+    assert Signer.from_settings(settings(monkeypatch, ZOO_OPERATOR_KEY=OPERATOR.key)).address == OPERATOR.address
+    monkeypatch.setenv("ZOO_OPERATOR_KEY", "")
+    password_file = tmp_path / "password"
+    password_file.write_text(PASSWORD + "\n")
+    in_file = settings(monkeypatch, ZOO_OPERATOR_KEYSTORE=keystore, ZOO_OPERATOR_KEYSTORE_PASSWORD_FILE=password_file)
+    assert Signer.from_settings(in_file).address == OPERATOR.address
+    monkeypatch.setenv("ZOO_OPERATOR_KEYSTORE_PASSWORD_FILE", "")
+    given = settings(monkeypatch, ZOO_OPERATOR_KEYSTORE=keystore, ZOO_OPERATOR_KEYSTORE_PASSWORD=PASSWORD)
+    signer = Signer.from_settings(given)
+    document = {"type": 2, "chainId": 1, "nonce": 0, "to": PAYEE, "value": 0, "data": b"", "gas": 21_000}
+    _, raw = signer.sign(document | {"maxFeePerGas": 2, "maxPriorityFeePerGas": 1})
+    assert Account.recover_transaction(raw) == OPERATOR.address
+
+
+def test_what_cannot_be_used_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, keystore: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UnusableKey, match="set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY"):
+        Signer.from_settings(settings(monkeypatch))
+    with pytest.raises(UnusableKey, match="password is wrong"):
+        Signer.from_keystore(keystore, SecretStr("wrong"))
+    with pytest.raises(UnusableKey, match="No such file"):
+        Signer.from_keystore(tmp_path / "none.json", SecretStr(PASSWORD))
+    for key in ("", "0x12", "0x" + "00" * 32, "0x" + "ff" * 32, "zz" * 32):
+        with pytest.raises(UnusableKey, match="secp256k1"):
+            Signer(SecretStr(key))
+    for variables, complaint in (
+        ({"ZOO_OPERATOR_KEY": OPERATOR.key, "ZOO_OPERATOR_KEYSTORE": keystore}, "not both"),
+        ({"ZOO_OPERATOR_KEY": "", "ZOO_OPERATOR_KEYSTORE": keystore}, "goes with one of"),
+        ({"ZOO_OPERATOR_KEYSTORE": "", "ZOO_OPERATOR_KEYSTORE_PASSWORD": PASSWORD}, "goes with one of"),
+    ):
+        with pytest.raises(ValidationError, match=complaint):
+            settings(monkeypatch, **variables)
+
+
+def test_no_text_shows_the_key_or_a_password(
+    monkeypatch: pytest.MonkeyPatch, keystore: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Representations, dumps, log lines and tracebacks, also of what fails."""
+    caplog.set_level(logging.DEBUG)
+    secret = OPERATOR.key.removeprefix("0x")
+    texts: list[str] = []
+
+    def keep(*values: object) -> None:
+        texts.extend(form for value in values for form in (repr(value), str(value)))
+        logging.getLogger("test").info("%s %r", values, values)
+
+    def fails(attempt: object) -> None:
+        try:
+            attempt()  # type: ignore[operator]
+        except Exception as error:
+            texts.append("".join(traceback.format_exception(error)))
+            keep(error)
+        else:
+            raise AssertionError("did not fail")
+
+    given = settings(monkeypatch, ZOO_OPERATOR_KEY=OPERATOR.key)
+    signer = Signer.from_settings(given)
+    keep(given, given.model_dump(), given.model_dump_json(), signer, signer.__dict__)
+    with_password = {"ZOO_OPERATOR_KEYSTORE": keystore, "ZOO_OPERATOR_KEYSTORE_PASSWORD": PASSWORD}
+    fails(lambda: settings(monkeypatch, **with_password))  # both are set
+    monkeypatch.setenv("ZOO_STUCK_AFTER_BLOCKS", "none")
+    fails(lambda: settings(monkeypatch))
+    fails(lambda: Signer(SecretStr(OPERATOR.key + "0")))
+    fails(lambda: Signer(SecretStr(secret[:-1] + "g")))
+    fails(lambda: Signer.from_keystore(keystore, SecretStr(PASSWORD + "!")))
+    fails(lambda: signer.sign({"nonce": "none"}))
+    shown = "\n".join([*texts, caplog.text]).lower()
+    assert "operator_key" in shown
+    for hidden in (secret[:-1], PASSWORD):
+        assert hidden not in shown
+    for hidden in ("database-secret", "redis-secret", "rpc-secret"):
+        assert hidden not in repr(given)
+
+
+def queue(database: Database, key: str, amount: int) -> None:
+    """A payment of which the market says that it moves ``amount`` wei."""
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key=key,
+            kind="payment",
+            subject=PAYEE,
+            contract="ZenToken",
+            function="transfer",
+            arguments=[PAYEE, amount],
+            amount=amount,
+        )
+
+
+def limited(chain: Chain, database: Database, **limits: int) -> Sender:
+    changed = chain.settings.model_copy(update=limits)
+    return Sender(database, chain.client(), chain.deployment, Signer(SecretStr(OPERATOR.key)), changed, {})
+
+
+def states(database: Database) -> dict[str, tuple[str, str | None]]:
+    with database.transaction() as session:
+        return {found.key: (found.status, found.reason) for found in intents_about(session, PAYEE)}
+
+
+def step(chain: Chain, sender: Sender) -> None:
+    for _ in range(5):
+        sender.step()
+        chain.anvil.mine()
+
+
+def test_what_exceeds_a_limit_waits_with_its_reason_and_is_not_lost(chain: Chain, database: Database) -> None:
+    for key, amount in (("large", 11), ("first", 9), ("second", 7), ("small", 3)):
+        queue(database, key, amount * ZEN)
+    careful = limited(chain, database, max_zen_per_transaction=10, max_zen_per_day=12)
+    step(chain, careful)
+    assert states(database) == {
+        "large": (IntentStatus.QUEUED, "limit_per_transaction"),
+        "first": (IntentStatus.FINAL, None),
+        "second": (IntentStatus.QUEUED, "limit_per_day"),
+        "small": (IntentStatus.FINAL, None),
+    }
+    assert chain.views.balance_of(PAYEE) == 12 * ZEN
+    assert not careful.step()
+    with database.transaction() as session:
+        session.execute(text("UPDATE tx_attempts SET created_at = created_at - interval '25 hours'"))
+    step(chain, careful)
+    assert states(database)["second"] == (IntentStatus.FINAL, None)
+    step(chain, limited(chain, database, max_zen_per_transaction=20, max_zen_per_day=30))
+    assert states(database)["large"] == (IntentStatus.FINAL, None)
+    assert chain.views.balance_of(PAYEE) == 30 * ZEN
+
+
+def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
+    chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(200_000 * 10**9))
+    chain.anvil.mine()
+    for number in range(4):
+        queue(database, f"pay-{number}", 1)
+    dear = {"max_fee_gwei": 10**6, "stuck_after_blocks": 10**6}
+    limited(chain, database, max_ether_per_day=60, **dear).step()  # each may cost about 25 ether
+    waiting = [key for key, (_, reason) in states(database).items() if reason == "limit_gas_per_day"]
+    assert waiting == ["pay-2", "pay-3"]
+    assert {states(database)[key][0] for key in waiting} == {IntentStatus.QUEUED}
+
+
+def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
+    """Outbidding is never held up by a limit: a stuck payment blocks all behind it."""
+    chain.anvil.automine(False)
+    queue(database, "pay", 9 * ZEN)
+    sender = limited(chain, database, max_zen_per_day=10, stuck_after_blocks=1)
+    for _ in range(3):
+        sender.step()
+        chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(10**12))
+        chain.anvil.mine()
+    with database.transaction() as session:
+        [found] = intents_about(session, PAYEE)
+        assert len(found.attempts) > 1
+    queue(database, "small", 1 * ZEN)
+    sender.step()
+    assert states(database)["small"][1] is None

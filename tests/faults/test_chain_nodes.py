@@ -1,0 +1,163 @@
+"""Several nodes of one chain: reads go on at the next one, sends are repeated by the sender only, nothing goes back."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import select
+from support.chain import CHAIN_ID, PROVIDER, Chain
+from support.faulty_rpc import FaultyRpc
+from support.indexing import booked, cursor
+
+from market.chain.client import ChainClient
+from market.chain.errors import IncompleteLogs, Lagging, RpcUnavailable, WrongChain
+from market.chain.models import TxIntent
+from market.chain.service import queue_intent
+from market.db.session import Database
+from market.domain.lifecycle import IntentStatus
+
+PAYEE = "0x00000000000000000000000000000000000000AA"
+
+
+@pytest.fixture
+def first(chain: Chain) -> Iterator[FaultyRpc]:
+    with FaultyRpc(chain.anvil.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def second(chain: Chain) -> Iterator[FaultyRpc]:
+    with FaultyRpc(chain.anvil.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def both(first: FaultyRpc, second: FaultyRpc) -> str:
+    """The setting that names them, in order of preference."""
+    return f"{first.url}, {second.url}"
+
+
+def intent(database: Database) -> TxIntent:
+    with database.transaction() as session:
+        return session.scalars(select(TxIntent)).one()
+
+
+def test_indexing_goes_on_at_the_next_node(
+    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
+) -> None:
+    indexer = chain.indexer(database, url=both)
+    while indexer.step():
+        pass
+    assert second.posts == 0, "one node is enough"
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    first.go_down()
+    while indexer.step():
+        pass
+    assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
+    first.heal()
+    second.refuse("eth_getBlockByNumber", "Too Many Requests", 429)
+    chain.anvil.mine()
+    assert indexer.step(), "and back"
+
+
+def test_a_node_behind_the_newest_block_seen_is_never_read(
+    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
+) -> None:
+    chain.anvil.mine(5)
+    indexer, client = chain.indexer(database, url=both), chain.client(both)
+    while indexer.step():
+        pass
+    before = cursor(database)
+    assert client.head().number == before.head_number
+    second.lag_at(before.head_number - 3)
+    first.go_down()
+    for _ in range(2):
+        with pytest.raises(RpcUnavailable):
+            indexer.step()
+        with pytest.raises(RpcUnavailable):
+            client.nonce(PAYEE)
+    first.heal()
+    first.lag_at(before.head_number - 4)  # both answer, but the second one has caught up
+    second.heal()
+    assert client.head().number == before.head_number
+    assert indexer.step() == 0
+    assert cursor(database).head_hash == before.head_hash
+    second.lag_at(before.head_number - 1)
+    first.go_down()
+    with pytest.raises(Lagging, match="another node is silent"):
+        client.head()
+
+
+def test_a_chain_is_shorter_only_if_every_node_says_so(
+    chain: Chain, first: FaultyRpc, second: FaultyRpc, both: str
+) -> None:
+    chain.anvil.mine(5)
+    client = chain.client(both)
+    newest = client.head().number
+    first.lag_at(newest - 4)
+    second.lag_at(newest - 2)
+    assert client.head().number == newest - 2
+
+
+def test_a_send_without_an_answer_is_not_repeated_at_another_node(
+    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
+) -> None:
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key="pay",
+            kind="payment",
+            subject=PAYEE,
+            contract="ZenToken",
+            function="transfer",
+            arguments=[PAYEE, 5],
+        )
+    sender = chain.sender(database, url=both)
+    first.lose_request("eth_sendRawTransaction")
+    with pytest.raises(RpcUnavailable):
+        sender.step()
+    assert second.calls["eth_sendRawTransaction"] == 0
+    assert intent(database).status == IntentStatus.SIGNED
+    first.go_down()
+    for _ in range(4):  # the sender itself brings the same bytes to the next node
+        sender.step()
+        chain.anvil.mine()
+    assert second.calls["eth_sendRawTransaction"] == 1
+    assert (intent(database).status, len(intent(database).attempts)) == (IntentStatus.FINAL, 1)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_node_that_hides_logs_is_left(
+    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
+) -> None:
+    chain.stake(PROVIDER, 100)
+    chain.anvil.mine(3)
+    first.answer("eth_getLogs", [])
+    first.answer("eth_getBlockReceipts", [])
+    indexer = chain.indexer(database, url=both)
+    with pytest.raises(IncompleteLogs):
+        indexer.step()
+    while indexer.step():
+        pass
+    assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
+
+
+def test_a_node_of_another_chain_is_never_read(chain: Chain, first: FaultyRpc, second: FaultyRpc, both: str) -> None:
+    first.answer("eth_chainId", "0x1")
+    assert chain.client(both).head().number == chain.views.head_number()
+    assert first.calls["eth_getBlockByNumber"] == 0
+    second.answer("eth_chainId", "0x1")
+    with pytest.raises(WrongChain, match="serves chain 1, expected chain 31337"):
+        chain.client(both).head()
+
+
+def test_errors_do_not_tell_the_secret_in_a_url() -> None:
+    client = ChainClient("http://user:pass-secret@127.0.0.1:9/v3/path-secret?key=query-secret", CHAIN_ID)
+    with pytest.raises(RpcUnavailable) as failure:
+        client.head()
+    assert str(failure.value) == "eth_chainId at 127.0.0.1:9: ConnectionError"
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__
+    for malformed in ("", " , ", "no-url"):
+        with pytest.raises(ValueError, match="separated by commas"):
+            ChainClient(malformed, CHAIN_ID)

@@ -1,0 +1,305 @@
+"""Payments through crashes, races and nodes that answer wrongly: each is made once, whatever happens."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from support.chain import OPERATOR, Chain
+from support.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
+from support.geth_pool import GethPool
+
+from market.chain.errors import ChainError
+from market.chain.models import TxAttempt, TxIntent
+from market.chain.sender import Sender
+from market.chain.service import queue_intent
+from market.db.session import Database
+from market.domain.lifecycle import IllegalTransition, IntentStatus
+
+PAYEE = "0x00000000000000000000000000000000000000AA"
+ROOT = Path(__file__).parents[2]
+
+
+def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
+    """A plain transfer, which no contract would refuse to repeat."""
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key=key,
+            kind="payment",
+            subject=PAYEE,
+            contract="ZenToken",
+            function="transfer",
+            arguments=[PAYEE, amount],
+        )
+
+
+def intents(database: Database) -> list[TxIntent]:
+    with database.transaction() as session:
+        return list(session.scalars(select(TxIntent).order_by(TxIntent.id)))
+
+
+def all_final(database: Database) -> bool:
+    return {found.status for found in intents(database)} == {IntentStatus.FINAL}
+
+
+def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
+    """Step and mine until everything is final."""
+    for _ in range(40):
+        while sender.step():
+            pass
+        if all_final(database):
+            return
+        chain.anvil.mine()
+    raise AssertionError(f"not final: {[(found.key, found.status, found.reason) for found in intents(database)]}")
+
+
+def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
+    """Sixteen threads queue each intent twice while two senders and the miner run."""
+    first = chain.client().nonce(OPERATOR.address)
+    chain.anvil.automine(False)
+    queued, done = threading.Event(), threading.Event()
+
+    def send() -> None:
+        sender = chain.sender(database)
+        while not done.is_set():
+            if not sender.step():
+                done.wait(0.02)
+
+    def mine() -> None:
+        while not done.wait(0.1):
+            chain.anvil.mine()
+            if queued.is_set() and all_final(database):
+                done.set()
+
+    with ThreadPoolExecutor(19) as threads:
+        runners = [threads.submit(send), threads.submit(send), threads.submit(mine)]
+        keys = [f"pay-{number}" for number in range(200)] * 2
+        list(threads.map(lambda key: queue_payment(database, key, 1), keys))
+        queued.set()
+        for runner in runners:
+            runner.result(timeout=120)
+    assert sorted(found.nonce or 0 for found in intents(database)) == list(range(first, first + 200))
+    assert chain.client().nonce(OPERATOR.address) == first + 200
+    assert chain.views.balance_of(PAYEE) == 200
+
+
+def test_two_senders_without_their_lock_still_pay_once(
+    chain: Chain, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that is lost in mid-step (its connection died) leaves two senders; the rows still keep them apart."""
+
+    @contextmanager
+    def broken_lock(name: str) -> Iterator[bool]:
+        yield True
+
+    chain.anvil.automine(False)
+    for number in range(40):
+        queue_payment(database, f"pay-{number}", 1)
+    monkeypatch.setattr(database, "exclusive", broken_lock)
+
+    def send() -> None:
+        sender = chain.sender(database)
+        for _ in range(30):
+            with suppress(IllegalTransition, ChainError):  # the other one was there first
+                sender.step()
+            chain.anvil.mine()
+
+    with ThreadPoolExecutor(2) as threads:
+        for runner in [threads.submit(send), threads.submit(send)]:
+            runner.result(timeout=120)
+    settle_down(chain, database, chain.sender(database))
+    nonces = [found.nonce for found in intents(database)]
+    assert len(set(nonces)) == len(nonces)
+    assert chain.views.balance_of(PAYEE) == 40
+
+
+@pytest.mark.parametrize("forwarded", [False, True], ids=["before the node has it", "after the node has it"])
+def test_a_process_killed_while_it_sends_pays_once(
+    chain: Chain, database: Database, database_url: str, forwarded: bool
+) -> None:
+    """A real process, killed by signal between the commit of its bytes and the node's answer."""
+    queue_payment(database)
+    killed = threading.Event()
+    with FaultyRpc(chain.anvil.url) as proxy:
+
+        def kill(request: Request, forward: Forward) -> Answer:
+            if forwarded:
+                forward(request)
+            process.kill()
+            killed.set()
+            raise ConnectionLost
+
+        proxy.rule("eth_sendRawTransaction", kill)
+        program = Path(__file__).with_name("send_once.py")
+        arguments = [database_url, proxy.url, chain.settings.deployment_file, OPERATOR.key]
+        process = subprocess.Popen([sys.executable, str(program), *arguments], cwd=ROOT)
+        assert process.wait(60) != 0
+        assert killed.is_set()
+    [before] = intents(database)
+    assert before.status == IntentStatus.SIGNED
+    settle_down(chain, database, chain.sender(database))
+    [after] = intents(database)
+    assert (after.tx_hash, len(after.attempts)) == (before.attempts[0].hash, 1)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> None:
+    """Every second request of any kind that concerns the payment gets no answer, whether it took effect or not."""
+    chain.anvil.automine(False)
+    for number in range(10):
+        queue_payment(database, f"pay-{number}", 1)
+    count = 0
+
+    def flaky(request: Request, forward: Forward) -> Answer:
+        nonlocal count
+        count += 1
+        if count % 4 == 1:
+            raise ConnectionLost
+        answer = forward(request)
+        if count % 4 == 3:
+            raise ConnectionLost
+        return answer
+
+    with FaultyRpc(chain.anvil.url) as proxy:
+        for method in ("eth_sendRawTransaction", "eth_getTransactionReceipt", "eth_estimateGas"):
+            proxy.rule(method, flaky)
+        sender = chain.sender(database, url=proxy.url)
+        for _ in range(200):
+            try:
+                sender.step()
+            except ChainError:
+                chain.anvil.mine()
+            if all_final(database):
+                break
+    settle_down(chain, database, chain.sender(database))
+    assert chain.views.balance_of(PAYEE) == 10
+    assert len({found.nonce for found in intents(database)}) == 10
+
+
+def test_a_node_that_does_not_find_our_receipt_does_not_make_us_pay_again(chain: Chain, database: Database) -> None:
+    """Behind a balancer one node counts the nonce as used while another has not indexed the transaction yet."""
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        sender = chain.sender(database, url=proxy.url)
+        sender.step()
+        chain.anvil.mine(5)  # mined, and final
+        proxy.answer("eth_getTransactionReceipt", None)
+        for _ in range(3):
+            sender.step()
+            chain.anvil.mine()
+        proxy.heal()
+        settle_down(chain, database, sender)
+    assert len(intents(database)[0].attempts) == 1
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_receipt_from_a_branch_that_lost_is_not_final(chain: Chain, database: Database) -> None:
+    """A node that is stuck on a dead branch serves a receipt below the height that others call final."""
+    chain.anvil.automine(False)
+    queue_payment(database)
+    sender = chain.sender(database)
+    sender.step()
+    chain.anvil.mine()
+    sender.step()
+    stale = chain.anvil.rpc("eth_getTransactionReceipt", intents(database)[0].attempts[0].hash)
+    chain.anvil.reorg(1)
+    chain.anvil.rpc("anvil_dropAllTransactions")
+    chain.anvil.mine(4)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.answer("eth_getTransactionReceipt", stale)
+        stuck = chain.sender(database, url=proxy.url)
+        for _ in range(3):
+            stuck.step()
+        assert intents(database)[0].status != IntentStatus.FINAL
+    assert chain.views.balance_of(PAYEE) == 0
+    settle_down(chain, database, sender)
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_gethes_replacement_rule_is_met(chain: Chain, database: Database) -> None:
+    """Under geth's pool a stuck payment is outbid in one try, and what the pool holds already counts as sent."""
+    chain.anvil.automine(False)
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        pool = GethPool(proxy)
+        sender = chain.sender(database, url=proxy.url)
+        for _ in range(chain.settings.stuck_after_blocks + 1):
+            sender.step()
+            chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(intents(database)[0].attempts[0].max_fee * 2))
+            chain.anvil.mine()
+        assert "already known" in pool.refused  # the reminder of each block
+        assert "replacement transaction underpriced" not in pool.refused
+        old, new = intents(database)[0].attempts
+        assert new.max_fee * 10 >= old.max_fee * 11
+        assert new.priority_fee * 10 >= old.priority_fee * 11
+        settle_down(chain, database, sender)
+    assert intents(database)[0].tx_hash == new.hash
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_a_pool_that_holds_a_dearer_foreign_transaction_is_outbid_step_by_step(
+    chain: Chain, database: Database
+) -> None:
+    """Bytes of ours that the pool knows and the database lost (restored from a backup) are outbid, never followed."""
+    chain.anvil.automine(False)
+    queue_payment(database, amount=1)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        pool = GethPool(proxy)
+        sender = chain.sender(database, url=proxy.url)
+        sender.step()
+        [lost] = intents(database)
+        with database.transaction() as session:
+            session.query(TxAttempt).delete()
+            session.query(TxIntent).delete()
+        chain.anvil.rpc("anvil_dropAllTransactions")  # the pool that counts is geth's
+        queue_payment(database, amount=5)
+        for _ in range(3 * chain.settings.stuck_after_blocks):
+            sender.step()
+            chain.anvil.mine()
+        settle_down(chain, database, sender)
+        assert "replacement transaction underpriced" in pool.refused
+    [found] = intents(database)
+    assert found.nonce == lost.nonce
+    assert chain.views.balance_of(PAYEE) == 5
+
+
+def test_one_call_that_cannot_be_estimated_does_not_hold_up_the_others(chain: Chain, database: Database) -> None:
+    """A node's own limit on gas is no revert: the call waits with a reason, and the queue behind it moves."""
+    queue_payment(database, "heavy", 1)
+    queue_payment(database, "light", 2)
+    with FaultyRpc(chain.anvil.url) as proxy:
+
+        def limited(request: Request, forward: Forward) -> Answer:
+            if str(request["params"][0]["data"]).endswith("1"):
+                return {
+                    "jsonrpc": "2.0",
+                    "id": request["id"],
+                    "error": {"code": -32000, "message": "gas required exceeds allowance (30000000)"},
+                }
+            return forward(request)
+
+        proxy.rule("eth_estimateGas", limited)
+        sender = chain.sender(database, url=proxy.url)
+        assert sum(sender.step() for _ in range(5)) < 5, "waiting is not moving"
+        heavy, light = intents(database)
+        assert (heavy.status, heavy.reason) == (IntentStatus.QUEUED, "not_estimated")
+        assert "exceeds allowance" in (heavy.detail or "")
+        assert light.status != IntentStatus.QUEUED
+        proxy.heal()
+        settle_down(chain, database, sender)
+    assert chain.views.balance_of(PAYEE) == 3
+
+
+def test_a_suggested_tip_that_the_node_does_not_know_stops_nothing(chain: Chain, database: Database) -> None:
+    """Some nodes have no ``eth_maxPriorityFeePerGas``."""
+    queue_payment(database)
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.refuse("eth_maxPriorityFeePerGas", "the method eth_maxPriorityFeePerGas does not exist", -32601)
+        settle_down(chain, database, chain.sender(database, url=proxy.url))
+    assert chain.views.balance_of(PAYEE) == 5

@@ -1,0 +1,167 @@
+"""Reorganisations under jobs in every state: what is booked in the end is what a fresh indexer books."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+from support.anvil import AnvilProcess
+from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, chain_settings, deploy_contracts
+from support.indexing import booked, canonical_logs, cursor, forget, fresh
+from support.settling import open_job, penalty, settle_job, settlement
+
+from market.chain.contracts import ChainEvent
+from market.chain.indexer import EventHandlers
+from market.chain.models import TxIntent
+from market.chain.service import intent_by_key, queue_intent
+from market.chain.views import JobState
+from market.db.session import Database
+from market.domain.lifecycle import IntentStatus
+from market.domain.network import ZEN
+from market.ledger import mirror
+from market.ledger.reconciliation import reconcile
+
+EPOCH_BLOCKS = 4
+FINALITY = 2 * EPOCH_BLOCKS  # blocks on top of a final one
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Chain]:
+    """A chain of the test's own, whose last eight blocks can be reorganised."""
+    with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
+        deployment = deploy_contracts(anvil)
+        anvil.mine(FINALITY)
+        yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
+
+
+def recording(chain: Chain, seen: list[tuple[str, int, str]]) -> EventHandlers:
+    """The ledger's handlers, each event also noted as it is handed over."""
+
+    def note(session: Session, event: ChainEvent) -> None:
+        seen.append((event.block_hash, event.log_index, event.name))
+
+    return {key: [handler, note] for key, handler in mirror.handlers(chain.deployment).items()}
+
+
+def settle_down(chain: Chain, database: Database) -> None:
+    """Let everything become final and be indexed."""
+    chain.anvil.mine(FINALITY + 1)
+    chain.index(database)
+
+
+def test_funded_settled_and_slashed_jobs_survive_reorganisations(deep: Chain, database: Database) -> None:
+    """Each state is reached, seen, reorganised away and reached again in other blocks with other amounts."""
+    deep.stake(PROVIDER, 2_000 * ZEN)
+    settle_down(deep, database)
+
+    gone = open_job(deep, budget=7 * ZEN)
+    deep.index(database)
+    deep.anvil.reorg(1)
+    assert deep.views.job(gone) is None
+    kept = open_job(deep, budget=3 * ZEN)
+    deep.index(database)
+    settle_job(deep, kept, units=4)
+    deep.send(OPERATOR, *_flat(penalty("0x" + "03" * 32)))
+    deep.index(database)
+    deep.anvil.reorg(2)  # neither settled nor slashed
+    deep.index(database)
+    settle_job(deep, kept, units=1)
+    deep.stake(PROVIDER, 10 * ZEN)  # the penalty is larger on this branch
+    deep.send(OPERATOR, *_flat(penalty("0x" + "04" * 32)))
+    settle_down(deep, database)
+
+    proof = reconcile(database, deep.client(), deep.deployment)
+    assert proof.agrees, proof.differences
+    accounts = {account for _, _, account, _ in booked(database)}
+    assert f"escrow:{kept}" in accounts
+    assert f"escrow:{gone}" not in accounts
+    assert [line[3] for line in booked(database) if line[2] == "burned"] == [1_005 * ZEN]
+    paid = 10**15 - 10**15 // 20  # one unit at 3.6 ZEN per hour, less the fee
+    assert (f"wallet:{PROVIDER.address}", paid) in [line[2:] for line in booked(database)]
+    assert (booked(database), canonical_logs(database)) == fresh(database, deep)
+
+
+def _flat(call: tuple[str, str, list[object]]) -> tuple[object, ...]:
+    contract, function, arguments = call
+    return contract, function, *arguments
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_ends_equal_to_a_fresh_index(deep: Chain, database: Database, seed: int) -> None:
+    """A random walk over a market's events, reorganisations of any depth above finality, and partial indexing."""
+    dice = random.Random(seed)
+    seen: list[tuple[str, int, str]] = []
+    handlers = recording(deep, seen)
+    jobs: list[str] = []
+
+    def settle() -> None:
+        held = [job for job in jobs if (found := deep.views.job(job)) is not None and found.state == JobState.OPEN]
+        if held:
+            settle_job(deep, dice.choice(held), units=dice.randrange(3))
+
+    def reorganise() -> None:
+        deep.anvil.reorg(dice.randint(1, FINALITY))
+
+    actions = [
+        lambda: jobs.append(open_job(deep, budget=dice.randint(1, 9) * ZEN)),
+        settle,
+        lambda: deep.stake(dice.choice((PROVIDER, OTHER)), dice.randint(1, 9) * ZEN),
+        lambda: deep.send(OPERATOR, *_flat(penalty(f"0x{dice.getrandbits(256):064x}"))),
+        lambda: deep.send(PAYER, "ZenToken", "transfer", deep.deployment.address("Treasury"), dice.randint(1, 9)),
+        reorganise,
+        lambda: deep.anvil.mine(dice.randint(1, 3)),
+        lambda: deep.indexer(database, handlers).step(dice.randint(1, 5)),
+        lambda: deep.index(database, handlers),
+    ]
+    for _ in range(80):
+        dice.choice(actions)()
+    deep.anvil.mine(FINALITY + 1)
+    deep.index(database, handlers)
+
+    proof = reconcile(database, deep.client(), deep.deployment)
+    assert proof.agrees, proof.differences
+    result, handed_over = (booked(database), canonical_logs(database)), list(seen)
+    assert len(handed_over) == len(set(handed_over)), "each event once"
+    forget(database)
+    seen.clear()
+    deep.index(database, handlers)
+    assert (booked(database), canonical_logs(database)) == result
+    assert seen == handed_over
+
+
+def test_a_payment_under_reorganisation_is_made_once_and_booked_once(deep: Chain, database: Database) -> None:
+    """The market's own transactions go out again from the same bytes after each reorganisation."""
+    deep.stake(PROVIDER, 2_000 * ZEN)
+    job = open_job(deep, budget=3 * ZEN)
+    settle_down(deep, database)
+    for key, call in (("settle", settlement(job)), ("slash", penalty("0x" + "05" * 32))):
+        contract, function, arguments = call
+        with database.transaction() as session:
+            queue_intent(
+                session, key=key, kind=key, subject=job, contract=contract, function=function, arguments=arguments
+            )
+    sender, indexer = deep.sender(database), deep.indexer(database)
+    for depth in (1, 2, 5, FINALITY):
+        for _ in range(depth):
+            sender.step()
+            deep.anvil.mine()
+            indexer.step()
+        deep.anvil.reorg(depth)
+    for _ in range(FINALITY + 2):
+        sender.step()
+        deep.anvil.mine()
+    deep.index(database)
+    assert {_intent(database, key).status for key in ("settle", "slash")} == {IntentStatus.FINAL}
+    assert all(len(_intent(database, key).attempts) == 1 for key in ("settle", "slash"))
+    proof = reconcile(database, deep.client(), deep.deployment)
+    assert proof.agrees, proof.differences
+    assert cursor(database).finalised_number == deep.client().finalised().number
+    assert (booked(database), canonical_logs(database)) == fresh(database, deep)
+
+
+def _intent(database: Database, key: str) -> TxIntent:
+    with database.transaction() as session:
+        found = intent_by_key(session, key)
+    assert found is not None
+    return found
