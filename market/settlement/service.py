@@ -57,6 +57,7 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
             contract="JobEscrow",
             function="settle",
             arguments=[batch.claims_root, batch.units_root, [line.as_argument() for line in batch.lines]],
+            amount=sum(claim.amount for claim in batch.claims),
         )
 
 

@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from support.settling import batch_root, claim_pay, pass_challenge_period, settle_job
 
 from market.db.session import Database
 from market.domain.network import ZEN
@@ -88,18 +89,26 @@ def test_the_ledger_equals_the_chain_through_a_whole_market(chain: Chain, databa
         assert balances(session, "escrow") == {f"escrow:{paid}": 10 * ZEN, f"escrow:{kept}": 3 * ZEN}
         assert balance(session, f"stake:{PROVIDER.address}") == 2_000 * ZEN
 
-    payments = [{"provider": PROVIDER.address, "units": 4}]
-    chain.send(OPERATOR, "JobEscrow", "settle", paid, 36 * ZEN // 10, payments, "0x" + "01" * 32, "0x" + "02" * 32)
+    settle_job(chain, paid, units=4)
     chain.send(OPERATOR, "ProviderStaking", "slash", OTHER.address, 2, "0x" + "03" * 32)
-    chain.send(OPERATOR, "Treasury", "spend", 0, PAYER.address, 10**13, "0x" + "04" * 32)
     chain.send(PAYER, "ZenToken", "transfer", PROVIDER.address, 1)  # none of ours
-    end = proof(chain, database)
-    assert end.agrees, end.differences
+    settled = proof(chain, database)
+    assert settled.agrees, settled.differences
     gross = 4 * 10**15  # four GPU-seconds at 3.6 ZEN per hour
     fee = gross // 20
     with database.transaction() as session:
         assert balances(session, "escrow") == {f"escrow:{kept}": 3 * ZEN}
-        assert balance(session, "treasury") == fee - 10**13
+        assert balances(session, "pay", "fee") == {"pay:1": gross - fee, "fee:1": fee}
+        assert balance(session, "treasury") == 0
+
+    pass_challenge_period(chain)
+    claim_pay(chain, paid, units=4)
+    chain.send(OTHER, "JobEscrow", "collectFees", [batch_root(paid, 4)])
+    end = proof(chain, database)
+    assert end.agrees, end.differences
+    with database.transaction() as session:
+        assert balances(session, "pay", "fee") == {}
+        assert balance(session, "treasury") == fee
         assert balance(session, f"wallet:{PROVIDER.address}") == gross - fee - 2_000 * ZEN
         assert balance(session, f"stake:{OTHER.address}") == 250 * ZEN
         assert balance(session, "burned") == 250 * ZEN

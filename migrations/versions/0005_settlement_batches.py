@@ -1,14 +1,14 @@
 """Settlement batches and their claims; the sampling rate of a job.
 
-Revision: 0004, after 0003.
+Revision: 0005, after 0004.
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 
