@@ -1,0 +1,273 @@
+"""What each call of the contracts costs in gas, on the embedded chain, as transactions of their own.
+
+The cost for a unit counts everything from the commitment of its window to the claims of all providers and the fee. Gas
+is the same on any machine. ``benchmarks/gas.json`` is what ``python -m benchmarks.gas --json`` printed last; a test fails
+where a row has become more than five per cent dearer.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contracts that the tests run on
+
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+from support.anvil import AnvilProcess
+from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
+
+from benchmarks.report import Row, progress, row, run
+from market.chain.contracts import decode_result, encode_call
+from market.domain.network import DEVNET, ZEN
+from zoo_protocol import merkle, trace
+from zoo_protocol.hashing import from_hex, sha256, to_hex
+from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
+from zoo_protocol.receipt import net_unit_price
+from zoo_protocol.record import unit_leaf
+from zoo_protocol.settlement import JobLine, claim_leaf, lines_hash
+
+PROVIDERS, JOBS = 20, 10
+PRICE = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei
+NET = net_unit_price(PRICE, 1_000_000, DEVNET.fee_bps)
+ENVIRONMENT = to_hex(sha256(b"environment class"))
+_GAS_LIMIT = 12_000_000
+
+_Posted = tuple[str, list[tuple[int, list[str]]]]  # root of a batch; amount and proof of each provider
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows; a quick run is a whole one, it takes seconds."""
+    with AnvilProcess() as anvil, tempfile.TemporaryDirectory() as directory:
+        progress("deploying the contracts")
+        deployment = deploy_contracts(anvil)
+        anvil.rpc("anvil_autoImpersonateAccount", True)
+        bench = _Bench(Chain(anvil, deployment, chain_settings(anvil, deployment, Path(directory))))
+        rows = bench.single_calls()
+        for units in (1_000, 100_000):
+            progress(f"settling a window of {units} units")
+            spent = bench.window(units) / units
+            rows.append(row(f"per_unit_{units}", "gas", [spent], "commit, latch, settle, claims, fee"))
+        progress("disputing a unit")
+        return rows + bench.dispute()
+
+
+class _Bench:
+    """Calls on one chain, and what they cost."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._keys = [Account.from_key(sha256(f"gas {index}".encode())) for index in range(PROVIDERS + 10)]
+        self._batches = 0
+        for key in self._keys:
+            chain.anvil.rpc("anvil_setBalance", key.address, hex(10**20))
+        self._fund(self._keys[:PROVIDERS], 1)  # a provider that has some ZEN, as after staking
+
+    def _fund(self, keys: Sequence[LocalAccount], wei: int) -> None:
+        for key in keys:
+            self._gas(OPERATOR.address, "ZenToken", "transfer", key.address, wei)
+
+    def _gas(self, sender: str, contract: str, function: str, *arguments: Any) -> int:
+        """Gas used by one transaction.
+
+        Raises:
+            RuntimeError: it reverted.
+        """
+        call = {
+            "from": sender,
+            "to": self._chain.deployment.address(contract),
+            "data": to_hex(encode_call(contract, function, arguments)),
+            "gas": hex(_GAS_LIMIT),
+        }
+        tx = self._chain.anvil.rpc("eth_sendTransaction", call)
+        receipt = self._receipt(tx)
+        if receipt["status"] != "0x1":
+            raise RuntimeError(f"{contract}.{function} reverted: {self._chain.anvil.rpc('eth_call', call, 'latest')}")
+        return int(receipt["gasUsed"], 16)
+
+    def _receipt(self, tx: str) -> Any:
+        for _ in range(600):  # mined at once, but not before the answer
+            if receipt := self._chain.anvil.rpc("eth_getTransactionReceipt", tx):
+                return receipt
+            time.sleep(0.05)
+        raise RuntimeError(f"{tx} was not mined")
+
+    # --- one call each
+
+    def single_calls(self) -> list[Row]:
+        """Stake, open, commit, settle, claim and slash."""
+        stakers = self._keys[PROVIDERS : PROVIDERS + 5]
+        staking = self._chain.deployment.address("ProviderStaking")
+        self._fund(stakers, 2_000 * ZEN)
+        for staker in stakers:
+            self._gas(staker.address, "ZenToken", "approve", staking, 2_000 * ZEN)
+        stakes = [self._gas(s.address, "ProviderStaking", "stake", 1_000 * ZEN) for s in stakers]
+        slashes = [
+            self._gas(OPERATOR.address, "ProviderStaking", "slash", staker.address, 2, to_hex(sha256(bytes([index]))))
+            for index, staker in enumerate(stakers)
+        ]
+        opened, opening = zip(*(self._open(1_000) for _ in range(3)), strict=True)
+        commits = [
+            self._gas(OPERATOR.address, "WorkWindows", "commitWindow", to_hex(sha256(f"w{i}".encode())), 1_000)
+            for i in range(3)
+        ]
+        settles = [self._settle([job], 1_000, last=True)[0] for job in opened]
+        return [
+            row("stake", "gas", stakes, "of a new account, with an allowance"),
+            row("open_job", "gas", opening, "with permit and signed order; the payer's first is the dearest"),
+            row("commit_window", "gas", commits),
+            row("settle_1000_units", "gas", settles, "one job of 20 providers, with the refund of the rest"),
+            *self._claims(),
+            row("slash", "gas", slashes, "of an account that was never slashed"),
+        ]
+
+    def _claims(self) -> list[Row]:
+        batches = []
+        for _ in range(11):
+            job, _gas = self._open(1_000)
+            batches.append(self._settle([job], 1_000, last=True)[1])
+        self._end_challenge()
+        first = [self._claim(index, batches[:1]) for index in range(5)]
+        many = [self._claim(index, batches) for index in range(5, 10)]
+        again = [self._claim(index, batches[1:2]) for index in range(5)]
+        return [
+            row("claim_first", "gas", first, "a provider that holds ZEN and never claimed"),
+            row("claim_next", "gas", [(all_ - one) / 10 for all_, one in zip(many, first, strict=True)], "of eleven"),
+            row("claim_later", "gas", again, "a call for one batch by a provider that claimed before"),
+        ]
+
+    # --- a whole window
+
+    def window(self, units: int) -> float:
+        """Gas from the commitment of a window of ten jobs to the last claim of twenty providers."""
+        jobs = [self._open(units // JOBS)[0] for _ in range(JOBS)]
+        root = to_hex(sha256(f"window of {units}".encode()))
+        spent = self._gas(OPERATOR.address, "WorkWindows", "commitWindow", root, units)
+        self._chain.anvil.mine(DEVNET.seed_delay_blocks + 1)
+        spent += self._gas(OPERATOR.address, "WorkWindows", "latchSeed", root)
+        gas, batch = self._settle(jobs, units // JOBS, last=False)
+        self._end_challenge()
+        spent += gas + sum(self._claim(index, [batch]) for index in range(PROVIDERS))
+        return spent + self._gas(OTHER.address, "JobEscrow", "collectFees", [batch[0]])
+
+    def _open(self, units: int) -> tuple[str, int]:
+        job, arguments = self._chain.order(units * 10**15 + ZEN, units)
+        return job, self._gas(OTHER.address, "JobEscrow", "openJob", *arguments)
+
+    def _settle(self, jobs: Sequence[str], units: int, *, last: bool) -> tuple[int, _Posted]:
+        """Gas of one batch over all units of these jobs, and (its root, each provider's amount and proof)."""
+        self._batches += 1
+        lines = [JobLine(job, PRICE, units, 0, 1, last, ENVIRONMENT) for job in jobs]
+        share = units * len(jobs) // PROVIDERS * NET
+        leaves = [claim_leaf(key.address, share) for key in self._keys[:PROVIDERS]]
+        units_root = sha256(f"units {self._batches}".encode())  # nobody disputes them
+        beside = merkle.parent_hash(units_root, lines_hash(lines))
+        claims_root = merkle.root(leaves)
+        arguments = [to_hex(claims_root), to_hex(units_root), [line.as_argument() for line in lines]]
+        gas = self._gas(OPERATOR.address, "JobEscrow", "settle", *arguments)
+        proofs = [[to_hex(node) for node in (*merkle.proof(leaves, i), beside)] for i in range(PROVIDERS)]
+        return gas, (to_hex(merkle.parent_hash(claims_root, beside)), [(share, proof) for proof in proofs])
+
+    def _claim(self, index: int, batches: Sequence[_Posted]) -> int:
+        items = [{"amount": amount, "proof": proof} for _, claims in batches for amount, proof in (claims[index],)]
+        address = self._keys[index].address
+        return self._gas(address, "JobEscrow", "claim", address, items)
+
+    def _end_challenge(self) -> None:
+        self._chain.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)
+        self._chain.anvil.mine()
+
+    # --- a dispute
+
+    def dispute(self) -> list[Row]:
+        """One challenge of a unit with a false end, from the bond to the verdict of three referees."""
+        provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
+        deployment = self._chain.deployment
+        self._fund([challenger], DEVNET.disputes.bond_wei)
+        self._gas(challenger.address, "ZenToken", "approve", deployment.address("Disputes"), DEVNET.disputes.bond_wei)
+        self._fund(referees, 600 * ZEN)
+        for referee in referees:
+            self._gas(referee.address, "ZenToken", "approve", deployment.address("ProviderStaking"), 600 * ZEN)
+            self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
+            self._gas(referee.address, "Disputes", "registerReferee")
+
+        job, arguments = self._chain.order(ZEN)
+        self._gas(OTHER.address, "JobEscrow", "openJob", *arguments)
+        order, segments = arguments[0], arguments[0]["segments"]
+        states = [sha256(f"state {j}".encode()) for j in range(segments + 1)]
+        leaves = [trace.state_leaf(job, 0, 0, j, state, ENVIRONMENT) for j, state in enumerate(states)]
+        root = to_hex(trace.trace_root(leaves))
+        unit = UnitCommitment(job, 0, 0, provider.address, root, ENVIRONMENT)
+        domain = Domain(self._chain.client().chain_id, deployment.address("JobEscrow"))
+        signature = sign(to_hex(bytes(provider.key)), typed_data(domain, unit))
+        window = to_hex(unit_leaf(job, 0, 0, provider.address, root, ENVIRONMENT))
+        self._gas(OPERATOR.address, "WorkWindows", "commitWindow", window, 1)
+
+        fields = {name: getattr(unit, name) for name in unit.__slots__}
+        proofs = [[to_hex(node) for node in merkle.proof(leaves, j)] for j in range(segments + 1)]
+        opened = self._gas(challenger.address, "Disputes", "open", order, fields, signature, window, [], 0, segments)
+        low, high, steps = 0, segments, []
+        while high - low > 1:
+            middle = (low + high) // 2
+            shown = [fields, challenger.address, to_hex(states[middle]), ENVIRONMENT, proofs[middle]]
+            gas = self._gas(provider.address, "Disputes", "reveal", *shown)
+            steps.append(gas + self._gas(challenger.address, "Disputes", "choose", fields, True))
+            low = middle
+        ends = [to_hex(states[low]), to_hex(states[high])]
+        last = [fields, challenger.address, ends, ENVIRONMENT, [proofs[low], proofs[high]]]
+        ends_gas = self._gas(provider.address, "Disputes", "openStep", *last)
+        self._chain.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
+        draw = self._gas(OTHER.address, "Disputes", "drawCommittee", fields, challenger.address)
+        verdict = self._verdict(fields, challenger.address, referees)
+        return [
+            row("dispute_open", "gas", [opened]),
+            row("dispute_step", "gas", steps, "one halving: the provider opens a state, the challenger takes a half"),
+            row("dispute_last_step", "gas", [ends_gas], "both ends of the step that is replayed"),
+            row("dispute_draw", "gas", [draw], "of five referees"),
+            row(
+                "dispute_verdict",
+                "gas",
+                [verdict],
+                "three signatures; slashes",
+            ),
+        ]
+
+    def _verdict(self, unit: dict[str, Any], challenger: str, referees: Sequence[LocalAccount]) -> int:
+        [log] = self._chain.anvil.rpc(
+            "eth_getLogs",
+            {
+                "fromBlock": "0x0",
+                "address": self._chain.deployment.address("Disputes"),
+                "topics": [_topic("CommitteeDrawn")],
+            },
+        )
+        dispute = log["topics"][1]
+        committee = [f"0x{log['data'][2 + 64 * i :][24:64]}" for i in range(4, 4 + DEVNET.disputes.committee)]
+        digest = self._view("Disputes", "verdictDigest", dispute, 1, False)
+        keys = {referee.address.lower(): referee for referee in referees}
+        signatures = [
+            to_hex(bytes(keys[address].unsafe_sign_hash(from_hex(digest)).signature)) if seat < 3 else "0x"
+            for seat, address in enumerate(committee)
+        ]
+        return self._gas(OTHER.address, "Disputes", "submitVerdict", unit, challenger, committee, False, signatures)
+
+    def _view(self, contract: str, function: str, *arguments: Any) -> Any:
+        data = to_hex(encode_call(contract, function, arguments))
+        call = {"to": self._chain.deployment.address(contract), "data": data}
+        answer = self._chain.anvil.rpc("eth_call", call, "latest")
+        return decode_result(contract, function, bytes.fromhex(answer[2:]))
+
+
+def _topic(event: str) -> str:
+    from eth_utils.abi import event_abi_to_log_topic
+
+    from zoo_protocol.contracts import artifact
+
+    abi: Any = next(item for item in artifact("Disputes").abi if item["type"] == "event" and item["name"] == event)
+    return "0x" + event_abi_to_log_topic(abi).hex()
+
+
+if __name__ == "__main__":
+    run("gas", measure)

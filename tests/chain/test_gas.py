@@ -1,0 +1,38 @@
+"""What the contracts cost: within what the network promises, and no dearer than when it was last looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gas
+
+SNAPSHOT = json.loads((Path(gas.__file__).with_name("gas.json")).read_text())
+TOLERANCE = 1.05
+LIMITS = {
+    "stake": 110_000,
+    "open_job": 170_000,
+    "commit_window": 70_000,
+    "settle_1000_units": 120_000,
+    "claim_first": 75_000,
+    "claim_next": 20_000,
+    "slash": 100_000,
+    "per_unit_1000": 2_000,
+    "per_unit_100000": 100,
+}
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, float]:
+    """The dearest case of each row."""
+    return {row.name: row.max for row in gas.measure(quick=True)}
+
+
+def test_every_promise_is_kept_in_the_dearest_case(measured: dict[str, float]) -> None:
+    assert {name: measured[name] for name, limit in LIMITS.items() if measured[name] > limit} == {}
+
+
+def test_nothing_became_dearer(measured: dict[str, float]) -> None:
+    before = {row["name"]: row["max"] for row in SNAPSHOT["rows"]}
+    assert set(before) == set(measured)
+    assert {name: (before[name], cost) for name, cost in measured.items() if cost > before[name] * TOLERANCE} == {}
