@@ -3,26 +3,25 @@ pragma solidity 0.8.37;
 
 import {UnitCommitment} from "./Messages.sol";
 
-/// @notice A referee's finding, signed in the domain of the Disputes contract.
+/// @notice A referee's judgement of the step that a dispute came down to.
 /// @param disputeId The dispute.
-/// @param draw Number of the draw that made the signer a referee of it.
-/// @param providerCorrect Whether replaying the disputed step gives the state that the provider committed to.
+/// @param draw Number of the committee within the dispute, counted from 0.
+/// @param providerCorrect Whether the provider's end state follows from its start state.
 struct Verdict {
     bytes32 disputeId;
     uint32 draw;
     bool providerCorrect;
 }
 
-/// @notice The operator's promise, signed in the domain of the Omissions contract, that a commitment which it received
-/// stands in a window that is committed in time.
-/// @param unitId Leaf of the commitment (`Messages.leaf`).
-/// @param includeBy Last time, in Unix seconds, at which such a window may be committed.
+/// @notice The operator's receipt for a delivered commitment.
+/// @param unitId `Messages.leaf` of the commitment.
+/// @param includeBy Unix time by which a window that includes it will be committed.
 struct Acknowledgement {
     bytes32 unitId;
     uint40 includeBy;
 }
 
-/// @title Hashes of what disputes are about
+/// @title Hashes of what referees and the operator sign, and of a unit's boundary states
 library DisputeMessages {
     bytes32 internal constant VERDICT_TYPEHASH =
         keccak256("Verdict(bytes32 disputeId,uint32 draw,bool providerCorrect)");
@@ -38,8 +37,13 @@ library DisputeMessages {
         return keccak256(abi.encode(ACKNOWLEDGEMENT_TYPEHASH, acknowledgement));
     }
 
-    /// @notice Leaf `boundary` of a unit's trace (docs/protocol.md): hashed twice, its position bound by its content.
-    function traceLeaf(UnitCommitment calldata unit, uint256 boundary, bytes32 state, bytes32 environment)
+    /// @notice Leaf of a boundary state in its unit's trace, as docs/protocol.md defines it: hashed twice, so that no
+    /// inner node can pass as a leaf, and with the boundary inside, since sorted pairs do not bind positions.
+    /// @param unit The unit.
+    /// @param boundary 0 for the start state, the order's `segments` for the end state.
+    /// @param stateDigest Digest of the state.
+    /// @param environmentClass What makes two replays comparable bit by bit.
+    function stateLeaf(UnitCommitment calldata unit, uint16 boundary, bytes32 stateDigest, bytes32 environmentClass)
         internal
         pure
         returns (bytes32)
@@ -49,9 +53,9 @@ library DisputeMessages {
             unit.jobId,
             uint64(unit.round),
             uint64(unit.slot),
-            uint64(boundary), // a boundary is at most the order's segments, 16 bits
-            state,
-            environment
+            uint64(boundary),
+            stateDigest,
+            environmentClass
         );
         return keccak256(bytes.concat(keccak256(encoded)));
     }

@@ -3,201 +3,134 @@ pragma solidity 0.8.37;
 
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
-import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
-import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Multicall} from "@openzeppelin/contracts/utils/Multicall.sol";
+import {Bisection} from "./base/Bisection.sol";
 import {Referees} from "./base/Referees.sol";
 import {DisputeMessages, Verdict} from "./DisputeMessages.sol";
-import {IDisputes} from "./interfaces/IDisputes.sol";
-import {IJobEscrow} from "./interfaces/IJobEscrow.sol";
-import {IProviderStaking} from "./interfaces/IProviderStaking.sol";
+import {IDisputeEscrow, IDisputes, IDisputeStaking} from "./interfaces/IDisputes.sol";
 import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
-import {JobOrder, Messages, UnitCommitment} from "./Messages.sol";
+import {Messages, UnitCommitment} from "./Messages.sol";
 
-/// @title Disputes about units of work
-/// @dev A dispute is known by unit and challenger, so one who disputes badly on purpose keeps nobody else from disputing
-/// well. A provider is slashed once for a unit, whoever convicts it first.
-contract Disputes is Referees, EIP712, ReentrancyGuardTransient {
-    using SafeERC20 for IZenToken;
-    using SafeCast for uint256;
-    using Messages for JobOrder;
-    using Messages for UnitCommitment;
-    using DisputeMessages for UnitCommitment;
+/// @title Disputes over units of work: the committee's verdict and what follows from it
+/// @dev Holds the bonds of open disputes and the credits, nothing else; no balance is read to decide what anybody gets.
+contract Disputes is Bisection, Referees, EIP712, Multicall {
     using DisputeMessages for Verdict;
+    using Messages for UnitCommitment;
+    using SafeERC20 for IZenToken;
 
-    /// @notice Row of the penalty table for whoever loses as provider. Silence costs the same as a false step, or every
-    /// cheat would fall silent.
+    /// @notice Row of the penalty table for a provider that loses. Silence costs what a false step costs, or every cheat
+    /// would fall silent.
     uint8 public constant OFFENCE = 2;
-    /// @notice Committees that are drawn before a dispute ends without a verdict.
-    uint8 public constant MAX_DRAWS = 3;
+    uint256 private constant MAX_SEATS = 15; // bounds the gas of a draw and of a verdict
 
-    /// @notice The ZEN token.
-    IZenToken public immutable token;
-    /// @notice Where units are committed.
-    IWorkWindows public immutable windows;
-    /// @notice Where they are paid.
-    IJobEscrow public immutable escrow;
+    uint96 private immutable _cost;
+    uint96 private immutable _refereeFee;
+    uint40 private immutable _verdictPeriod;
+    uint8 private immutable _seedDelay;
+    uint8 private immutable _seats;
+    uint8 private immutable _quorum;
+    uint8 private immutable _maxDraws;
 
     /// @inheritdoc IDisputes
-    mapping(address account => uint256) public owed;
+    mapping(address account => uint256) public credits;
 
-    Parameters private _parameters;
-    mapping(bytes32 disputeId => Dispute) private _disputes;
-    mapping(bytes32 unitId => Unit) private _units;
+    mapping(bytes32 step => bool) private _foundCorrect;
 
     /// @param zen The ZEN token.
-    /// @param staking_ Slashes providers; this contract must hold its DISPUTES_ROLE.
-    /// @param windows_ Where units are committed.
-    /// @param escrow_ Where they are paid; this contract must hold its DISPUTES_ROLE.
-    /// @param parameters_ Amounts, delays and the size of a committee.
+    /// @param staking_ Where stakes are; this contract needs DISPUTES_ROLE there.
+    /// @param windows_ Where windows are committed.
+    /// @param escrow_ Where jobs are paid; this contract needs DISPUTES_ROLE there.
+    /// @param terms_ The terms; see IDisputes. The bond must cover the winner's cost and the fees of a whole committee.
     constructor(
         IZenToken zen,
-        IProviderStaking staking_,
+        IDisputeStaking staking_,
         IWorkWindows windows_,
-        IJobEscrow escrow_,
-        Parameters memory parameters_
-    ) Referees(staking_) EIP712("ZooDisputes", "1") {
-        require(address(zen) != address(0), InvalidParameter("token"));
-        require(address(windows_) != address(0), InvalidParameter("windows"));
-        require(address(escrow_) != address(0), InvalidParameter("escrow"));
-        uint256 costs = parameters_.providerCost + uint256(parameters_.committee) * parameters_.refereeFee;
-        require(parameters_.bond >= costs, InvalidParameter("bond"));
-        require(parameters_.turn > 0, InvalidParameter("turn"));
-        require(parameters_.seedDelay > 0 && parameters_.seedDelay <= 200, InvalidParameter("seedDelay"));
-        require(
-            parameters_.quorum <= parameters_.committee && uint256(parameters_.quorum) * 2 > parameters_.committee,
-            InvalidParameter("quorum")
-        );
-        token = zen;
-        windows = windows_;
-        escrow = escrow_;
-        _parameters = parameters_;
+        IDisputeEscrow escrow_,
+        Terms memory terms_
+    ) Bisection(zen, windows_, escrow_, terms_) Referees(staking_) EIP712("ZooDisputes", "1") {
+        require(terms_.verdictPeriod > 0, InvalidParameter("verdictPeriod"));
+        require(terms_.seedDelay > 0 && terms_.seedDelay <= 200, InvalidParameter("seedDelay"));
+        require(terms_.seats > 0 && terms_.seats <= MAX_SEATS, InvalidParameter("seats"));
+        require(terms_.quorum <= terms_.seats && 2 * uint256(terms_.quorum) > terms_.seats, InvalidParameter("quorum"));
+        require(terms_.maxDraws > 0, InvalidParameter("maxDraws"));
+        uint256 costs = terms_.cost + uint256(terms_.refereeFee) * terms_.seats;
+        require(terms_.bond >= costs, InvalidParameter("bond"));
+        _cost = terms_.cost;
+        _refereeFee = terms_.refereeFee;
+        _verdictPeriod = terms_.verdictPeriod;
+        _seedDelay = terms_.seedDelay;
+        _seats = terms_.seats;
+        _quorum = terms_.quorum;
+        _maxDraws = terms_.maxDraws;
     }
 
     /// @inheritdoc IDisputes
-    function open(
-        JobOrder calldata order,
-        UnitCommitment calldata unit,
-        bytes calldata signature,
-        bytes32 windowRoot,
-        bytes32[] calldata windowProof,
-        uint16 lo,
-        uint16 hi
-    ) external nonReentrant returns (bytes32 disputeId) {
-        bytes32 unitId = unit.leaf();
-        disputeId = _disputeId(unitId, msg.sender);
-        require(!_units[unitId].condemned, UnitCondemned(unitId));
-        require(_disputes[disputeId].phase == Phase.None, DisputeExists(disputeId));
-        require(order.hash() == unit.jobId, WrongOrder(unit.jobId));
-        require(lo < hi && hi <= order.segments, InvalidStretch(lo, hi, order.segments));
-        _requireCommitted(unit, signature, windowRoot, windowProof);
-
-        Dispute storage dispute = _disputes[disputeId];
-        dispute.challenger = msg.sender;
-        (dispute.lo, dispute.hi) = (lo, hi);
-        _units[unitId].open += 1;
-        emit DisputeOpened(disputeId, unitId, unit.provider, msg.sender, lo, hi);
-        _providersTurn(dispute);
-        token.safeTransferFrom(msg.sender, address(this), _parameters.bond);
-    }
-
-    /// @inheritdoc IDisputes
-    function reveal(
-        UnitCommitment calldata unit,
-        address challenger,
-        bytes32 state,
-        bytes32 environment,
-        bytes32[] calldata proof
-    ) external {
-        (bytes32 disputeId, Dispute storage dispute) = _inTurn(unit, challenger, Phase.Reveal, unit.provider);
-        uint16 middle = (dispute.lo + dispute.hi) / 2;
-        _requireInTrace(unit, middle, state, environment, proof);
-        dispute.phase = Phase.Choose;
-        _startTurn(dispute);
-        emit StateRevealed(disputeId, middle, state, environment, dispute.deadline);
-    }
-
-    /// @inheritdoc IDisputes
-    function choose(UnitCommitment calldata unit, bool acceptsMiddle) external {
-        (bytes32 disputeId, Dispute storage dispute) = _inTurn(unit, msg.sender, Phase.Choose, msg.sender);
-        uint16 middle = (dispute.lo + dispute.hi) / 2;
-        if (acceptsMiddle) dispute.lo = middle;
-        else dispute.hi = middle;
-        _providersTurn(dispute);
-        emit HalfChosen(disputeId, dispute.lo, dispute.hi, dispute.deadline);
-    }
-
-    /// @inheritdoc IDisputes
-    function openStep(
-        UnitCommitment calldata unit,
-        address challenger,
-        bytes32[2] calldata states,
-        bytes32 environment,
-        bytes32[][2] calldata proofs
-    ) external {
-        (bytes32 disputeId, Dispute storage dispute) = _inTurn(unit, challenger, Phase.Open, unit.provider);
-        _requireInTrace(unit, dispute.lo, states[0], environment, proofs[0]);
-        _requireInTrace(unit, dispute.hi, states[1], environment, proofs[1]);
-        dispute.phase = Phase.Draw;
-        emit StateRevealed(disputeId, dispute.lo, states[0], environment, 0);
-        emit StateRevealed(disputeId, dispute.hi, states[1], environment, 0);
-        _scheduleDraw(disputeId, dispute);
-    }
-
-    /// @inheritdoc IDisputes
-    function drawCommittee(UnitCommitment calldata unit, address challenger) external {
-        (bytes32 disputeId, Dispute storage dispute) = _inPhase(unit, challenger, Phase.Draw);
+    function drawCommittee(bytes32 disputeId) external nonReentrant {
+        Dispute storage dispute = _requireTurn(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
         bytes32 blockHash = blockhash(dispute.seedBlock);
-        if (blockHash == 0) return _scheduleDraw(disputeId, dispute);
-
-        address payer = escrow.jobs(unit.jobId).payer;
-        bytes32 seed = keccak256(abi.encode(blockHash, disputeId));
-        address[] memory committee = _draw(seed, _parameters.committee, [unit.provider, challenger, payer]);
-        dispute.draws += 1;
-        dispute.committeeHash = keccak256(abi.encode(committee));
-        dispute.phase = Phase.Judge;
-        _startTurn(dispute);
-        if (committee.length < _parameters.quorum) dispute.deadline = 0; // nothing to wait for: `timeout` goes on at once
-        emit CommitteeDrawn(disputeId, dispute.draws, committee, dispute.deadline);
+        if (blockHash == 0) {
+            dispute.seedBlock = _nextSeedBlock();
+            emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
+            return;
+        }
+        --pendingDraws;
+        bytes32 seed = keccak256(abi.encode(blockHash, disputeId, dispute.draw));
+        address[3] memory parties = [dispute.provider, dispute.challenger, dispute.payer];
+        (address[] memory committee, bool complete) = _drawReferees(seed, dispute.pool, _seats, parties);
+        if (complete) {
+            dispute.committee = keccak256(abi.encode(committee));
+            emit CommitteeDrawn(disputeId, dispute.draw, committee);
+            _startTurn(disputeId, Status.Judging, _verdictPeriod);
+        } else {
+            _replaceCommittee(disputeId);
+        }
     }
 
     /// @inheritdoc IDisputes
     function submitVerdict(
-        UnitCommitment calldata unit,
-        address challenger,
-        address[] calldata committee,
+        bytes32 disputeId,
         bool providerCorrect,
+        address[] calldata committee,
         bytes[] calldata signatures
     ) external nonReentrant {
-        (bytes32 disputeId, Dispute storage dispute) = _inPhase(unit, challenger, Phase.Judge);
-        require(block.timestamp <= dispute.deadline, TurnOver(dispute.deadline));
+        Dispute storage dispute = _requireTurn(disputeId, Status.Judging);
         require(
-            keccak256(abi.encode(committee)) == dispute.committeeHash && signatures.length == committee.length,
+            keccak256(abi.encode(committee)) == dispute.committee && committee.length == signatures.length,
             WrongCommittee()
         );
-        address[] memory signers =
-            _signersOf(verdictDigest(disputeId, dispute.draws, providerCorrect), committee, signatures);
-        require(signers.length >= _parameters.quorum, NoQuorum(signers.length, _parameters.quorum));
-        if (providerCorrect) _acquit(disputeId, dispute, unit, signers);
-        else _convict(disputeId, dispute, unit, signers);
+        bytes32 digest = verdictDigest(disputeId, dispute.draw, providerCorrect);
+        address[] memory signers = _requireQuorum(digest, committee, signatures);
+        emit VerdictGiven(disputeId, dispute.draw, providerCorrect, signers.length);
+        if (providerCorrect) {
+            _foundCorrect[_stepOf(dispute)] = true;
+            _acquit(disputeId, signers);
+        } else {
+            _convict(disputeId, signers);
+        }
     }
 
     /// @inheritdoc IDisputes
-    function timeout(UnitCommitment calldata unit, address challenger) external nonReentrant {
-        bytes32 disputeId = _disputeId(unit.leaf(), challenger);
-        Dispute storage dispute = _disputes[disputeId];
-        Phase phase = dispute.phase;
-        require(phase != Phase.None && phase != Phase.Draw && phase != Phase.Over, WrongPhase(phase));
-        require(block.timestamp > dispute.deadline, TurnRunning(dispute.deadline));
-        address[] memory nobody = new address[](0);
-        if (phase == Phase.Choose) _acquit(disputeId, dispute, unit, nobody);
-        else if (phase != Phase.Judge) _convict(disputeId, dispute, unit, nobody);
-        else if (dispute.draws < MAX_DRAWS) _scheduleDraw(disputeId, dispute);
-        else _endWithoutVerdict(disputeId, dispute, unit.leaf());
+    function expire(bytes32 disputeId) external nonReentrant {
+        Dispute storage dispute = _requireOpen(disputeId);
+        _requireNotConvicted(dispute.unitId);
+        require(block.timestamp > dispute.deadline, TurnNotOver(dispute.deadline));
+        if (dispute.status == Status.Judging) _replaceCommittee(disputeId);
+        else if (dispute.status == Status.Answer) _acquit(disputeId, new address[](0));
+        else _convict(disputeId, new address[](0));
+    }
+
+    /// @inheritdoc IDisputes
+    function dismiss(bytes32 disputeId) external nonReentrant {
+        Dispute storage dispute = _requireOpen(disputeId);
+        require(_units[dispute.unitId].convicted, UnitNotConvicted(dispute.unitId));
+        if (dispute.status == Status.Drawing) --pendingDraws;
+        _credit(disputeId, dispute.challenger, _bond);
+        _end(disputeId, Status.Moot, 0);
     }
 
     /// @inheritdoc IDisputes
@@ -206,35 +139,41 @@ contract Disputes is Referees, EIP712, ReentrancyGuardTransient {
         nonReentrant
     {
         bytes32 unitId = unit.leaf();
-        Unit storage known = _units[unitId];
-        require(known.open > 0 || known.condemned, UnitNotDisputed(unitId));
+        bool unpaid = _units[unitId].unpaid;
+        require(unpaid || _units[unitId].open > 0, NotDisputed(unitId));
         escrow.withhold(batchId, unit, price, proof);
-        if (known.condemned) escrow.release(unitId, false);
-        else known.withheld = true;
+        if (unpaid) escrow.release(unitId, false);
     }
 
     /// @inheritdoc IDisputes
-    function withdraw() external nonReentrant returns (uint256 amount) {
-        amount = owed[msg.sender];
-        require(amount > 0, NothingOwed());
-        owed[msg.sender] = 0;
+    function restore(bytes32 unitId) external nonReentrant {
+        require(_isCleared(unitId), NotRestorable(unitId, _units[unitId].disputableUntil));
+        escrow.release(unitId, true);
+    }
+
+    /// @inheritdoc IDisputes
+    function withdraw() external nonReentrant {
+        uint256 amount = credits[msg.sender];
+        require(amount > 0, NothingToWithdraw());
+        credits[msg.sender] = 0;
         emit Withdrawn(msg.sender, amount);
         token.safeTransfer(msg.sender, amount);
     }
 
     /// @inheritdoc IDisputes
-    function disputes(bytes32 disputeId) external view returns (Dispute memory) {
-        return _disputes[disputeId];
-    }
-
-    /// @inheritdoc IDisputes
-    function units(bytes32 unitId) external view returns (Unit memory) {
-        return _units[unitId];
-    }
-
-    /// @inheritdoc IDisputes
-    function parameters() external view returns (Parameters memory) {
-        return _parameters;
+    function terms() external view returns (Terms memory) {
+        return Terms({
+            bond: _bond,
+            cost: _cost,
+            refereeFee: _refereeFee,
+            disputePeriod: _disputePeriod,
+            turnPeriod: _turnPeriod,
+            verdictPeriod: _verdictPeriod,
+            seedDelay: _seedDelay,
+            seats: _seats,
+            quorum: _quorum,
+            maxDraws: _maxDraws
+        });
     }
 
     /// @inheritdoc IDisputes
@@ -242,167 +181,122 @@ contract Disputes is Referees, EIP712, ReentrancyGuardTransient {
         return _hashTypedDataV4(Verdict(disputeId, draw, providerCorrect).hash());
     }
 
-    /// @dev The provider loses: its stake by the table, the unit's pay, and what the winner spent.
-    function _convict(
-        bytes32 disputeId,
-        Dispute storage dispute,
-        UnitCommitment calldata unit,
-        address[] memory signers
-    ) private {
-        bytes32 unitId = unit.leaf();
-        if (_units[unitId].condemned) return _void(disputeId, dispute, unitId);
-        _condemn(unitId);
-        _close(dispute, unitId);
-        (uint256 slashed, uint256 share) = staking.slash(unit.provider, OFFENCE, disputeId);
-        emit ProviderConvicted(disputeId, unitId, slashed, share);
-        uint256 rest = share - _payReferees(signers, share);
-        uint256 cost = Math.min(rest, _parameters.challengerCost);
-        _credit(dispute.challenger, _parameters.bond + cost);
-        _burn(rest - cost);
+    /// @inheritdoc Bisection
+    function _judge(bytes32 disputeId) internal override {
+        if (_foundCorrect[_stepOf(_disputes[disputeId])]) _acquit(disputeId, new address[](0));
+        else _scheduleDraw(disputeId);
     }
 
-    /// @dev The challenger loses its bond; the unit's pay is free again once nobody else disputes it.
-    function _acquit(bytes32 disputeId, Dispute storage dispute, UnitCommitment calldata unit, address[] memory signers)
-        private
-    {
-        bytes32 unitId = unit.leaf();
-        _close(dispute, unitId);
-        emit ProviderAcquitted(disputeId, unitId);
-        uint256 rest = _parameters.bond - _parameters.providerCost;
-        _credit(unit.provider, _parameters.providerCost);
-        _burn(rest - _payReferees(signers, rest));
-        Unit storage known = _units[unitId];
-        if (known.open == 0 && known.withheld) {
-            known.withheld = false;
-            escrow.release(unitId, true);
+    function _scheduleDraw(bytes32 disputeId) private {
+        Dispute storage dispute = _disputes[disputeId];
+        (dispute.status, dispute.deadline) = (Status.Drawing, NO_DEADLINE);
+        (dispute.seedBlock, dispute.pool) = (_nextSeedBlock(), SafeCast.toUint32(refereeCount()));
+        ++pendingDraws;
+        emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
+    }
+
+    function _replaceCommittee(bytes32 disputeId) private {
+        Dispute storage dispute = _disputes[disputeId];
+        if (dispute.draw + 1 < _maxDraws) {
+            ++dispute.draw;
+            _scheduleDraw(disputeId);
+            return;
         }
+        _units[dispute.unitId].unpaid = true;
+        _credit(disputeId, dispute.challenger, _bond);
+        _end(disputeId, Status.Undecided, 0);
+        escrow.release(dispute.unitId, false);
     }
 
-    /// @dev Pay only what was verified: without a verdict nobody is punished, and the unit is not paid.
-    function _endWithoutVerdict(bytes32 disputeId, Dispute storage dispute, bytes32 unitId) private {
-        _condemn(unitId);
-        _void(disputeId, dispute, unitId);
+    /// @dev The penalty's share covers the challenger first, then the referees; what is left is burned. Where nothing is at
+    /// risk any more the bond still goes back.
+    function _convict(bytes32 disputeId, address[] memory signers) private {
+        Dispute storage dispute = _disputes[disputeId];
+        Unit storage unit = _units[dispute.unitId];
+        (unit.unpaid, unit.convicted) = (true, true);
+        (, uint256 share) = staking.slash(dispute.provider, OFFENCE, disputeId);
+        uint256 cost = Math.min(share, _cost);
+        _credit(disputeId, dispute.challenger, _bond + cost);
+        _end(disputeId, Status.ProviderLost, _payReferees(disputeId, signers, share - cost));
+        escrow.release(dispute.unitId, false);
     }
 
-    function _void(bytes32 disputeId, Dispute storage dispute, bytes32 unitId) private {
-        _close(dispute, unitId);
-        emit DisputeVoided(disputeId, unitId);
-        _credit(dispute.challenger, _parameters.bond);
+    /// @dev The bond covers the provider and the referees; what is left is burned.
+    function _acquit(bytes32 disputeId, address[] memory signers) private {
+        Dispute storage dispute = _disputes[disputeId];
+        _credit(disputeId, dispute.provider, _cost);
+        _end(disputeId, Status.ChallengerLost, _payReferees(disputeId, signers, _bond - _cost));
+        if (_isCleared(dispute.unitId)) escrow.release(dispute.unitId, true);
     }
 
-    function _condemn(bytes32 unitId) private {
-        Unit storage known = _units[unitId];
-        known.condemned = true;
-        if (known.withheld) {
-            known.withheld = false;
-            escrow.release(unitId, false);
-        }
-    }
-
-    function _close(Dispute storage dispute, bytes32 unitId) private {
-        dispute.phase = Phase.Over;
-        _units[unitId].open -= 1;
-    }
-
-    /// @dev Pays the fee to each, or what there is in equal parts.
-    function _payReferees(address[] memory signers, uint256 funds) private returns (uint256 paid) {
-        if (signers.length == 0) return 0;
-        uint256 fee = Math.min(_parameters.refereeFee, funds / signers.length);
+    /// @dev Credits each signer the same fee, as far as the funds go, and returns what is left.
+    function _payReferees(bytes32 disputeId, address[] memory signers, uint256 funds) private returns (uint256) {
+        if (signers.length == 0) return funds;
+        uint256 fee = Math.min(_refereeFee, funds / signers.length);
         for (uint256 i = 0; i < signers.length; ++i) {
-            _credit(signers[i], fee);
+            _credit(disputeId, signers[i], fee);
         }
-        return fee * signers.length;
+        return funds - fee * signers.length;
     }
 
-    function _credit(address account, uint256 amount) private {
-        if (amount == 0) return;
-        owed[account] += amount;
-        emit Credited(account, amount);
+    function _end(bytes32 disputeId, Status outcome, uint256 leftOver) private {
+        Dispute storage dispute = _disputes[disputeId];
+        dispute.status = outcome;
+        --_units[dispute.unitId].open;
+        emit DisputeEnded(disputeId, dispute.unitId, outcome, leftOver);
+        if (leftOver > 0) token.burn(leftOver);
     }
 
-    function _burn(uint256 amount) private {
-        if (amount > 0) token.burn(amount);
+    function _credit(bytes32 disputeId, address account, uint256 amount) private {
+        credits[account] += amount;
+        emit Credited(disputeId, account, amount);
     }
 
-    function _providersTurn(Dispute storage dispute) private {
-        dispute.phase = dispute.hi - dispute.lo == 1 ? Phase.Open : Phase.Reveal;
-        _startTurn(dispute);
-    }
-
-    function _startTurn(Dispute storage dispute) private {
-        dispute.deadline = (block.timestamp + _parameters.turn).toUint40();
-    }
-
-    function _scheduleDraw(bytes32 disputeId, Dispute storage dispute) private {
-        dispute.phase = Phase.Draw;
-        dispute.seedBlock = (block.number + _parameters.seedDelay).toUint64();
-        emit DrawScheduled(disputeId, dispute.seedBlock);
-    }
-
-    function _inTurn(UnitCommitment calldata unit, address challenger, Phase phase, address player)
-        private
-        view
-        returns (bytes32 disputeId, Dispute storage dispute)
-    {
-        (disputeId, dispute) = _inPhase(unit, challenger, phase);
-        require(msg.sender == player, NotYourTurn(msg.sender));
-        require(block.timestamp <= dispute.deadline, TurnOver(dispute.deadline));
-    }
-
-    function _inPhase(UnitCommitment calldata unit, address challenger, Phase phase)
-        private
-        view
-        returns (bytes32 disputeId, Dispute storage dispute)
-    {
-        disputeId = _disputeId(unit.leaf(), challenger);
+    function _requireOpen(bytes32 disputeId) private view returns (Dispute storage dispute) {
         dispute = _disputes[disputeId];
-        require(dispute.phase == phase, WrongPhase(dispute.phase));
-    }
-
-    function _requireCommitted(
-        UnitCommitment calldata unit,
-        bytes calldata signature,
-        bytes32 windowRoot,
-        bytes32[] calldata windowProof
-    ) private view {
         require(
-            SignatureChecker.isValidSignatureNowCalldata(unit.provider, escrow.commitmentDigest(unit), signature),
-            InvalidCommitmentSignature()
+            dispute.status >= Status.Ends && dispute.status <= Status.Judging, WrongStatus(disputeId, dispute.status)
         );
-        require(windows.includes(windowRoot, unit, windowProof), InvalidProof());
-        uint256 end = windows.windows(windowRoot).committedAt + uint256(_parameters.period);
-        require(block.timestamp <= end, PeriodOver(end));
     }
 
-    function _signersOf(bytes32 digest, address[] calldata committee, bytes[] calldata signatures)
+    /// @dev The members that signed, if they are enough. A member has one place in the list, so nobody counts twice.
+    function _requireQuorum(bytes32 digest, address[] calldata committee, bytes[] calldata signatures)
         private
         view
         returns (address[] memory signers)
     {
-        signers = new address[](committee.length);
         uint256 count = 0;
-        for (uint256 i = 0; i < committee.length; ++i) {
-            if (SignatureChecker.isValidSignatureNowCalldata(committee[i], digest, signatures[i])) {
-                signers[count++] = committee[i];
-            }
+        for (uint256 i = 0; i < signatures.length; ++i) {
+            if (signatures[i].length > 0) ++count;
         }
-        assembly ("memory-safe") {
-            mstore(signers, count) // shortens the list to those who signed
+        require(count >= _quorum, QuorumMissed(count, _quorum));
+        signers = new address[](count);
+        for (uint256 i = signatures.length; i > 0; --i) {
+            if (signatures[i - 1].length == 0) continue;
+            address referee = committee[i - 1];
+            require(
+                SignatureChecker.isValidSignatureNowCalldata(referee, digest, signatures[i - 1]),
+                InvalidVerdictSignature(referee)
+            );
+            signers[--count] = referee;
         }
     }
 
-    function _requireInTrace(
-        UnitCommitment calldata unit,
-        uint16 boundary,
-        bytes32 state,
-        bytes32 environment,
-        bytes32[] calldata proof
-    ) private pure {
-        bytes32 leaf = unit.traceLeaf(boundary, state, environment);
-        require(MerkleProof.verifyCalldata(proof, unit.traceRoot, leaf), InvalidProof());
+    /// @dev Names the isolated step with its states: another opening of the same boundaries is another step.
+    function _stepOf(Dispute storage dispute) private view returns (bytes32) {
+        return
+            keccak256(
+                abi.encode(dispute.unitId, dispute.lo, dispute.environmentClass, dispute.loState, dispute.hiState)
+            );
     }
 
-    function _disputeId(bytes32 unitId, address challenger) private pure returns (bytes32) {
-        return keccak256(abi.encode(unitId, challenger));
+    /// @dev Whether the unit was disputed, survived, and can be disputed no more.
+    function _isCleared(bytes32 unitId) private view returns (bool) {
+        Unit memory unit = _units[unitId];
+        return unit.disputableUntil > 0 && block.timestamp > unit.disputableUntil && unit.open == 0 && !unit.unpaid;
+    }
+
+    function _nextSeedBlock() private view returns (uint64) {
+        return SafeCast.toUint64(block.number + _seedDelay);
     }
 }

@@ -275,7 +275,8 @@ contract JobEscrow is JobIntake {
         _requireOver(batch.claimableAt);
         mapping(uint256 word => uint256) storage claimed = _claimed[msg.sender];
         uint256 bits = claimed[batchId >> 8];
-        uint256 bit = 1 << (batchId & 0xff);
+        // forge-lint: disable-next-line(incorrect-shift)
+        uint256 bit = 1 << (batchId & 0xff); // a literal on the left is meant
         require(bits & bit == 0, AlreadyClaimed(batchId, msg.sender));
         claimed[batchId >> 8] = bits | bit;
 

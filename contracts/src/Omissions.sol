@@ -16,124 +16,145 @@ import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
 import {Messages, UnitCommitment} from "./Messages.sol";
 
-/// @title Commitments that the operator promised to include and left out
-/// @dev What the contract holds is the bond and the deposits of open claims.
-contract Omissions is IOmissions, AccessControlDefaultAdminRules, EIP712, ReentrancyGuardTransient {
-    using SafeERC20 for IZenToken;
-    using SafeCast for uint256;
-    using Messages for UnitCommitment;
+/// @title Commitments that the operator acknowledged and left out
+/// @dev One storage slot per claim. Holds the bond and the stakes of open claims, nothing else.
+contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuardTransient, EIP712 {
     using DisputeMessages for Acknowledgement;
+    using Messages for UnitCommitment;
+    using SafeERC20 for IZenToken;
 
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
     bytes32 public constant ACKNOWLEDGER_ROLE = keccak256("ACKNOWLEDGER_ROLE");
 
     /// @notice The ZEN token.
     IZenToken public immutable token;
-    /// @notice Where units are committed.
+    /// @notice Where windows are committed.
     IWorkWindows public immutable windows;
     /// @inheritdoc IOmissions
     uint256 public bond;
-    /// @notice Bond that was asked back and not taken.
-    uint96 public requested;
-    /// @notice Earliest time to take it.
-    uint40 public releaseAt;
+    /// @inheritdoc IOmissions
+    uint256 public openClaims;
 
-    Parameters private _parameters;
+    uint96 private immutable _stake;
+    uint96 private immutable _compensation;
+    uint40 private immutable _claimPeriod;
+    uint40 private immutable _responsePeriod;
+    uint40 private immutable _withdrawalDelay;
+
+    Withdrawal private _withdrawal;
     mapping(bytes32 unitId => Claim) private _claims;
 
     /// @param zen The ZEN token.
-    /// @param windows_ Where units are committed.
-    /// @param parameters_ Amounts and delays.
+    /// @param windows_ Where windows are committed.
+    /// @param terms_ The terms; see IOmissions.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
-    /// @param operator First holder of OPERATOR_ROLE and ACKNOWLEDGER_ROLE.
+    /// @param operator First holder of OPERATOR_ROLE.
+    /// @param acknowledger First holder of ACKNOWLEDGER_ROLE, a plain key.
     constructor(
         IZenToken zen,
         IWorkWindows windows_,
-        Parameters memory parameters_,
+        Terms memory terms_,
         uint48 adminDelay,
         address admin,
-        address operator
+        address operator,
+        address acknowledger
     ) AccessControlDefaultAdminRules(adminDelay, admin) EIP712("ZooOmissions", "1") {
         require(address(zen) != address(0), InvalidParameter("token"));
-        require(address(windows_) != address(0), InvalidParameter("windows"));
-        uint256 longest = uint256(parameters_.claimPeriod) + parameters_.answerPeriod;
-        require(parameters_.withdrawDelay >= longest, InvalidParameter("withdrawDelay"));
+        require(terms_.compensation > 0, InvalidParameter("compensation"));
+        require(terms_.claimPeriod > 0, InvalidParameter("claimPeriod"));
+        require(terms_.responsePeriod > 0, InvalidParameter("responsePeriod"));
+        require(terms_.withdrawalDelay >= terms_.claimPeriod, InvalidParameter("withdrawalDelay"));
         token = zen;
         windows = windows_;
-        _parameters = parameters_;
+        _stake = terms_.stake;
+        _compensation = terms_.compensation;
+        _claimPeriod = terms_.claimPeriod;
+        _responsePeriod = terms_.responsePeriod;
+        _withdrawalDelay = terms_.withdrawalDelay;
         _grantRole(OPERATOR_ROLE, operator);
-        _grantRole(ACKNOWLEDGER_ROLE, operator);
+        _grantRole(ACKNOWLEDGER_ROLE, acknowledger);
     }
 
     /// @inheritdoc IOmissions
-    function addBond(uint96 amount) external nonReentrant {
+    function deposit(uint96 amount) external nonReentrant {
         require(amount > 0, ZeroAmount());
         bond += amount;
-        emit BondAdded(msg.sender, amount, bond);
+        emit Deposited(msg.sender, amount, bond);
         token.safeTransferFrom(msg.sender, address(this), amount);
     }
 
     /// @inheritdoc IOmissions
-    function requestBond(uint96 amount) external onlyRole(OPERATOR_ROLE) {
+    function requestWithdrawal(uint96 amount) external onlyRole(OPERATOR_ROLE) {
         require(amount > 0, ZeroAmount());
-        uint256 total = uint256(requested) + amount;
-        require(total <= bond, InsufficientBond(total, bond));
-        requested = total.toUint96();
-        releaseAt = (block.timestamp + _parameters.withdrawDelay).toUint40();
-        emit BondRequested(total, releaseAt);
+        uint40 releaseAt = SafeCast.toUint40(block.timestamp + _withdrawalDelay);
+        _withdrawal = Withdrawal(amount, releaseAt);
+        emit WithdrawalRequested(amount, releaseAt);
     }
 
     /// @inheritdoc IOmissions
-    function withdrawBond(address to) external nonReentrant onlyRole(OPERATOR_ROLE) returns (uint256 amount) {
-        amount = Math.min(requested, bond);
-        require(amount > 0, ZeroAmount());
-        require(block.timestamp >= releaseAt, BondHeld(releaseAt));
-        requested = 0;
+    function withdraw() external nonReentrant onlyRole(OPERATOR_ROLE) {
+        Withdrawal memory announced = _withdrawal;
+        require(announced.amount > 0, NoWithdrawal());
+        require(block.timestamp >= announced.releaseAt, WithdrawalTooEarly(announced.releaseAt));
+        uint256 held = openClaims * _compensation;
+        require(bond > held, BondHeld(bond, held));
+        uint256 amount = Math.min(announced.amount, bond - held);
+        delete _withdrawal;
         bond -= amount;
-        emit BondWithdrawn(to, amount);
-        token.safeTransfer(to, amount);
+        emit Withdrawn(msg.sender, amount, bond);
+        token.safeTransfer(msg.sender, amount);
     }
 
     /// @inheritdoc IOmissions
-    function claim(UnitCommitment calldata unit, uint40 includeBy, bytes calldata signature) external nonReentrant {
+    function claim(UnitCommitment calldata unit, uint40 includeBy, bytes calldata acknowledgement)
+        external
+        nonReentrant
+    {
         bytes32 unitId = unit.leaf();
-        require(_claims[unitId].state == State.None, AlreadyClaimed(unitId));
-        require(block.timestamp > includeBy, NotDueYet(includeBy));
-        uint256 end = uint256(includeBy) + _parameters.claimPeriod;
-        require(block.timestamp <= end, ClaimPeriodOver(end));
-        address signer = ECDSA.recover(acknowledgementDigest(unitId, includeBy), signature);
-        require(hasRole(ACKNOWLEDGER_ROLE, signer), InvalidAcknowledgement(signer));
+        require(msg.sender == unit.provider, NotProvider(msg.sender));
+        require(block.timestamp > includeBy, ClaimTooEarly(includeBy));
+        uint256 end = uint256(includeBy) + _claimPeriod;
+        require(block.timestamp <= end, ClaimTooLate(end));
+        require(_claims[unitId].state == State.None, ClaimExists(unitId));
+        _requireAcknowledged(unitId, includeBy, acknowledgement);
 
-        uint40 answerBy = (block.timestamp + _parameters.answerPeriod).toUint40();
-        _claims[unitId] = Claim(msg.sender, includeBy, answerBy, State.Open);
-        emit OmissionClaimed(unitId, msg.sender, answerBy);
-        token.safeTransferFrom(msg.sender, address(this), _parameters.deposit);
+        uint40 deadline = SafeCast.toUint40(block.timestamp + _responsePeriod);
+        _claims[unitId] = Claim(msg.sender, includeBy, deadline, State.Open);
+        ++openClaims;
+        emit ClaimOpened(unitId, msg.sender, includeBy, deadline);
+        token.safeTransferFrom(msg.sender, address(this), _stake);
     }
 
     /// @inheritdoc IOmissions
-    function answer(UnitCommitment calldata unit, bytes32 windowRoot, bytes32[] calldata proof) external {
+    function respond(UnitCommitment calldata unit, bytes32 windowRoot, bytes32[] calldata proof) external {
         bytes32 unitId = unit.leaf();
-        Claim storage open = _openClaim(unitId);
-        require(block.timestamp <= open.answerBy, AnswerPeriodOver(open.answerBy));
-        bool inTime = windows.windows(windowRoot).committedAt <= open.includeBy;
-        require(inTime && windows.includes(windowRoot, unit, proof), NotIncluded(unitId));
-        open.state = State.Answered;
-        bond += _parameters.deposit;
-        emit OmissionAnswered(unitId, windowRoot);
+        Claim memory claimed = _requireOpen(unitId);
+        require(block.timestamp <= claimed.deadline, ResponseOver(claimed.deadline));
+        require(windows.includes(windowRoot, unit, proof), NotInWindow(windowRoot));
+        uint40 committedAt = windows.windows(windowRoot).committedAt;
+        require(committedAt <= claimed.includeBy, IncludedTooLate(committedAt, claimed.includeBy));
+        _claims[unitId].state = State.Answered;
+        --openClaims;
+        bond += _stake;
+        emit ClaimAnswered(unitId, windowRoot);
     }
 
     /// @inheritdoc IOmissions
-    function resolve(UnitCommitment calldata unit) external nonReentrant returns (uint256 amount) {
-        bytes32 unitId = unit.leaf();
-        Claim storage open = _openClaim(unitId);
-        require(block.timestamp > open.answerBy, AnswerPending(open.answerBy));
-        open.state = State.Compensated;
-        amount = Math.min(_parameters.compensation, bond);
-        bond -= amount;
-        emit OmissionCompensated(unitId, unit.provider, amount);
-        token.safeTransfer(unit.provider, amount);
-        token.safeTransfer(open.claimant, _parameters.deposit);
+    function resolve(bytes32 unitId) external nonReentrant {
+        Claim memory claimed = _requireOpen(unitId);
+        require(block.timestamp > claimed.deadline, ResponseNotOver(claimed.deadline));
+        uint256 compensation = Math.min(_compensation, bond);
+        _claims[unitId].state = State.Compensated;
+        --openClaims;
+        bond -= compensation;
+        emit Compensated(unitId, claimed.provider, compensation);
+        token.safeTransfer(claimed.provider, _stake + compensation);
+    }
+
+    /// @inheritdoc IOmissions
+    function withdrawal() external view returns (Withdrawal memory) {
+        return _withdrawal;
     }
 
     /// @inheritdoc IOmissions
@@ -142,8 +163,8 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, EIP712, Reentr
     }
 
     /// @inheritdoc IOmissions
-    function parameters() external view returns (Parameters memory) {
-        return _parameters;
+    function terms() external view returns (Terms memory) {
+        return Terms(_stake, _compensation, _claimPeriod, _responsePeriod, _withdrawalDelay);
     }
 
     /// @inheritdoc IOmissions
@@ -151,8 +172,20 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, EIP712, Reentr
         return _hashTypedDataV4(Acknowledgement(unitId, includeBy).hash());
     }
 
-    function _openClaim(bytes32 unitId) private view returns (Claim storage open) {
-        open = _claims[unitId];
-        require(open.state == State.Open, NoOpenClaim(unitId));
+    /// @notice As in AccessControl, but not for ACKNOWLEDGER_ROLE: see CannotRenounce.
+    function renounceRole(bytes32 role, address account) public override {
+        require(role != ACKNOWLEDGER_ROLE, CannotRenounce());
+        super.renounceRole(role, account);
+    }
+
+    /// @dev By key and never ERC-1271: a contract could disown its acknowledgements later.
+    function _requireAcknowledged(bytes32 unitId, uint40 includeBy, bytes calldata acknowledgement) private view {
+        (address signer,,) = ECDSA.tryRecoverCalldata(acknowledgementDigest(unitId, includeBy), acknowledgement);
+        require(signer != address(0) && hasRole(ACKNOWLEDGER_ROLE, signer), NotAcknowledged(signer));
+    }
+
+    function _requireOpen(bytes32 unitId) private view returns (Claim memory claimed) {
+        claimed = _claims[unitId];
+        require(claimed.state == State.Open, NoOpenClaim(unitId));
     }
 }

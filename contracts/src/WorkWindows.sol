@@ -12,15 +12,14 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 /// @title Windows of committed work and their challenge seeds
 contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     using Messages for UnitCommitment;
-    using SafeCast for uint256;
 
     bytes32 public constant OPERATOR_ROLE = keccak256("OPERATOR_ROLE");
 
-    /// @dev Kept under the root, so that one slot both refuses a second use of a root and holds the window.
+    /// @dev One slot, which also refuses a second use of its root. No leaves: the root was never committed.
     struct Commitment {
         uint64 id;
         uint64 seedBlock;
-        uint32 leafCount; // zero: this root was never committed
+        uint32 leafCount;
         uint40 committedAt;
     }
 
@@ -54,31 +53,31 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
         require(_commitments[root].leafCount == 0, RootUsed(root));
         id = windowCount++;
         uint64 seedBlock = _nextSeedBlock();
-        _commitments[root] = Commitment(id.toUint64(), seedBlock, leafCount, block.timestamp.toUint40());
+        _commitments[root] = Commitment(SafeCast.toUint64(id), seedBlock, leafCount, SafeCast.toUint40(block.timestamp));
         emit WindowCommitted(id, root, leafCount, seedBlock);
     }
 
     /// @inheritdoc IWorkWindows
     function latchSeed(bytes32 root) external {
-        Commitment memory window = _known(root);
+        Commitment memory commitment = _requireCommitted(root);
         require(_seeds[root] == 0, SeedKnown(root));
-        require(block.number > window.seedBlock, SeedNotReady(window.seedBlock));
-        bytes32 blockHash = blockhash(window.seedBlock);
+        require(block.number > commitment.seedBlock, SeedNotReady(commitment.seedBlock));
+        bytes32 blockHash = blockhash(commitment.seedBlock);
         if (blockHash == 0) {
             uint64 later = _nextSeedBlock();
             _commitments[root].seedBlock = later;
-            emit SeedRescheduled(window.id, root, later);
+            emit SeedRescheduled(commitment.id, root, later);
         } else {
-            bytes32 seed = keccak256(abi.encode(blockHash, uint256(window.id), root));
+            bytes32 seed = keccak256(abi.encode(blockHash, uint256(commitment.id), root));
             _seeds[root] = seed;
-            emit SeedLatched(window.id, root, seed);
+            emit SeedLatched(commitment.id, root, seed);
         }
     }
 
     /// @inheritdoc IWorkWindows
     function windows(bytes32 root) external view returns (Window memory) {
-        Commitment memory window = _known(root);
-        return Window(window.id, window.leafCount, window.committedAt, window.seedBlock, _seeds[root]);
+        Commitment memory c = _requireCommitted(root);
+        return Window(c.id, c.seedBlock, c.leafCount, c.committedAt, _seeds[root]);
     }
 
     /// @inheritdoc IWorkWindows
@@ -87,16 +86,16 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
         view
         returns (bool)
     {
-        _known(root);
+        _requireCommitted(root);
         return MerkleProof.verifyCalldata(proof, root, unit.leaf());
     }
 
-    function _known(bytes32 root) private view returns (Commitment memory window) {
-        window = _commitments[root];
-        require(window.leafCount > 0, UnknownWindow(root));
+    function _requireCommitted(bytes32 root) private view returns (Commitment memory commitment) {
+        commitment = _commitments[root];
+        require(commitment.leafCount > 0, UnknownWindow(root));
     }
 
     function _nextSeedBlock() private view returns (uint64) {
-        return (block.number + seedDelay).toUint64();
+        return SafeCast.toUint64(block.number + seedDelay);
     }
 }

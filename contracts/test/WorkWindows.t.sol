@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IWorkWindows} from "../src/interfaces/IWorkWindows.sol";
+import {UnitCommitment} from "../src/Messages.sol";
 import {WorkWindows} from "../src/WorkWindows.sol";
 import {Network} from "./base/Network.sol";
 
@@ -11,13 +12,15 @@ contract WorkWindowsTest is Network {
         emit IWorkWindows.WindowCommitted(0, "root a", 3, block.number + SEED_DELAY);
         vm.assertEq(_commit("root a", 3), 0);
         vm.roll(block.number + 10);
+        vm.warp(block.timestamp + 20);
         vm.expectEmit(address(windows));
         emit IWorkWindows.WindowCommitted(1, "root b", 4, block.number + SEED_DELAY);
         vm.assertEq(_commit("root b", 4), 1);
 
         vm.assertEq(windows.windowCount(), 2);
-        IWorkWindows.Window memory window = windows.windows(1);
-        vm.assertEq(window.root, "root b");
+        IWorkWindows.Window memory window = windows.windows("root b");
+        vm.assertEq(window.id, 1);
+        vm.assertEq(window.committedAt, block.timestamp);
         vm.assertEq(window.leafCount, 4);
         vm.assertEq(window.seedBlock, block.number + SEED_DELAY);
         vm.assertEq(window.seed, 0);
@@ -28,7 +31,7 @@ contract WorkWindowsTest is Network {
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.RootUsed.selector, bytes32("root")));
         _commit("root", 3);
         vm.roll(block.number + 10);
-        windows.latchSeed(0);
+        windows.latchSeed("root");
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.RootUsed.selector, bytes32("root")));
         _commit("root", 4);
     }
@@ -49,54 +52,57 @@ contract WorkWindowsTest is Network {
 
     function test_anybodyLatchesTheSeedOnceFromTheLaterBlock() public {
         _commit("root", 1);
-        uint256 seedBlock = windows.windows(0).seedBlock;
+        uint256 seedBlock = windows.windows("root").seedBlock;
         vm.roll(seedBlock);
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedNotReady.selector, seedBlock));
-        windows.latchSeed(0);
+        windows.latchSeed("root");
 
         vm.roll(seedBlock + 1);
         vm.setBlockhash(seedBlock, keccak256("later block"));
         bytes32 seed = keccak256(abi.encode(keccak256("later block"), uint256(0), bytes32("root")));
         vm.expectEmit(address(windows));
-        emit IWorkWindows.SeedLatched(0, seed);
+        emit IWorkWindows.SeedLatched(0, "root", seed);
         vm.prank(stranger);
-        windows.latchSeed(0);
-        vm.assertEq(windows.windows(0).seed, seed);
+        windows.latchSeed("root");
+        vm.assertEq(windows.windows("root").seed, seed);
 
         vm.roll(seedBlock + 1_000);
-        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedKnown.selector, 0));
-        windows.latchSeed(0);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedKnown.selector, bytes32("root")));
+        windows.latchSeed("root");
     }
 
     function test_latchesInTheLastBlockThatStillKnowsTheHash() public {
         _commit("root", 1);
-        vm.roll(windows.windows(0).seedBlock + 256);
-        windows.latchSeed(0);
-        vm.assertTrue(windows.windows(0).seed != 0);
+        vm.roll(windows.windows("root").seedBlock + 256);
+        windows.latchSeed("root");
+        vm.assertTrue(windows.windows("root").seed != 0);
     }
 
     function test_reschedulesWhenTheHashIsOutOfReach() public {
         _commit("root", 1);
-        vm.roll(windows.windows(0).seedBlock + 257);
+        vm.roll(windows.windows("root").seedBlock + 257);
         uint256 later = block.number + SEED_DELAY;
         vm.expectEmit(address(windows));
-        emit IWorkWindows.SeedRescheduled(0, later);
-        windows.latchSeed(0);
-        vm.assertEq(windows.windows(0).seed, 0);
-        vm.assertEq(windows.windows(0).seedBlock, later);
+        emit IWorkWindows.SeedRescheduled(0, "root", later);
+        windows.latchSeed("root");
+        vm.assertEq(windows.windows("root").seed, 0);
+        vm.assertEq(windows.windows("root").seedBlock, later);
 
         vm.expectRevert(abi.encodeWithSelector(IWorkWindows.SeedNotReady.selector, later));
-        windows.latchSeed(0);
+        windows.latchSeed("root");
         vm.roll(later + 1);
-        windows.latchSeed(0);
-        vm.assertTrue(windows.windows(0).seed != 0);
+        windows.latchSeed("root");
+        vm.assertTrue(windows.windows("root").seed != 0);
     }
 
     function test_refusesAnUnknownWindow() public {
-        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, 7));
-        windows.latchSeed(7);
-        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, 7));
-        windows.windows(7);
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
+        windows.latchSeed("none");
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
+        windows.windows("none");
+        UnitCommitment memory unit;
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
+        windows.includes("none", unit, new bytes32[](0));
     }
 
     function test_constructorRefusesADelayOutOfReach() public {

@@ -111,7 +111,7 @@ def _constructor_arguments(
             *governed,
         ],
         "Disputes": [zen, staking, contracts["WorkWindows"], contracts["JobEscrow"], astuple(network.disputes)],
-        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, roles.operator],
+        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, roles.operator, roles.operator],
         "Emission": [zen, contracts["Rewards"], network.emission_yearly_wei],
         "Rewards": [
             zen,

@@ -55,22 +55,23 @@ class DisputeTerms:
     """
 
     bond_wei: int
-    challenger_cost_wei: int
-    provider_cost_wei: int
+    cost_wei: int
     referee_fee_wei: int
-    turn_seconds: int
     period_seconds: int
+    turn_seconds: int
+    verdict_seconds: int
     seed_delay_blocks: int
-    committee: int
+    seats: int
     quorum: int
+    draws: int
 
 
 @dataclass(frozen=True, slots=True)
 class OmissionTerms:
     """What the operator owes for an acknowledged commitment that it leaves out. Amounts in wei, times in seconds."""
 
-    compensation_wei: int
     deposit_wei: int
+    compensation_wei: int
     claim_seconds: int
     answer_seconds: int
     withdraw_seconds: int
@@ -175,18 +176,19 @@ MAINNET = NetworkParameters(
     seed_delay_blocks=2,
     disputes=DisputeTerms(
         bond_wei=100 * ZEN,
-        challenger_cost_wei=50 * ZEN,
-        provider_cost_wei=50 * ZEN,
+        cost_wei=50 * ZEN,
         referee_fee_wei=10 * ZEN,
+        period_seconds=5 * 86_400,
         turn_seconds=6 * 3_600,
-        period_seconds=7 * 86_400,
+        verdict_seconds=86_400,
         seed_delay_blocks=2,
-        committee=5,
+        seats=5,
         quorum=3,
+        draws=3,
     ),
     omissions=OmissionTerms(
-        compensation_wei=10 * ZEN,
         deposit_wei=ZEN,
+        compensation_wei=10 * ZEN,
         claim_seconds=7 * 86_400,
         answer_seconds=86_400,
         withdraw_seconds=14 * 86_400,

@@ -1,83 +1,99 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IDisputes} from "../interfaces/IDisputes.sol";
-import {IProviderStaking} from "../interfaces/IProviderStaking.sol";
+import {IDisputeStaking} from "../interfaces/IDisputes.sol";
+import {IReferees} from "../interfaces/IReferees.sol";
 
-/// @title The verifiers who can be drawn as referees
-/// @dev Every referee has a verifier's stake, so a uniform draw costs a stake for each chance in it.
-abstract contract Referees is IDisputes {
-    uint8 internal constant VERIFIER_TIER = 0;
-    /// @dev Looks into the list for each seat: enough to pass over others who are not qualified, without an endless loop.
-    uint256 private constant TRIES_PER_SEAT = 8;
+/// @title The list of referees and the draw of a committee from it
+abstract contract Referees is IReferees {
+    /// @dev Candidates looked at per seat before a draw counts as failed; bounds its gas.
+    uint256 private constant TRIES_PER_SEAT = 10;
+    uint8 private constant VERIFIER_TIER = 0;
 
-    /// @notice Knows who is qualified.
-    IProviderStaking public immutable staking;
+    /// @notice Where stakes are.
+    IDisputeStaking public immutable staking;
+    /// @inheritdoc IReferees
+    uint256 public pendingDraws;
 
     address[] private _referees;
-    mapping(address referee => uint256) private _place; // counted from 1
+    mapping(address referee => uint256) private _positions; // index in the list plus one; zero: not listed
 
-    /// @param staking_ Knows who is qualified.
-    constructor(IProviderStaking staking_) {
-        require(address(staking_) != address(0), InvalidParameter("staking"));
+    /// @param staking_ Where stakes are.
+    constructor(IDisputeStaking staking_) {
         staking = staking_;
     }
 
-    /// @inheritdoc IDisputes
+    /// @inheritdoc IReferees
     function registerReferee() external {
-        require(_place[msg.sender] == 0, AlreadyReferee(msg.sender));
-        require(staking.qualifies(msg.sender, VERIFIER_TIER), NotQualified(msg.sender));
+        require(_positions[msg.sender] == 0, AlreadyReferee(msg.sender));
+        require(_qualifies(msg.sender), NotQualified(msg.sender));
         _referees.push(msg.sender);
-        _place[msg.sender] = _referees.length;
+        _positions[msg.sender] = _referees.length;
         emit RefereeRegistered(msg.sender);
     }
 
-    /// @inheritdoc IDisputes
-    function leaveReferees() external {
-        uint256 place = _place[msg.sender];
-        require(place > 0, NotReferee(msg.sender));
-        address last = _referees[_referees.length - 1];
-        _referees[place - 1] = last;
-        _place[last] = place;
-        _referees.pop();
-        delete _place[msg.sender];
-        emit RefereeLeft(msg.sender);
+    /// @inheritdoc IReferees
+    function resign() external {
+        _remove(msg.sender);
     }
 
-    /// @inheritdoc IDisputes
-    function refereeCount() external view returns (uint256) {
+    /// @inheritdoc IReferees
+    function evict(address referee) external {
+        require(!_qualifies(referee), StillQualified(referee));
+        _remove(referee);
+    }
+
+    /// @inheritdoc IReferees
+    function refereeCount() public view returns (uint256) {
         return _referees.length;
     }
 
-    /// @dev Up to `seats` different qualified referees, none of them a party, drawn by `seed`; fewer if a bounded number of
-    /// tries finds no more.
-    function _draw(bytes32 seed, uint256 seats, address[3] memory parties)
-        internal
-        view
-        returns (address[] memory committee)
-    {
-        committee = new address[](seats);
-        uint256 found = 0;
-        uint256 count = _referees.length;
-        uint256 tries = count == 0 ? 0 : seats * TRIES_PER_SEAT;
-        for (uint256 i = 0; i < tries && found < seats; ++i) {
-            address referee = _referees[uint256(keccak256(abi.encode(seed, i))) % count];
-            if (_isIn(committee, found, referee) || _isParty(parties, referee)) continue;
-            if (staking.qualifies(referee, VERIFIER_TIER)) committee[found++] = referee;
-        }
-        assembly ("memory-safe") {
-            mstore(committee, found) // shortens the list to those that were found
-        }
+    /// @inheritdoc IReferees
+    function isReferee(address account) external view returns (bool) {
+        return _positions[account] != 0;
     }
 
-    function _isIn(address[] memory list, uint256 count, address account) private pure returns (bool) {
+    /// @dev Draws `seats` distinct qualified referees from the first `pool` of the list, in the order of `seed`.
+    /// @param parties Who has an interest in the outcome and is passed over.
+    /// @return drawn The referees.
+    /// @return complete Whether all seats were filled before the tries ran out.
+    function _drawReferees(bytes32 seed, uint256 pool, uint256 seats, address[3] memory parties)
+        internal
+        view
+        returns (address[] memory drawn, bool complete)
+    {
+        drawn = new address[](seats);
+        uint256 count = 0;
+        uint256 tries = pool == 0 ? 0 : seats * TRIES_PER_SEAT;
+        for (uint256 i = 0; i < tries && count < seats; ++i) {
+            address candidate = _referees[uint256(keccak256(abi.encode(seed, i))) % pool];
+            if (candidate == parties[0] || candidate == parties[1] || candidate == parties[2]) continue;
+            if (_contains(drawn, count, candidate) || !_qualifies(candidate)) continue;
+            drawn[count++] = candidate;
+        }
+        complete = count == seats;
+    }
+
+    function _remove(address referee) private {
+        uint256 position = _positions[referee];
+        require(position != 0, NotReferee(referee));
+        require(pendingDraws == 0, DrawsPending(pendingDraws));
+        address last = _referees[_referees.length - 1];
+        _referees[position - 1] = last;
+        _positions[last] = position;
+        delete _positions[referee];
+        _referees.pop();
+        emit RefereeRemoved(referee);
+    }
+
+    function _qualifies(address account) private view returns (bool) {
+        return staking.qualifies(account, VERIFIER_TIER);
+    }
+
+    function _contains(address[] memory list, uint256 count, address account) private pure returns (bool) {
         for (uint256 i = 0; i < count; ++i) {
             if (list[i] == account) return true;
         }
         return false;
-    }
-
-    function _isParty(address[3] memory parties, address account) private pure returns (bool) {
-        return account == parties[0] || account == parties[1] || account == parties[2];
     }
 }

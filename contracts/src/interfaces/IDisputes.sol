@@ -3,78 +3,143 @@ pragma solidity 0.8.37;
 
 import {JobOrder, UnitCommitment} from "../Messages.sol";
 
-/// @title Disputes about units of work
-/// @notice Anybody can challenge a committed unit by putting up a bond and naming a stretch of its trace whose start it
-/// accepts and whose end it does not. The stretch is halved until one step is left: in each turn the provider opens the
-/// state in the middle, and the challenger says whether it accepts that. A committee of referees, drawn at random from
-/// staked verifiers, then replays the one step and signs what it found. Who misses a turn has lost.
+/// @notice What disputes need of ProviderStaking.
+interface IDisputeStaking {
+    /// @notice Punishes `provider`; `share` of the `amount` taken is sent to the caller.
+    function slash(address provider, uint8 offence, bytes32 evidence) external returns (uint256 amount, uint256 share);
+
+    /// @notice Whether `account` is not jailed and has the stake that `tier` demands (0: verifier).
+    function qualifies(address account, uint8 tier) external view returns (bool);
+}
+
+/// @notice What disputes need of JobEscrow.
+interface IDisputeEscrow {
+    /// @notice Takes a unit's pay out of a batch whose claims are not open yet.
+    function withhold(uint256 batchId, UnitCommitment calldata unit, uint80 price, bytes32[] calldata proof)
+        external
+        returns (bytes32 unitId);
+
+    /// @notice Pays a withheld unit as settled, or returns it to the payer. Does nothing where nothing is withheld.
+    function release(bytes32 unitId, bool restored) external returns (bool);
+
+    /// @notice What a provider signs to commit to a unit.
+    function commitmentDigest(UnitCommitment calldata unit) external view returns (bytes32);
+}
+
+/// @title Disputes over units of work
+/// @notice A challenger bonds ZEN and names two boundaries of a unit's trace, `lo` and `hi`: it accepts the provider's state
+/// at `lo` and rejects the one at `hi`. Both are opened against the trace root that the provider signed. Then the range is
+/// halved: the provider opens the state in the middle, the challenger says whether it agrees, until one step is left. A
+/// committee of referees, drawn from the staked verifiers by the hash of a later block, replays that step and signs.
+/// Whoever lets a turn pass loses. Amounts in wei of ZEN, times in Unix seconds. There is no admin and no pause.
 ///
-/// The loser pays: a provider as for incorrect computation, of which a share comes here and covers the challenger's cost and the
-/// referees; a challenger with its bond, which covers the provider's cost and the referees. The rest is burned, so that
-/// nobody earns by accusing. What anybody is owed waits for `withdraw`.
+/// The committee finds for the provider if, and only if, the data behind the state at `lo` can be had, replaying the step from
+/// it in the committed environment gives the state at `hi`, for `lo` = 0 that state is the one the job's round starts
+/// from, and for the last boundary it covers the committed payload.
 ///
-/// Nothing here has an admin, and nothing can be paused. Amounts in wei of ZEN, times in Unix seconds.
+/// A challenger that saw states off chain opens both ends itself, in the same `multicall` as `open`, so that a provider
+/// with two leaves for one boundary cannot choose between them. One that did not see the state at `lo` starts from 0.
+///
+/// A unit may have several disputes at a time, since one that its own provider opens must not keep the others out. A
+/// step found correct stays correct; a convicted unit ends all its disputes. Withheld pay is released to the provider once no dispute is
+/// open and none can be opened any more.
+///
+/// Terms, the penalty table and the unbonding delay must fit: a dispute opened at the last moment has to end before the
+/// provider's stake can leave.
 interface IDisputes {
-    enum Phase {
+    /// @notice Ends, Middle: the provider's turn. Answer: the challenger's. Drawing: a committee waits for its seed. Judging:
+    /// the committee's turn. The others are final. Undecided: no committee ruled in time. Moot: the unit was convicted
+    /// in another dispute.
+    enum Status {
         None,
-        Reveal, // the provider opens the state in the middle
-        Choose, // the challenger takes a half
-        Open, // the provider opens both ends of the last step
-        Draw, // the referees can be drawn after `seedBlock`
-        Judge, // the referees replay and sign
-        Over
+        Ends,
+        Middle,
+        Answer,
+        Drawing,
+        Judging,
+        ProviderLost,
+        ChallengerLost,
+        Undecided,
+        Moot
     }
 
-    /// @param bond What a challenger puts up; covers `providerCost` and a full committee's fees.
-    /// @param challengerCost What a challenger that is right gets beyond its bond, at most.
-    /// @param providerCost What a provider that is right gets.
-    /// @param refereeFee What each referee who signs gets, at most.
-    /// @param turn Seconds that each turn lasts.
-    /// @param period Seconds after a window's commitment in which its units can be challenged.
-    /// @param seedDelay Blocks until the block whose hash draws a committee, 1 to 200.
-    /// @param committee Referees that are drawn.
-    /// @param quorum Referees who must agree; more than half of them.
-    struct Parameters {
+    /// @param bond Wei that a challenger puts up.
+    /// @param cost Wei that covers the winner's cost.
+    /// @param refereeFee Wei for each referee whose signature decided.
+    /// @param disputePeriod Seconds after its window's commitment during which a unit can be disputed.
+    /// @param turnPeriod Seconds for each turn.
+    /// @param verdictPeriod Seconds that a committee has.
+    /// @param seedDelay Blocks until the block that seeds a draw, 1 to 200.
+    /// @param seats Referees in a committee, 1 to 15.
+    /// @param quorum Signatures that decide, more than half of the seats.
+    /// @param maxDraws Committees that a dispute gets at most.
+    struct Terms {
         uint96 bond;
-        uint96 challengerCost;
-        uint96 providerCost;
+        uint96 cost;
         uint96 refereeFee;
-        uint40 turn;
-        uint40 period;
-        uint16 seedDelay;
-        uint8 committee;
+        uint40 disputePeriod;
+        uint40 turnPeriod;
+        uint40 verdictPeriod;
+        uint8 seedDelay;
+        uint8 seats;
         uint8 quorum;
+        uint8 maxDraws;
     }
 
-    /// @param challenger Who disputes.
-    /// @param deadline End of the present turn.
-    /// @param lo Start of the disputed stretch, whose state both accept.
-    /// @param hi End of the disputed stretch, whose state the challenger does not accept.
-    /// @param phase Whose turn it is.
-    /// @param draws Committees drawn so far.
-    /// @param seedBlock Block whose hash draws the next committee.
-    /// @param committeeHash Hash of the present committee, `keccak256(abi.encode(address[]))`.
+    /// @param challenger Who rejects the unit.
+    /// @param lo Boundary whose state is accepted.
+    /// @param hi Boundary whose state is rejected.
+    /// @param deadline Last second of the present turn; the largest number while no clock runs.
+    /// @param status Where it stands.
+    /// @param draw Number of the present committee, counted from 0.
+    /// @param provider Who did the unit.
+    /// @param seedBlock Block whose hash draws the committee.
+    /// @param pool Referees to draw from.
+    /// @param payer Who pays for the job.
+    /// @param unitId The unit: `Messages.leaf` of its commitment.
+    /// @param environmentClass Class of all states opened in this dispute.
+    /// @param loState Digest of the state at `lo`.
+    /// @param hiState Digest of the state at `hi`.
+    /// @param middleState Digest of the state in the middle, from its opening to the answer.
+    /// @param committee keccak256 of the encoded list of the present committee.
     struct Dispute {
         address challenger;
-        uint40 deadline;
         uint16 lo;
         uint16 hi;
-        Phase phase;
-        uint8 draws;
+        uint40 deadline;
+        Status status;
+        uint8 draw;
+        address provider;
         uint64 seedBlock;
-        bytes32 committeeHash;
+        uint32 pool;
+        address payer;
+        bytes32 unitId;
+        bytes32 environmentClass;
+        bytes32 loState;
+        bytes32 hiState;
+        bytes32 middleState;
+        bytes32 committee;
     }
 
-    /// @param open Disputes about the unit that are not over.
-    /// @param condemned Whether one was lost by the provider, or ended without a verdict: the unit is not paid.
-    /// @param withheld Whether its pay is withheld in the escrow.
+    /// @param open Disputes that have not ended.
+    /// @param disputableUntil Last second at which the unit can be disputed.
+    /// @param unpaid Whether its pay goes back to the payer: it was convicted, or a dispute stayed undecided.
+    /// @param convicted Whether its provider lost a dispute over it.
     struct Unit {
         uint32 open;
-        bool condemned;
-        bool withheld;
+        uint40 disputableUntil;
+        bool unpaid;
+        bool convicted;
     }
 
-    /// @notice `challenger` disputes boundary `hi` of a unit and accepts boundary `lo`.
+    /// @param state Digest of a boundary's state.
+    /// @param proof Merkle proof of its leaf in the unit's trace.
+    struct Opening {
+        bytes32 state;
+        bytes32[] proof;
+    }
+
+    /// @notice `challenger` rejects the state at `hi` of a unit and accepts that at `lo`.
     event DisputeOpened(
         bytes32 indexed disputeId,
         bytes32 indexed unitId,
@@ -83,171 +148,162 @@ interface IDisputes {
         uint16 lo,
         uint16 hi
     );
-    /// @notice The provider opened the state at a boundary; the next turn ends at `deadline`.
-    event StateRevealed(
-        bytes32 indexed disputeId, uint16 boundary, bytes32 state, bytes32 environment, uint256 deadline
-    );
-    /// @notice The challenger took the half from `lo` to `hi`.
-    event HalfChosen(bytes32 indexed disputeId, uint16 lo, uint16 hi, uint256 deadline);
-    /// @notice A committee is drawn by the hash of block `seedBlock`.
-    event DrawScheduled(bytes32 indexed disputeId, uint256 seedBlock);
-    /// @notice These referees replay the step and sign until `deadline`.
-    event CommitteeDrawn(bytes32 indexed disputeId, uint32 draw, address[] committee, uint256 deadline);
-    /// @notice The provider lost; `slashed` of its stake went, `share` of it came here.
-    event ProviderConvicted(bytes32 indexed disputeId, bytes32 indexed unitId, uint256 slashed, uint256 share);
-    /// @notice The challenger lost its bond.
-    event ProviderAcquitted(bytes32 indexed disputeId, bytes32 indexed unitId);
-    /// @notice No committee came to a verdict, or the unit was condemned in another dispute: the bond went back.
-    event DisputeVoided(bytes32 indexed disputeId, bytes32 indexed unitId);
-    /// @notice `account` is owed `amount` more.
-    event Credited(address indexed account, uint256 amount);
-    /// @notice `account` took `amount`.
+    /// @notice The dispute waits for what `status` says until `deadline`.
+    event TurnStarted(bytes32 indexed disputeId, Status status, uint256 deadline);
+    /// @notice Both ends are open.
+    event EndsRevealed(bytes32 indexed disputeId, bytes32 environmentClass, bytes32 loState, bytes32 hiState);
+    /// @notice The state at `middle` is open.
+    event MiddleRevealed(bytes32 indexed disputeId, uint16 middle, bytes32 state);
+    /// @notice The challenger has answered: the dispute is now about `lo` to `hi`.
+    event Narrowed(bytes32 indexed disputeId, uint16 lo, uint16 hi);
+    /// @notice Committee `draw` comes from the first `pool` referees by the hash of block `seedBlock`.
+    event DrawScheduled(bytes32 indexed disputeId, uint32 draw, uint256 seedBlock, uint256 pool);
+    /// @notice `committee` judges.
+    event CommitteeDrawn(bytes32 indexed disputeId, uint32 draw, address[] committee);
+    /// @notice Committee `draw` has judged, with `signatures` of its members.
+    event VerdictGiven(bytes32 indexed disputeId, uint32 draw, bool providerCorrect, uint256 signatures);
+    /// @notice `amount` can be withdrawn by `account`.
+    event Credited(bytes32 indexed disputeId, address indexed account, uint256 amount);
+    /// @notice The dispute is over; `burned` of bond or penalty was left over.
+    event DisputeEnded(bytes32 indexed disputeId, bytes32 indexed unitId, Status outcome, uint256 burned);
+    /// @notice `account` took `amount` out.
     event Withdrawn(address indexed account, uint256 amount);
-    /// @notice `referee` may be drawn.
-    event RefereeRegistered(address indexed referee);
-    /// @notice `referee` is not drawn any more.
-    event RefereeLeft(address indexed referee);
 
     /// @notice A constructor argument makes no sense.
     /// @param parameter Its name.
     error InvalidParameter(string parameter);
-    /// @notice The order is not that of the unit's job.
+    /// @notice The order is not the one of the unit's job.
     error WrongOrder(bytes32 jobId);
+    /// @notice A range needs lo < hi <= segments.
+    error InvalidRange(uint16 lo, uint16 hi, uint16 segments);
+    /// @notice The window does not include the unit.
+    error NotInWindow(bytes32 windowRoot);
+    /// @notice The unit could be disputed until `end`.
+    error DisputePeriodOver(uint256 end);
     /// @notice The provider did not sign this commitment.
     error InvalidCommitmentSignature();
-    /// @notice The proof does not lead to the root.
-    error InvalidProof();
-    /// @notice A stretch goes from `lo` to a higher `hi`, which is at most `segments`.
-    error InvalidStretch(uint256 lo, uint256 hi, uint256 segments);
-    /// @notice The window's units could be challenged until `end`.
-    error PeriodOver(uint256 end);
-    /// @notice The unit was condemned.
-    error UnitCondemned(bytes32 unitId);
-    /// @notice The unit is neither disputed nor condemned.
-    error UnitNotDisputed(bytes32 unitId);
-    /// @notice This challenger disputed this unit before.
+    /// @notice The same challenger has disputed this range of the unit before.
     error DisputeExists(bytes32 disputeId);
-    /// @notice It is another turn.
-    error WrongPhase(Phase phase);
-    /// @notice It is somebody else's turn.
-    error NotYourTurn(address caller);
+    /// @notice Not what the dispute waits for.
+    error WrongStatus(bytes32 disputeId, Status status);
+    /// @notice The unit was convicted in another dispute; only `dismiss` is left.
+    error UnitConvicted(bytes32 unitId);
+    /// @notice The unit was not convicted in another dispute.
+    error UnitNotConvicted(bytes32 unitId);
     /// @notice The turn ended at `deadline`.
     error TurnOver(uint256 deadline);
     /// @notice The turn lasts until `deadline`.
-    error TurnRunning(uint256 deadline);
-    /// @notice The block that draws is not yet behind the head: wait until after `seedBlock`.
+    error TurnNotOver(uint256 deadline);
+    /// @notice The commitment is not the disputed one.
+    error WrongUnit(bytes32 unitId);
+    /// @notice The state is not at this boundary of the signed trace.
+    error InvalidOpening(uint16 boundary);
+    /// @notice Only the challenger answers.
+    error NotChallenger(address account);
+    /// @notice The draw's block is not yet behind the head: wait until after `seedBlock`.
     error SeedNotReady(uint256 seedBlock);
-    /// @notice The list is not the drawn committee.
+    /// @notice These are not the drawn referees, one signature (or an empty one) for each.
     error WrongCommittee();
-    /// @notice Fewer than the quorum signed this verdict.
-    error NoQuorum(uint256 signatures, uint256 quorum);
-    /// @notice A referee needs the stake of a verifier and must not be jailed.
-    error NotQualified(address account);
-    /// @notice The account is a referee already.
-    error AlreadyReferee(address account);
-    /// @notice The account is no referee.
-    error NotReferee(address account);
-    /// @notice Nothing is owed to the caller.
-    error NothingOwed();
+    /// @notice The signature of `referee` is not one of this verdict.
+    error InvalidVerdictSignature(address referee);
+    /// @notice Fewer signatures than decide.
+    error QuorumMissed(uint256 signatures, uint256 quorum);
+    /// @notice No dispute over the unit is open, and none took its pay.
+    error NotDisputed(bytes32 unitId);
+    /// @notice The unit's pay is not to be restored: it went back to the payer, or a dispute is open or possible until `end`.
+    error NotRestorable(bytes32 unitId, uint256 end);
+    /// @notice The caller has nothing here.
+    error NothingToWithdraw();
 
-    /// @notice Disputes a unit. The caller puts up the bond (needs an allowance); it can dispute a unit once.
-    /// @param order The order of the unit's job, which says how many segments a unit has.
-    /// @param unit The unit.
-    /// @param signature The provider's EIP-712 signature over the unit (in the escrow's domain).
-    /// @param windowRoot Root of the window that the unit stands in.
-    /// @param windowProof Leads from the unit to that root.
-    /// @param lo Boundary whose state the caller accepts; 0 is the state that the unit starts from.
-    /// @param hi Boundary whose state the caller does not accept.
-    /// @return disputeId `keccak256(abi.encode(unitId, caller))`.
+    /// @notice Opens a dispute; the caller is the challenger and pays the bond (needs an allowance).
+    /// @param order Order of the unit's job, which says how many segments the trace has.
+    /// @param unit The commitment.
+    /// @param commitmentSignature The provider's EIP-712 signature of it, so that nobody is framed by a leaf that it never
+    /// made. By its key and never ERC-1271: a contract could disown its signature later.
+    /// @param windowRoot A committed window with the unit.
+    /// @param windowProof Merkle proof of the unit in that window.
+    /// @param lo Boundary whose state the challenger accepts.
+    /// @param hi Boundary whose state it rejects.
+    /// @return disputeId `disputeIdOf(unitId, challenger, lo, hi)`.
     function open(
         JobOrder calldata order,
         UnitCommitment calldata unit,
-        bytes calldata signature,
+        bytes calldata commitmentSignature,
         bytes32 windowRoot,
         bytes32[] calldata windowProof,
         uint16 lo,
         uint16 hi
     ) external returns (bytes32 disputeId);
 
-    /// @notice Opens the state in the middle of the stretch, boundary (lo + hi) / 2. The provider's turn.
-    /// @param unit The unit.
-    /// @param challenger Who disputes it.
-    /// @param state Digest of the state.
-    /// @param environment Environment class of the trace.
-    /// @param proof Leads from the boundary's leaf to the unit's trace root.
-    function reveal(
+    /// @notice Opens the states at `lo` and `hi`. Anybody may, since the openings prove themselves; if nobody does in time,
+    /// the provider loses for withheld data.
+    /// @param environmentClass Class of both states, and of all that are opened later.
+    function revealEnds(
+        bytes32 disputeId,
         UnitCommitment calldata unit,
-        address challenger,
-        bytes32 state,
-        bytes32 environment,
-        bytes32[] calldata proof
+        bytes32 environmentClass,
+        Opening calldata lo,
+        Opening calldata hi
     ) external;
 
-    /// @notice Takes the half whose end the caller does not accept: the later one if it accepts the state in the middle.
-    /// The challenger's turn.
-    function choose(UnitCommitment calldata unit, bool acceptsMiddle) external;
+    /// @notice Opens the state at `middleOf(disputeId)`. Anybody may; if nobody does in time, the provider loses for withheld data.
+    function revealMiddle(bytes32 disputeId, UnitCommitment calldata unit, Opening calldata middle) external;
 
-    /// @notice Opens both ends of the last step. The provider's turn.
-    /// @param states Digests at `lo` and `hi`.
-    /// @param proofs Lead from their leaves to the unit's trace root.
-    function openStep(
-        UnitCommitment calldata unit,
-        address challenger,
-        bytes32[2] calldata states,
-        bytes32 environment,
-        bytes32[][2] calldata proofs
-    ) external;
+    /// @notice Says whether the challenger agrees with the state in the middle. Only the challenger; it loses if it does
+    /// not answer in time.
+    function answer(bytes32 disputeId, bool agrees) external;
 
-    /// @notice Draws the referees, once their block is behind the head. If its hash is out of reach, or too few referees
-    /// are to be had, another block is set. Anybody may call.
-    function drawCommittee(UnitCommitment calldata unit, address challenger) external;
+    /// @notice Draws the committee once its seed's block is known. Anybody may call. If that block is more than 256 blocks old its
+    /// hash is gone, and a new seed block is set instead. A draw that cannot fill its seats counts as one without verdict.
+    function drawCommittee(bytes32 disputeId) external;
 
-    /// @notice Ends a dispute by the referees' finding. Anybody may call.
-    /// @param committee The drawn committee, as the event gave it.
-    /// @param providerCorrect The finding.
-    /// @param signatures One for each member of the committee, in its order; empty for those who did not sign.
+    /// @notice Executes what the committee found. Anybody may call.
+    /// @param committee The drawn referees, as in CommitteeDrawn.
+    /// @param signatures For each its EIP-712 signature of the Verdict (ERC-1271 for contracts), or nothing. Those that signed
+    /// are paid.
     function submitVerdict(
-        UnitCommitment calldata unit,
-        address challenger,
-        address[] calldata committee,
+        bytes32 disputeId,
         bool providerCorrect,
+        address[] calldata committee,
         bytes[] calldata signatures
     ) external;
 
-    /// @notice Ends a turn that was missed. Anybody may call after its deadline.
-    function timeout(UnitCommitment calldata unit, address challenger) external;
+    /// @notice Ends a turn that was let pass: its side loses; a committee is replaced, and after the last one the dispute stays undecided.
+    function expire(bytes32 disputeId) external;
 
-    /// @notice Withholds the unit's pay in a settlement batch, while it is disputed or because it was condemned. Anybody
-    /// may call.
-    /// @param batchId The batch.
-    /// @param price The price that the batch pays it at.
-    /// @param proof Leads from the paid unit's leaf to the batch's root.
+    /// @notice Ends a dispute whose unit was convicted in another one; the bond goes back.
+    function dismiss(bytes32 disputeId) external;
+
+    /// @notice Takes the pay of a disputed unit out of its settlement batch, before the batch's claims open. Anybody may call.
+    /// @param batchId Batch of the escrow.
+    /// @param price Wei of ZEN per GPU-hour in the batch's leaf.
+    /// @param proof Merkle proof of the unit in the batch.
     function withhold(UnitCommitment calldata unit, uint256 batchId, uint80 price, bytes32[] calldata proof) external;
 
-    /// @notice Pays out what the caller is owed.
-    function withdraw() external returns (uint256 amount);
+    /// @notice Pays a withheld unit that survived its disputes, once none can be opened any more. Anybody may call.
+    function restore(bytes32 unitId) external;
 
-    /// @notice Makes the caller one of those who can be drawn; it needs a verifier's stake.
-    function registerReferee() external;
+    /// @notice Pays out what the caller was credited.
+    function withdraw() external;
 
-    /// @notice Takes the caller out again.
-    function leaveReferees() external;
+    /// @notice What `account` was credited and has not withdrawn.
+    function credits(address account) external view returns (uint256);
 
-    /// @notice The dispute of a challenger about a unit, all zero if there is none.
+    /// @notice The dispute, all zero if there is none.
     function disputes(bytes32 disputeId) external view returns (Dispute memory);
 
-    /// @notice What is known of a unit.
+    /// @notice What disputes have made of the unit, all zero if it had none.
     function units(bytes32 unitId) external view returns (Unit memory);
 
-    /// @notice What an account can withdraw.
-    function owed(address account) external view returns (uint256);
+    /// @notice Boundary that is opened next, or waits for its answer.
+    function middleOf(bytes32 disputeId) external view returns (uint16);
 
-    /// @notice Number of registered referees.
-    function refereeCount() external view returns (uint256);
+    /// @notice Id of a challenger's dispute over a range of a unit.
+    function disputeIdOf(bytes32 unitId, address challenger, uint16 lo, uint16 hi) external pure returns (bytes32);
 
     /// @notice What a referee signs.
     function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) external view returns (bytes32);
 
-    /// @notice The parameters, fixed when the contract was deployed.
-    function parameters() external view returns (Parameters memory);
+    /// @notice The fixed terms.
+    function terms() external view returns (Terms memory);
 }

@@ -3,11 +3,14 @@ pragma solidity 0.8.37;
 
 import {UnitCommitment} from "../Messages.sol";
 
-/// @title Commitments that the operator promised to include and left out
-/// @notice The operator acknowledges every commitment that a provider delivers: signed, with a time by which a window that
-/// holds it will be on chain. If none is, the provider shows the acknowledgement here; the operator has a while to
-/// answer with the window, or its bond pays a fixed compensation. Nothing can be paused. Amounts in wei of ZEN, times
-/// in Unix seconds.
+/// @title Commitments that the operator acknowledged and left out
+/// @notice The operator signs an Acknowledgement for each commitment that a provider delivers, and deposits a bond here. A
+/// provider whose acknowledged unit is in no window by `includeBy` claims with a small stake. The operator, or anybody,
+/// answers by showing the unit in a window that was committed in time, which costs the provider its stake; otherwise the
+/// provider gets a fixed compensation out of the bond. Once per unit. Amounts in wei of ZEN, times in Unix seconds.
+///
+/// An acknowledgement counts while its signer holds ACKNOWLEDGER_ROLE. The signer cannot renounce the role, and the
+/// admin is a timelock: its delay leaves providers the time to claim before a role goes.
 interface IOmissions {
     enum State {
         None,
@@ -16,100 +19,120 @@ interface IOmissions {
         Compensated
     }
 
-    /// @param claimant Who put up the deposit.
-    /// @param includeBy What the operator promised.
-    /// @param answerBy Last time to answer.
+    /// @param stake Wei that a claim costs if it is answered.
+    /// @param compensation Wei out of the bond for an omitted unit.
+    /// @param claimPeriod Seconds after `includeBy` in which a claim can be opened.
+    /// @param responsePeriod Seconds in which it can be answered.
+    /// @param withdrawalDelay Seconds between announcing and taking a withdrawal from the bond, at least the claim period.
+    struct Terms {
+        uint96 stake;
+        uint96 compensation;
+        uint40 claimPeriod;
+        uint40 responsePeriod;
+        uint40 withdrawalDelay;
+    }
+
+    /// @param provider Who claims and is compensated.
+    /// @param includeBy Time by which the operator promised to include the unit.
+    /// @param deadline Last second to answer.
     /// @param state None, Open, Answered or Compensated.
     struct Claim {
-        address claimant;
+        address provider;
         uint40 includeBy;
-        uint40 answerBy;
+        uint40 deadline;
         State state;
     }
 
-    /// @param compensation What the unit's provider gets for an omission, if the bond has as much.
-    /// @param deposit What a claimant puts up; lost to the bond if the operator answers.
-    /// @param claimPeriod Seconds after `includeBy` in which an omission can be claimed.
-    /// @param answerPeriod Seconds that the operator has to answer.
-    /// @param withdrawDelay Seconds between asking for bond back and taking it; at least the other two together.
-    struct Parameters {
-        uint96 compensation;
-        uint96 deposit;
-        uint40 claimPeriod;
-        uint40 answerPeriod;
-        uint40 withdrawDelay;
+    /// @param amount Wei announced, still part of the bond.
+    /// @param releaseAt Earliest time to take it.
+    struct Withdrawal {
+        uint96 amount;
+        uint40 releaseAt;
     }
 
-    /// @notice `amount` was added; the bond is `bond` now.
-    event BondAdded(address indexed from, uint256 amount, uint256 bond);
-    /// @notice `amount` of the bond can be taken back from `releaseAt` on.
-    event BondRequested(uint256 amount, uint256 releaseAt);
-    /// @notice `amount` of the bond went to `to`.
-    event BondWithdrawn(address indexed to, uint256 amount);
-    /// @notice `claimant` says that `unitId` was left out; the operator can answer until `answerBy`.
-    event OmissionClaimed(bytes32 indexed unitId, address indexed claimant, uint256 answerBy);
-    /// @notice The unit stands in the window with this root; the deposit is the bond's.
-    event OmissionAnswered(bytes32 indexed unitId, bytes32 windowRoot);
-    /// @notice Nobody answered: `amount` of the bond went to `provider`.
-    event OmissionCompensated(bytes32 indexed unitId, address indexed provider, uint256 amount);
+    /// @notice `account` added `amount` to the bond.
+    event Deposited(address indexed account, uint256 amount, uint256 bond);
+    /// @notice The operator may take `amount` at `releaseAt`.
+    event WithdrawalRequested(uint256 amount, uint256 releaseAt);
+    /// @notice The operator took `amount` to `to`.
+    event Withdrawn(address indexed to, uint256 amount, uint256 bond);
+    /// @notice `provider` says that its unit is in no window by `includeBy`; to be answered by `deadline`.
+    event ClaimOpened(bytes32 indexed unitId, address indexed provider, uint256 includeBy, uint256 deadline);
+    /// @notice The unit is in the window `windowRoot` in time; the claim's stake joins the bond.
+    event ClaimAnswered(bytes32 indexed unitId, bytes32 indexed windowRoot);
+    /// @notice `provider` got its stake back and `compensation` out of the bond.
+    event Compensated(bytes32 indexed unitId, address indexed provider, uint256 compensation);
 
     /// @notice A constructor argument makes no sense.
     /// @param parameter Its name.
     error InvalidParameter(string parameter);
-    /// @notice The amount is zero, or there is nothing to take.
+    /// @notice The amount is zero.
     error ZeroAmount();
-    /// @notice More than the bond.
-    error InsufficientBond(uint256 requested, uint256 bond);
-    /// @notice The bond is held until `releaseAt`.
-    error BondHeld(uint256 releaseAt);
-    /// @notice No acknowledging key signed this.
-    error InvalidAcknowledgement(address signer);
-    /// @notice The operator has until `includeBy` to include the unit.
-    error NotDueYet(uint256 includeBy);
-    /// @notice Omissions could be claimed until `end`.
-    error ClaimPeriodOver(uint256 end);
-    /// @notice This unit was claimed before.
-    error AlreadyClaimed(bytes32 unitId);
-    /// @notice There is no open claim for this unit.
+    /// @notice No withdrawal was announced.
+    error NoWithdrawal();
+    /// @notice The withdrawal waits until `releaseAt`.
+    error WithdrawalTooEarly(uint256 releaseAt);
+    /// @notice All of the bond is held for open claims.
+    error BondHeld(uint256 bond, uint256 held);
+    /// @notice Only the unit's provider claims.
+    error NotProvider(address account);
+    /// @notice The operator has until `includeBy`.
+    error ClaimTooEarly(uint256 includeBy);
+    /// @notice A claim could be opened until `end`.
+    error ClaimTooLate(uint256 end);
+    /// @notice The unit was claimed before.
+    error ClaimExists(bytes32 unitId);
+    /// @notice No open claim for the unit.
     error NoOpenClaim(bytes32 unitId);
-    /// @notice The window does not hold the unit, or was committed after `includeBy`.
-    error NotIncluded(bytes32 unitId);
-    /// @notice The operator could answer until `answerBy`.
-    error AnswerPeriodOver(uint256 answerBy);
-    /// @notice The operator can answer until `answerBy`.
-    error AnswerPending(uint256 answerBy);
+    /// @notice The signer `signer` does not hold ACKNOWLEDGER_ROLE.
+    error NotAcknowledged(address signer);
+    /// @notice The window does not include the unit.
+    error NotInWindow(bytes32 windowRoot);
+    /// @notice The window was committed at `committedAt`, after `includeBy`.
+    error IncludedTooLate(uint256 committedAt, uint256 includeBy);
+    /// @notice The claim could be answered until `deadline`.
+    error ResponseOver(uint256 deadline);
+    /// @notice The claim can be answered until `deadline`.
+    error ResponseNotOver(uint256 deadline);
+    /// @notice An acknowledger could void its acknowledgements so; only the admin takes the role away.
+    error CannotRenounce();
 
-    /// @notice Adds to the operator's bond (needs an allowance). Anybody may.
-    function addBond(uint96 amount) external;
+    /// @notice Adds `amount` to the operator's bond (needs an allowance). Anybody may.
+    function deposit(uint96 amount) external;
 
-    /// @notice Asks for bond back; a further request joins it and the whole waits again. Only OPERATOR_ROLE. It stays
-    /// liable until it is taken.
-    function requestBond(uint96 amount) external;
+    /// @notice Announces to take `amount` out of the bond; replaces an earlier announcement and its time. Only OPERATOR_ROLE.
+    function requestWithdrawal(uint96 amount) external;
 
-    /// @notice Takes what was asked for, or what claims have left of it. Only OPERATOR_ROLE.
-    function withdrawBond(address to) external returns (uint256 amount);
+    /// @notice Takes the announced amount to the caller, as far as the bond is not held for open claims. Only OPERATOR_ROLE.
+    function withdraw() external;
 
-    /// @notice Claims that an acknowledged unit is in no window. Anybody may, with the deposit (needs an allowance).
-    /// @param unit The commitment.
+    /// @notice Claims that the caller's unit was left out (needs an allowance for the stake).
+    /// @param unit The caller's commitment.
     /// @param includeBy As acknowledged.
-    /// @param signature The operator's EIP-712 signature over the acknowledgement, in this contract's domain.
-    function claim(UnitCommitment calldata unit, uint40 includeBy, bytes calldata signature) external;
+    /// @param acknowledgement EIP-712 signature of the Acknowledgement by a key with ACKNOWLEDGER_ROLE.
+    function claim(UnitCommitment calldata unit, uint40 includeBy, bytes calldata acknowledgement) external;
 
-    /// @notice Shows the window that holds the unit. Anybody may.
-    function answer(UnitCommitment calldata unit, bytes32 windowRoot, bytes32[] calldata proof) external;
+    /// @notice Shows that a claimed unit is in a window that was committed by `includeBy`. Anybody may.
+    function respond(UnitCommitment calldata unit, bytes32 windowRoot, bytes32[] calldata proof) external;
 
-    /// @notice Compensates the provider of a unit whose claim was not answered. Anybody may.
-    function resolve(UnitCommitment calldata unit) external returns (uint256 amount);
+    /// @notice Compensates the provider of a claim that was not answered in time. Anybody may.
+    function resolve(bytes32 unitId) external;
 
-    /// @notice The claim about a unit, all zero if there is none.
-    function claims(bytes32 unitId) external view returns (Claim memory);
-
-    /// @notice The operator's bond: all that compensations can be paid from.
+    /// @notice The operator's bond, including what open claims hold and what is announced to leave.
     function bond() external view returns (uint256);
 
-    /// @notice The parameters, fixed when the contract was deployed.
-    function parameters() external view returns (Parameters memory);
+    /// @notice Claims that wait for an answer.
+    function openClaims() external view returns (uint256);
 
-    /// @notice What the operator signs to acknowledge a commitment.
+    /// @notice The announced withdrawal.
+    function withdrawal() external view returns (Withdrawal memory);
+
+    /// @notice The claim for a unit, all zero if there is none.
+    function claims(bytes32 unitId) external view returns (Claim memory);
+
+    /// @notice What the operator signs to acknowledge.
     function acknowledgementDigest(bytes32 unitId, uint40 includeBy) external view returns (bytes32);
+
+    /// @notice The fixed terms.
+    function terms() external view returns (Terms memory);
 }

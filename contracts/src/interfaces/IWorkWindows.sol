@@ -6,27 +6,27 @@ import {UnitCommitment} from "../Messages.sol";
 /// @title Windows of committed work and their challenge seeds
 /// @notice The operator commits one Merkle root over the unit commitments of a window before the window's seed can be
 /// known: the seed comes from the hash of a later block. Anybody may latch it, so that nobody can hold back a seed.
-/// A window is known by its root. Times in Unix seconds.
+/// A window is named by its root; its number only counts. Times in Unix seconds.
 interface IWorkWindows {
     /// @param id Number of the window, counted from 0.
+    /// @param seedBlock Block whose hash makes the seed.
     /// @param leafCount Number of leaves.
     /// @param committedAt Time of the commitment.
-    /// @param seedBlock Block whose hash makes the seed.
     /// @param seed Challenge seed, zero until latched.
     struct Window {
         uint64 id;
+        uint64 seedBlock;
         uint32 leafCount;
         uint40 committedAt;
-        uint64 seedBlock;
         bytes32 seed;
     }
 
     /// @notice Window `id` is fixed; its seed comes from the hash of block `seedBlock`.
-    event WindowCommitted(uint256 indexed id, bytes32 root, uint32 leafCount, uint256 seedBlock);
+    event WindowCommitted(uint256 indexed id, bytes32 indexed root, uint32 leafCount, uint256 seedBlock);
     /// @notice The hash was out of reach, the seed of window `id` now comes from block `seedBlock`.
-    event SeedRescheduled(uint256 indexed id, bytes32 root, uint256 seedBlock);
+    event SeedRescheduled(uint256 indexed id, bytes32 indexed root, uint256 seedBlock);
     /// @notice The seed of window `id` is known and final.
-    event SeedLatched(uint256 indexed id, bytes32 root, bytes32 seed);
+    event SeedLatched(uint256 indexed id, bytes32 indexed root, bytes32 seed);
 
     /// @notice A window needs a root and at least one leaf.
     error EmptyWindow();
@@ -52,7 +52,7 @@ interface IWorkWindows {
     /// @notice The window with this root. Reverts with UnknownWindow if there is none.
     function windows(bytes32 root) external view returns (Window memory);
 
-    /// @notice Whether `proof` leads from `unit` to the committed root. Reverts with UnknownWindow if there is none.
+    /// @notice Whether `proof` leads from `unit` to the committed root. Reverts with UnknownWindow if it is not committed.
     function includes(bytes32 root, UnitCommitment calldata unit, bytes32[] calldata proof) external view returns (bool);
 
     /// @notice Number of windows, which is the id of the next one.

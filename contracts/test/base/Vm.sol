@@ -3,6 +3,12 @@ pragma solidity 0.8.37;
 
 /// @notice The cheatcodes of forge that these tests use.
 interface Vm {
+    struct Log {
+        bytes32[] topics;
+        bytes data;
+        address emitter;
+    }
+
     struct Gas {
         uint64 gasLimit;
         uint64 gasTotalUsed;
@@ -24,6 +30,10 @@ interface Vm {
     function expectRevert(bytes4 selector) external;
     function expectPartialRevert(bytes4 selector) external;
     function expectEmit(address emitter) external;
+    function snapshotState() external returns (uint256 id);
+    function revertToState(uint256 id) external returns (bool);
+    function recordLogs() external;
+    function getRecordedLogs() external returns (Log[] memory logs);
     function lastCallGas() external view returns (Gas memory gas);
     function setBlockhash(uint256 number, bytes32 hash) external;
     function assertEq(uint256 left, uint256 right) external pure;

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Disputes} from "../src/Disputes.sol";
+import {IDisputes} from "../src/interfaces/IDisputes.sol";
+import {IZenToken} from "../src/interfaces/IZenToken.sol";
+import {Game} from "./base/Game.sol";
+
+/// @notice What follows from a verdict or from none: the unit's pay, costs, credits; and the terms.
+contract DisputesOutcomeTest is Game {
+    // --- no verdict
+
+    function test_aCommitteeThatIsSilentIsReplacedAndTheLastLeavesTheDisputeUndecided() public {
+        escrow.withhold(7, unit, 5, new bytes32[](1));
+        bytes32 id = _isolated(2);
+        for (uint8 draw = 0; draw < 3; ++draw) {
+            vm.assertEq(disputes.disputes(id).draw, draw);
+            address[] memory committee = _draw(id);
+            uint256 deadline = block.timestamp + VERDICT;
+            bytes[] memory signatures = _verdicts(id, true, committee, 3);
+            vm.warp(deadline);
+            vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, deadline));
+            disputes.expire(id);
+            vm.warp(deadline + 1);
+            vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnOver.selector, deadline));
+            disputes.submitVerdict(id, true, committee, signatures);
+            if (draw == 2) {
+                vm.expectEmit(address(disputes));
+                emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.Undecided, 0);
+            } else {
+                vm.expectEmit(address(disputes));
+                emit IDisputes.DrawScheduled(id, draw + 1, block.number + 2, REFEREES);
+            }
+            disputes.expire(id);
+        }
+        vm.assertEq(disputes.credits(challenger), BOND);
+        vm.assertFalse(staking.jailed(provider));
+        vm.assertEq(token.balanceOf(payer), escrow.PAY()); // the unit stays unpaid
+        IDisputes.Unit memory u = disputes.units(_unitId());
+        vm.assertTrue(u.unpaid);
+        vm.assertFalse(u.convicted);
+        vm.assertEq(u.open, 0);
+        _assertConserved();
+    }
+
+    // --- a step is judged once
+
+    function test_aStepFoundCorrectStaysCorrect() public {
+        _judge(_isolated(2), true);
+        _fund(stranger);
+        bytes32 id = _openAs(stranger, 1, 3);
+        _revealEnds(id);
+        _revealMiddle(id);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ChallengerLost, BOND - COST);
+        _answer(id, true);
+        vm.assertEq(disputes.credits(provider), 2 * COST);
+        _assertConserved();
+        bytes32 next = _openAs(stranger, 3, 4); // another step of the unit is still open to dispute
+        _revealEnds(next);
+        _assertStatus(next, IDisputes.Status.Drawing);
+    }
+
+    // --- a provider with too little left
+
+    function test_withNothingLeftAtRiskTheBondStillGoesBack() public {
+        staking.setStake(provider, 0);
+        _judge(_isolated(2), false);
+        vm.assertEq(disputes.credits(challenger), BOND);
+        vm.assertTrue(staking.jailed(provider));
+        _assertConserved();
+    }
+
+    function testFuzz_aShareThatIsTooSmallCoversTheChallengerFirst(uint96 stake) public {
+        uint256 atRisk = _bound(stake, 0, 1_000 ether);
+        staking.setStake(provider, atRisk);
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        disputes.submitVerdict(id, false, committee, _verdicts(id, false, committee, 3));
+        uint256 share = atRisk / 2 / 5;
+        uint256 cost = share < COST ? share : COST;
+        vm.assertEq(disputes.credits(challenger), BOND + cost);
+        uint256 fee = (share - cost) / 3;
+        for (uint256 i = 0; i < 3; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), fee < FEE ? fee : FEE);
+        }
+        _assertConserved();
+    }
+
+    // --- the unit's pay
+
+    function test_payIsWithheldDuringTheDisputeAndReturnedOnConviction() public {
+        bytes32 id = _isolated(2);
+        vm.prank(stranger);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.assertEq(escrow.withheld(_unitId()), provider);
+        _judge(id, false);
+        vm.assertEq(token.balanceOf(payer), escrow.PAY());
+        vm.assertEq(token.balanceOf(provider), 0);
+    }
+
+    function test_payOfAConvictedUnitIsReturnedWheneverItsBatchComes() public {
+        _judge(_isolated(2), false);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.assertEq(token.balanceOf(payer), escrow.PAY());
+    }
+
+    function test_payIsReturnedWhenTheProviderIsSilent() public {
+        bytes32 id = _open(0, 8);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.warp(block.timestamp + TURN + 1);
+        disputes.expire(id);
+        vm.assertEq(token.balanceOf(payer), escrow.PAY());
+    }
+
+    /// @dev Losing a dispute with itself must not pay a provider before others had their time to dispute.
+    function test_payIsRestoredOnceNoDisputeCanComeAnyMore() public {
+        bytes32 id = _isolated(2);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        _judge(id, true);
+        vm.assertEq(token.balanceOf(provider), 0);
+        uint256 end = disputes.units(_unitId()).disputableUntil;
+        vm.warp(end);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
+        disputes.restore(_unitId());
+        vm.warp(end + 1);
+        vm.prank(stranger);
+        disputes.restore(_unitId());
+        vm.assertEq(token.balanceOf(provider), escrow.PAY());
+    }
+
+    function test_payIsRestoredAtOnceAfterThePeriod() public {
+        vm.warp(block.timestamp + DISPUTE_PERIOD);
+        bytes32 id = _isolated(2);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.warp(block.timestamp + 1);
+        _judge(id, true);
+        vm.assertEq(token.balanceOf(provider), escrow.PAY());
+    }
+
+    function test_payWaitsForTheLastOfSeveralDisputes() public {
+        vm.warp(block.timestamp + DISPUTE_PERIOD);
+        bytes32 first = _isolated(2);
+        bytes32 second = _isolated(3);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.warp(block.timestamp + 1);
+        _judge(first, true);
+        vm.assertEq(token.balanceOf(provider), 0);
+        uint256 end = disputes.units(_unitId()).disputableUntil;
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
+        disputes.restore(_unitId());
+        _judge(second, false);
+        vm.assertEq(token.balanceOf(payer), escrow.PAY());
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, _unitId(), end));
+        disputes.restore(_unitId());
+    }
+
+    function test_onlyADisputedUnitIsWithheldOrRestored() public {
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        bytes32 id = _isolated(2);
+        _judge(id, true);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotRestorable.selector, bytes32("other"), 0));
+        disputes.restore("other");
+    }
+
+    // --- money
+
+    function test_creditsArePaidOutOnce() public {
+        _judge(_isolated(2), false);
+        uint256 held = token.balanceOf(challenger);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.Withdrawn(challenger, BOND + COST);
+        vm.prank(challenger);
+        disputes.withdraw();
+        vm.assertEq(token.balanceOf(challenger) - held, BOND + COST);
+        _assertConserved();
+        vm.prank(challenger);
+        vm.expectRevert(IDisputes.NothingToWithdraw.selector);
+        disputes.withdraw();
+    }
+
+    function test_creditsOfSeveralDisputesAddUp() public {
+        _judge(_isolated(2), true);
+        _judge(_isolated(3), true);
+        vm.assertEq(disputes.credits(provider), 2 * COST);
+        _assertConserved();
+    }
+
+    // --- terms
+
+    function test_termsAreThoseGiven() public view {
+        vm.assertEq(abi.encode(disputes.terms()), abi.encode(_terms()));
+    }
+
+    function test_refusesTermsThatMakeNoSense() public {
+        IDisputes.Terms memory terms = _terms();
+        terms.seats = 15;
+        terms.quorum = 8;
+        terms.seedDelay = 200;
+        terms.maxDraws = 1;
+        terms.bond = terms.cost + 15 * terms.refereeFee;
+        _deploy(terms); // the largest that are accepted
+        terms.bond -= 1;
+        _refuseTerms(terms, "bond");
+        terms.seats = 16;
+        _refuseTerms(terms, "seats");
+        terms.seats = 0;
+        _refuseTerms(terms, "seats");
+        terms = _terms();
+        terms.quorum = 6;
+        _refuseTerms(terms, "quorum");
+        (terms.seats, terms.quorum) = (4, 2);
+        _refuseTerms(terms, "quorum");
+        terms = _terms();
+        terms.seedDelay = 0;
+        _refuseTerms(terms, "seedDelay");
+        terms.seedDelay = 201;
+        _refuseTerms(terms, "seedDelay");
+        terms = _terms();
+        terms.maxDraws = 0;
+        _refuseTerms(terms, "maxDraws");
+        terms = _terms();
+        terms.disputePeriod = 0;
+        _refuseTerms(terms, "disputePeriod");
+        terms = _terms();
+        terms.turnPeriod = 0;
+        _refuseTerms(terms, "turnPeriod");
+        terms = _terms();
+        terms.verdictPeriod = 0;
+        _refuseTerms(terms, "verdictPeriod");
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidParameter.selector, "token"));
+        new Disputes(IZenToken(address(0)), staking, windows, escrow, _terms());
+    }
+
+    function _refuseTerms(IDisputes.Terms memory terms, string memory parameter) private {
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidParameter.selector, parameter));
+        _deploy(terms);
+    }
+}

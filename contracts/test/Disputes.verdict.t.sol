@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {Disputes} from "../src/Disputes.sol";
+import {IDisputes} from "../src/interfaces/IDisputes.sol";
+import {Game} from "./base/Game.sol";
+
+/// @dev A referee that is a contract and approves one digest (ERC-1271).
+contract ContractReferee {
+    bytes32 public approved;
+
+    function approve(bytes32 digest) external {
+        approved = digest;
+    }
+
+    function isValidSignature(bytes32 digest, bytes calldata) external view returns (bytes4) {
+        return digest == approved ? this.isValidSignature.selector : bytes4(0);
+    }
+}
+
+/// @notice Who is drawn, and which signatures make a verdict.
+contract DisputesVerdictTest is Game {
+    // --- drawing
+
+    function test_drawsDistinctRefereesFromTheLaterBlock() public {
+        bytes32 id = _isolated(2);
+        uint256 seedBlock = disputes.disputes(id).seedBlock;
+        vm.assertEq(seedBlock, block.number + 2);
+        vm.roll(seedBlock);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.SeedNotReady.selector, seedBlock));
+        disputes.drawCommittee(id);
+
+        vm.setBlockhash(seedBlock, keccak256("later block"));
+        vm.roll(seedBlock + 1);
+        vm.setBlockhash(seedBlock, keccak256("later block"));
+        address[] memory committee = _expectedDraw(keccak256("later block"), id, 0);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.CommitteeDrawn(id, 0, committee);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.TurnStarted(id, IDisputes.Status.Judging, block.timestamp + VERDICT);
+        vm.prank(stranger);
+        disputes.drawCommittee(id);
+        vm.assertEq(committee.length, 5);
+        for (uint256 i = 0; i < 5; ++i) {
+            for (uint256 j = 0; j < i; ++j) {
+                vm.assertTrue(committee[i] != committee[j]);
+            }
+        }
+        vm.assertEq(disputes.pendingDraws(), 0);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.Judging));
+        disputes.drawCommittee(id);
+    }
+
+    /// @dev The rule of the draw, written again.
+    function _expectedDraw(bytes32 blockHash, bytes32 id, uint8 draw) private view returns (address[] memory drawn) {
+        bytes32 seed = keccak256(abi.encode(blockHash, id, draw));
+        drawn = new address[](5);
+        uint256 count = 0;
+        for (uint256 i = 0; count < 5; ++i) {
+            address candidate = referees[uint256(keccak256(abi.encode(seed, i))) % REFEREES];
+            bool known = false;
+            for (uint256 j = 0; j < count; ++j) {
+                known = known || drawn[j] == candidate;
+            }
+            if (!known) drawn[count++] = candidate;
+        }
+    }
+
+    function test_drawsInTheLastBlockThatStillKnowsTheHash() public {
+        bytes32 id = _isolated(2);
+        vm.roll(disputes.disputes(id).seedBlock + 256);
+        disputes.drawCommittee(id);
+        _assertStatus(id, IDisputes.Status.Judging);
+    }
+
+    function test_aDrawWhoseHashIsOutOfReachGetsALaterBlock() public {
+        bytes32 id = _isolated(2);
+        vm.roll(disputes.disputes(id).seedBlock + 257);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.DrawScheduled(id, 0, block.number + 2, REFEREES);
+        disputes.drawCommittee(id);
+        _assertStatus(id, IDisputes.Status.Drawing);
+        vm.assertEq(disputes.disputes(id).seedBlock, block.number + 2);
+        vm.assertEq(disputes.pendingDraws(), 1);
+        _judge(id, true);
+    }
+
+    function test_drawingHasNoDeadline() public {
+        bytes32 id = _isolated(2);
+        vm.warp(block.timestamp + 365 days);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, type(uint40).max));
+        disputes.expire(id);
+        _draw(id);
+    }
+
+    function testFuzz_partiesAndTheUnqualifiedAreNeverDrawn(uint256 salt) public {
+        _register(provider);
+        _register(challenger);
+        _register(payer);
+        staking.setStake(referees[0], 1_000 ether - 1);
+        bytes32 id = _isolated(2);
+        _register(stranger); // too late for this draw
+        uint256 seedBlock = disputes.disputes(id).seedBlock;
+        vm.roll(seedBlock + 1);
+        vm.setBlockhash(seedBlock, keccak256(abi.encode(salt)));
+        vm.recordLogs();
+        disputes.drawCommittee(id);
+        address[] memory committee = _drawnIn(vm.getRecordedLogs());
+        for (uint256 i = 0; i < committee.length; ++i) {
+            vm.assertTrue(committee[i] != provider && committee[i] != challenger && committee[i] != payer);
+            vm.assertTrue(committee[i] != stranger && committee[i] != referees[0]);
+        }
+    }
+
+    function test_tooFewRefereesAreADrawWithoutVerdict() public {
+        for (uint256 i = 4; i < REFEREES; ++i) {
+            staking.setStake(referees[i], 0);
+        }
+        bytes32 id = _isolated(2);
+        for (uint256 draw = 0; draw < 3; ++draw) {
+            vm.assertEq(disputes.disputes(id).draw, draw);
+            vm.assertEq(disputes.pendingDraws(), 1);
+            vm.assertEq(_draw(id).length, 0);
+        }
+        _assertStatus(id, IDisputes.Status.Undecided);
+        vm.assertEq(disputes.pendingDraws(), 0);
+        vm.assertEq(disputes.credits(challenger), BOND);
+        _assertConserved();
+    }
+
+    function test_noRefereesAtAllAreADrawWithoutVerdict() public {
+        for (uint256 i = 0; i < REFEREES; ++i) {
+            vm.prank(referees[i]);
+            disputes.resign();
+        }
+        bytes32 id = _isolated(2);
+        vm.assertEq(disputes.disputes(id).pool, 0);
+        for (uint256 draw = 0; draw < 3; ++draw) {
+            _draw(id);
+        }
+        _assertStatus(id, IDisputes.Status.Undecided);
+    }
+
+    // --- verdicts
+
+    function test_aVerdictAgainstTheProvider() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        uint256 supply = token.totalSupply();
+        bytes[] memory signatures = _verdicts(id, false, committee, 4);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.VerdictGiven(id, 0, false, 4);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ProviderLost, 160 ether);
+        vm.prank(stranger);
+        disputes.submitVerdict(id, false, committee, signatures);
+
+        vm.assertEq(staking.lastOffence(provider), 2);
+        vm.assertTrue(staking.used(id));
+        vm.assertEq(staking.atRisk(provider), STAKE / 2);
+        vm.assertEq(disputes.credits(challenger), BOND + COST);
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), i < 4 ? FEE : 0);
+        }
+        vm.assertEq(supply - token.totalSupply(), 800 ether + 160 ether); // of the 200 that came here 40 went to costs
+        vm.assertTrue(disputes.units(_unitId()).convicted);
+        _assertConserved();
+    }
+
+    function test_aVerdictForTheProvider() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        uint256 supply = token.totalSupply();
+        bytes[] memory signatures = _verdicts(id, true, committee, 3);
+        vm.expectEmit(address(disputes));
+        emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ChallengerLost, 65 ether);
+        disputes.submitVerdict(id, true, committee, signatures);
+
+        vm.assertEq(disputes.credits(provider), COST);
+        vm.assertEq(disputes.credits(challenger), 0);
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), i < 3 ? FEE : 0);
+        }
+        vm.assertEq(supply - token.totalSupply(), 65 ether);
+        vm.assertFalse(staking.jailed(provider));
+        vm.assertEq(staking.atRisk(provider), STAKE);
+        _assertConserved();
+    }
+
+    function test_anyMembersMakeTheQuorum() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 5);
+        (signatures[0], signatures[3]) = (bytes(""), bytes(""));
+        disputes.submitVerdict(id, false, committee, signatures);
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), i == 0 || i == 3 ? 0 : FEE);
+        }
+    }
+
+    function test_fewerThanTheQuorumDecideNothing() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 2);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.QuorumMissed.selector, 2, 3));
+        disputes.submitVerdict(id, false, committee, signatures);
+    }
+
+    function test_oneSignatureCannotCountTwice() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 2);
+        signatures[2] = signatures[1];
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[2]));
+        disputes.submitVerdict(id, false, committee, signatures);
+
+        address[] memory doubled = _draw2(committee);
+        signatures = _verdicts(id, false, doubled, 3);
+        vm.expectRevert(IDisputes.WrongCommittee.selector);
+        disputes.submitVerdict(id, false, doubled, signatures);
+    }
+
+    function _draw2(address[] memory committee) private pure returns (address[] memory doubled) {
+        doubled = new address[](5);
+        for (uint256 i = 0; i < 5; ++i) {
+            doubled[i] = committee[i / 2];
+        }
+    }
+
+    function test_onlyTheCommitteeCounts() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 3);
+        bytes32 digest = disputes.verdictDigest(id, 0, false);
+        signatures[1] = _sign(0xBAD, digest);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[1]));
+        disputes.submitVerdict(id, false, committee, signatures);
+
+        signatures = _verdicts(id, false, committee, 3);
+        committee[1] = vm.addr(0xBAD);
+        signatures[1] = _sign(0xBAD, digest);
+        vm.expectRevert(IDisputes.WrongCommittee.selector);
+        disputes.submitVerdict(id, false, committee, signatures);
+    }
+
+    function test_eachMemberHasOneSignature() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        vm.expectRevert(IDisputes.WrongCommittee.selector);
+        disputes.submitVerdict(id, false, committee, new bytes[](4));
+        vm.expectRevert(IDisputes.WrongCommittee.selector);
+        disputes.submitVerdict(id, false, committee, new bytes[](6));
+    }
+
+    function test_aContractCanBeAReferee() public {
+        ContractReferee referee = new ContractReferee();
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        vm.etch(committee[0], address(referee).code);
+        ContractReferee(committee[0]).approve(disputes.verdictDigest(id, 0, false));
+        bytes[] memory signatures = _verdicts(id, false, committee, 3);
+        signatures[0] = "any";
+        disputes.submitVerdict(id, false, committee, signatures);
+        vm.assertEq(disputes.credits(committee[0]), FEE);
+    }
+
+    // --- replay of signatures
+
+    function test_aSignatureForOneAnswerIsNoneForTheOther() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        _expectInvalid(id, true, committee, _verdicts(id, false, committee, 3));
+    }
+
+    function test_aSignatureForOneDisputeIsNoneForAnother() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(keccak256("another"), false, committee, 3);
+        _expectInvalid(id, false, committee, signatures);
+    }
+
+    function test_aSignatureForOneDrawIsNoneForTheNext() public {
+        bytes32 id = _isolated(2);
+        address[] memory first = _draw(id);
+        vm.warp(block.timestamp + VERDICT + 1);
+        disputes.expire(id);
+        address[] memory committee = _draw(id);
+        bytes32 old = disputes.verdictDigest(id, 0, false);
+        bytes[] memory signatures = new bytes[](5);
+        for (uint256 i = 0; i < 3; ++i) {
+            signatures[i] = _sign(_refereeKey(committee[i]), old);
+        }
+        _expectInvalid(id, false, committee, signatures);
+        signatures = _verdicts(id, false, first, 3);
+        vm.expectRevert(IDisputes.WrongCommittee.selector); // the first committee is dismissed
+        disputes.submitVerdict(id, false, first, signatures);
+    }
+
+    function test_aSignatureForOneChainIsNoneOnAnother() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 3);
+        vm.chainId(999);
+        _expectInvalid(id, false, committee, signatures);
+    }
+
+    function test_aSignatureForOneContractIsNoneForAnother() public {
+        Disputes other = _deploy(_terms());
+        vm.assertTrue(other.verdictDigest("id", 0, false) != disputes.verdictDigest("id", 0, false));
+        bytes32 domain = keccak256(
+            abi.encode(
+                keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"),
+                keccak256("ZooDisputes"),
+                keccak256("1"),
+                block.chainid,
+                address(disputes)
+            )
+        );
+        bytes32 message = keccak256(
+            abi.encode(keccak256("Verdict(bytes32 disputeId,uint32 draw,bool providerCorrect)"), bytes32("id"), 2, true)
+        );
+        vm.assertEq(disputes.verdictDigest("id", 2, true), keccak256(abi.encodePacked(hex"1901", domain, message)));
+    }
+
+    function _expectInvalid(bytes32 id, bool correct, address[] memory committee, bytes[] memory signatures) private {
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[2]));
+        disputes.submitVerdict(id, correct, committee, signatures);
+    }
+
+    function test_aVerdictIsExecutedOnce() public {
+        bytes32 id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, true, committee, 3);
+        disputes.submitVerdict(id, true, committee, signatures);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.ChallengerLost));
+        disputes.submitVerdict(id, true, committee, signatures);
+    }
+}

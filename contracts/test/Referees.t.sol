@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IReferees} from "../src/interfaces/IReferees.sol";
+import {Game} from "./base/Game.sol";
+
+contract RefereesTest is Game {
+    function test_stakedVerifiersRegisterOnce() public {
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, stranger));
+        vm.prank(stranger);
+        disputes.registerReferee();
+        staking.setStake(stranger, 1_000 ether);
+        vm.expectEmit(address(disputes));
+        emit IReferees.RefereeRegistered(stranger);
+        vm.prank(stranger);
+        disputes.registerReferee();
+        vm.assertEq(disputes.refereeCount(), REFEREES + 1);
+        vm.assertTrue(disputes.isReferee(stranger));
+        vm.expectRevert(abi.encodeWithSelector(IReferees.AlreadyReferee.selector, stranger));
+        vm.prank(stranger);
+        disputes.registerReferee();
+    }
+
+    function testFuzz_theListHoldsWhoIsRegistered(uint256 order_) public {
+        uint256 left = REFEREES;
+        for (uint256 i = 0; i < 6; ++i) {
+            address referee = referees[(order_ >> (8 * i)) % REFEREES];
+            bool listed = disputes.isReferee(referee);
+            if (listed) {
+                vm.expectEmit(address(disputes));
+                emit IReferees.RefereeRemoved(referee);
+            }
+            vm.prank(referee);
+            if (listed) disputes.resign();
+            else disputes.registerReferee();
+            left = listed ? left - 1 : left + 1;
+            vm.assertEq(disputes.refereeCount(), left);
+        }
+        uint256 found = 0;
+        for (uint256 i = 0; i < REFEREES; ++i) {
+            if (disputes.isReferee(referees[i])) ++found;
+        }
+        vm.assertEq(found, left);
+    }
+
+    function test_whoIsNotRegisteredCannotResign() public {
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, stranger));
+        vm.prank(stranger);
+        disputes.resign();
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotReferee.selector, stranger));
+        disputes.evict(stranger);
+    }
+
+    function test_anybodyEvictsWhoIsNotQualifiedAnyMore() public {
+        address referee = referees[0];
+        vm.expectRevert(abi.encodeWithSelector(IReferees.StillQualified.selector, referee));
+        vm.prank(stranger);
+        disputes.evict(referee);
+        staking.setStake(referee, 1_000 ether - 1);
+        vm.prank(stranger);
+        disputes.evict(referee);
+        vm.assertFalse(disputes.isReferee(referee));
+    }
+
+    /// @dev Who sees the seed before the draw must not be able to rearrange the list that it draws from.
+    function test_theListCannotShrinkWhileADrawIsPending() public {
+        bytes32 id = _isolated(2);
+        address referee = referees[0];
+        vm.expectRevert(abi.encodeWithSelector(IReferees.DrawsPending.selector, 1));
+        vm.prank(referee);
+        disputes.resign();
+        staking.setStake(referee, 0);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.DrawsPending.selector, 1));
+        disputes.evict(referee);
+        _draw(id);
+        disputes.evict(referee);
+    }
+}
