@@ -1,8 +1,8 @@
 """What each call of the contracts costs in gas, on the embedded chain, as transactions of their own.
 
 The cost for a unit counts everything from the commitment of its window to the claims of all providers and the fee. Gas
-is the same on any machine. ``benchmarks/gas.json`` is what ``python -m benchmarks.gas --json`` printed last; a test fails
-where a row has become more than five per cent dearer.
+is the same on any machine. ``benchmarks/gas.json`` is what ``python -m benchmarks.gas --json`` printed last: a test
+fails where a row has become more than five per cent dearer.
 """
 
 import sys
@@ -20,7 +20,7 @@ from support.anvil import AnvilProcess
 from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.chain.contracts import decode_result, encode_call
+from market.chain.contracts import decode_log, decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
 from zoo_protocol import merkle, trace
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -111,13 +111,13 @@ class _Bench:
         opened, opening = zip(*(self._open(1_000) for _ in range(3)), strict=True)
         commits = [
             self._gas(OPERATOR.address, "WorkWindows", "commitWindow", to_hex(sha256(f"w{i}".encode())), 1_000)
-            for i in range(3)
-        ]
+            for i in range(4)
+        ][1:]
         settles = [self._settle([job], 1_000, last=True)[0] for job in opened]
         return [
             row("stake", "gas", stakes, "of a new account, with an allowance"),
             row("open_job", "gas", opening, "with permit and signed order; the payer's first is the dearest"),
-            row("commit_window", "gas", commits),
+            row("commit_window", "gas", commits, "the first window ever costs 17,100 more: it begins the count"),
             row("settle_1000_units", "gas", settles, "one job of 20 providers, with the refund of the rest"),
             *self._claims(),
             row("slash", "gas", slashes, "of an account that was never slashed"),
@@ -206,25 +206,26 @@ class _Bench:
         self._gas(OPERATOR.address, "WorkWindows", "commitWindow", window, 1)
 
         fields = {name: getattr(unit, name) for name in unit.__slots__}
-        proofs = [[to_hex(node) for node in merkle.proof(leaves, j)] for j in range(segments + 1)]
         opened = self._gas(challenger.address, "Disputes", "open", order, fields, signature, window, [], 0, segments)
+        dispute = self._view("Disputes", "disputeIdOf", window, challenger.address, 0, segments)
+        openings = [
+            {"state": to_hex(state), "proof": [to_hex(node) for node in merkle.proof(leaves, j)]}
+            for j, state in enumerate(states)
+        ]
+        ends = [dispute, fields, ENVIRONMENT, openings[0], openings[segments]]
+        ends_gas = self._gas(provider.address, "Disputes", "revealEnds", *ends)
         low, high, steps = 0, segments, []
         while high - low > 1:
-            middle = (low + high) // 2
-            shown = [fields, challenger.address, to_hex(states[middle]), ENVIRONMENT, proofs[middle]]
-            gas = self._gas(provider.address, "Disputes", "reveal", *shown)
-            steps.append(gas + self._gas(challenger.address, "Disputes", "choose", fields, True))
-            low = middle
-        ends = [to_hex(states[low]), to_hex(states[high])]
-        last = [fields, challenger.address, ends, ENVIRONMENT, [proofs[low], proofs[high]]]
-        ends_gas = self._gas(provider.address, "Disputes", "openStep", *last)
+            low = (low + high) // 2
+            gas = self._gas(provider.address, "Disputes", "revealMiddle", dispute, fields, openings[low])
+            steps.append(gas + self._gas(challenger.address, "Disputes", "answer", dispute, True))
         self._chain.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
-        draw = self._gas(OTHER.address, "Disputes", "drawCommittee", fields, challenger.address)
-        verdict = self._verdict(fields, challenger.address, referees)
+        draw = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
+        verdict = self._verdict(dispute, referees)
         return [
             row("dispute_open", "gas", [opened]),
             row("dispute_step", "gas", steps, "one halving: the provider opens a state, the challenger takes a half"),
-            row("dispute_last_step", "gas", [ends_gas], "both ends of the step that is replayed"),
+            row("dispute_ends", "gas", [ends_gas], "the provider opens both ends of the disputed stretch"),
             row("dispute_draw", "gas", [draw], "of five referees"),
             row(
                 "dispute_verdict",
@@ -234,24 +235,20 @@ class _Bench:
             ),
         ]
 
-    def _verdict(self, unit: dict[str, Any], challenger: str, referees: Sequence[LocalAccount]) -> int:
-        [log] = self._chain.anvil.rpc(
-            "eth_getLogs",
-            {
-                "fromBlock": "0x0",
-                "address": self._chain.deployment.address("Disputes"),
-                "topics": [_topic("CommitteeDrawn")],
-            },
-        )
-        dispute = log["topics"][1]
-        committee = [f"0x{log['data'][2 + 64 * i :][24:64]}" for i in range(4, 4 + DEVNET.disputes.committee)]
-        digest = self._view("Disputes", "verdictDigest", dispute, 1, False)
-        keys = {referee.address.lower(): referee for referee in referees}
+    def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> int:
+        address = self._chain.deployment.address("Disputes")
+        query = {"fromBlock": "0x0", "address": address, "topics": [_topic("CommitteeDrawn")]}
+        [log] = self._chain.anvil.rpc("eth_getLogs", query)
+        decoded = decode_log("Disputes", log["topics"], bytes.fromhex(log["data"][2:]))
+        assert decoded is not None
+        committee = decoded[1]["committee"]
+        digest = self._view("Disputes", "verdictDigest", dispute, 0, False)
+        keys = {referee.address: referee for referee in referees}
         signatures = [
             to_hex(bytes(keys[address].unsafe_sign_hash(from_hex(digest)).signature)) if seat < 3 else "0x"
             for seat, address in enumerate(committee)
         ]
-        return self._gas(OTHER.address, "Disputes", "submitVerdict", unit, challenger, committee, False, signatures)
+        return self._gas(OTHER.address, "Disputes", "submitVerdict", dispute, False, committee, signatures)
 
     def _view(self, contract: str, function: str, *arguments: Any) -> Any:
         data = to_hex(encode_call(contract, function, arguments))

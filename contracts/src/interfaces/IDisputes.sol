@@ -236,7 +236,7 @@ interface IDisputes {
     ) external returns (bytes32 disputeId);
 
     /// @notice Opens the states at `lo` and `hi`. Anybody may, since the openings prove themselves; if nobody does in time,
-    /// the provider loses for withheld data.
+    /// the provider loses as for a false step.
     /// @param environmentClass Class of both states, and of all that are opened later.
     function revealEnds(
         bytes32 disputeId,
@@ -246,7 +246,7 @@ interface IDisputes {
         Opening calldata hi
     ) external;
 
-    /// @notice Opens the state at `middleOf(disputeId)`. Anybody may; if nobody does in time, the provider loses for withheld data.
+    /// @notice Opens the state at `middleOf(disputeId)`. Anybody may; if nobody does in time, the provider loses as for a false step.
     function revealMiddle(bytes32 disputeId, UnitCommitment calldata unit, Opening calldata middle) external;
 
     /// @notice Says whether the challenger agrees with the state in the middle. Only the challenger; it loses if it does
