@@ -1,5 +1,6 @@
 """What services read from the contracts. Every view takes a block (number, hash or tag); the latest by default."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -129,6 +130,12 @@ class ChainViews:
             received_wei=int(self._view("Treasury", "received", block=block)),
             shares=tuple(shares),
         )
+
+    def many(self, calls: Sequence[tuple[str, str, Sequence[object]]], block: BlockTag) -> list[Any]:
+        """Results of (contract, function, arguments) at one block, asked for many at once."""
+        asked = [(self.deployment.address(name), encode_call(name, function, args)) for name, function, args in calls]
+        results = self.client.call_many(asked, block)
+        return [decode_result(name, function, data) for (name, function, _), data in zip(calls, results, strict=True)]
 
     def _view(self, contract: str, function: str, *arguments: object, block: BlockTag) -> Any:
         data = encode_call(contract, function, arguments)
