@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import JobEscrow, JobEscrowJob, ProviderStaking
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
@@ -110,8 +111,8 @@ def reconcile(
     ]
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
-    held = chain.many([("JobEscrow", "jobs", (job,)) for job in jobs], found.hash)
-    at_risk = chain.many([("ProviderStaking", "atRisk", (staker,)) for staker in stakers], found.hash)
+    held = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
+    at_risk = chain.many([ProviderStaking.atRisk(staker) for staker in stakers], found.hash)
     checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, held, strict=True)]
     checks += [_check(ledger, f"stake:{staker}", amount) for staker, amount in zip(stakers, at_risk, strict=True)]
     return Reconciliation(
@@ -131,8 +132,8 @@ def _check(ledger: dict[str, int], account: str, chain_wei: int) -> Check:
     return Check(account, ledger[account], chain_wei)
 
 
-def _escrowed(state: dict[str, Any]) -> int:
-    return int(state["escrowed"]) if state["state"] == JobState.OPEN else 0
+def _escrowed(job: JobEscrowJob) -> int:
+    return job["escrowed"] if job["state"] == JobState.OPEN else 0
 
 
 @dataclass(frozen=True, slots=True)
