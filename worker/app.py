@@ -10,7 +10,7 @@ from celery import Celery
 
 from market.settings import Settings
 
-TASKS = ("worker.tasks.chain", "worker.tasks.market", "worker.tasks.sweep")
+TASKS = ("worker.tasks.chain", "worker.tasks.ledger", "worker.tasks.market", "worker.tasks.sweep")
 
 
 def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
@@ -39,6 +39,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "chain.index": settings.chain_poll_seconds,
         "chain.send": settings.chain_poll_seconds,
         "auctions.clear": settings.auction_interval_seconds,
+        "ledger.reconcile": settings.reconcile_seconds,
         "verification.advance": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,
         "sweep.all": settings.sweep_interval_seconds,

@@ -1,14 +1,17 @@
 """Is the process alive, can it serve, and what has it counted."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from market.api.deps import ServicesDep
 from market.api.services import Services
-from market.chain.service import indexed_head
+from market.chain.service import indexed_head, waiting_intents
+from market.ledger.reconciliation import last_reconciliation
 
 router = APIRouter(tags=["operations"])
 
@@ -56,7 +59,18 @@ def check_ready(services: ServicesDep, response: Response) -> Readiness:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(services: ServicesDep) -> Response:
     """Metrics in the Prometheus text format."""
+    with suppress(SQLAlchemyError):  # without its database a process still has metrics of its own
+        _gather(services)
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _gather(services: Services) -> None:
+    """What workers have left in the database for every API process to show."""
+    with services.database.transaction() as session:
+        services.metrics.transactions_wait(waiting_intents(session))
+        last = last_reconciliation(session)
+    if last is not None:
+        services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)
 
 
 class _NotReady(Exception):

@@ -10,6 +10,7 @@ from eth_utils.crypto import keccak
 from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
 from market.chain.rpc import Endpoint, Nodes
 
+MAX_BATCH = 100  # requests at once; nodes that are rented out often allow no more
 COMMON_TIP = 10**9  # wei per gas
 BlockTag = int | str  # a number, a 0x hash of 32 bytes, or "latest", "finalized", "pending"
 
@@ -170,6 +171,17 @@ class ChainClient:
         """Result of a contract call at a block, without a transaction."""
         request = {"to": to, "data": _hex(data)} | ({"from": sender} if sender else {})
         return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
+
+    def call_many(self, calls: Sequence[tuple[str, bytes]], block: BlockTag) -> list[bytes]:
+        """Results of (contract, call data) at one block, asked for many at once."""
+        results: list[bytes] = []
+        for start in range(0, len(calls), MAX_BATCH):
+            asked = [
+                ("eth_call", ({"to": to, "data": _hex(data)}, _block_parameter(block)))
+                for to, data in calls[start : start + MAX_BATCH]
+            ]
+            results += [bytes.fromhex(result[2:]) for result in self._nodes.ask_many(asked)]
+        return results
 
     def code(self, address: str) -> bytes:
         """Deployed code at the address; empty for a plain account."""

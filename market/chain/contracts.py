@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypedDict, TypeVar
 
 from eth_abi.abi import decode, encode
 from eth_abi.exceptions import DecodingError, EncodingError
@@ -15,6 +15,7 @@ from eth_utils.address import to_checksum_address
 from market.chain.errors import BadArguments
 from zoo_protocol.contracts import CONTRACTS, artifact
 
+Result = TypeVar("Result")
 Json = None | bool | str | list["Json"] | dict[str, "Json"]
 
 
@@ -55,6 +56,23 @@ class Deployment:
             return cls(str(document["network"]), int(document["chain_id"]), int(document["start_block"]), contracts)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a deployment file: {error!r}") from error
+
+
+class Call(TypedDict):
+    """A call that changes the chain: what ``queue_intent`` needs of it."""
+
+    contract: str
+    function: str
+    arguments: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[Result]):
+    """A call that reads the chain, and the type of what it gives."""
+
+    contract: str
+    function: str
+    arguments: list[Any]
 
 
 @dataclass(frozen=True, slots=True)

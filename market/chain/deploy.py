@@ -83,6 +83,7 @@ def _constructor_arguments(
 ) -> dict[str, list[Any]]:
     """The arguments of each contract's constructor, in the order in which they are created."""
     zen, staking, timelock = (contracts[name] for name in ("ZenToken", "ProviderStaking", "Timelock"))
+    operator = roles.operator
     governed = (ADMIN_DELAY_SECONDS, timelock)
     stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
     parties = [contracts["Treasury"], roles.operator, roles.guardian, contracts["Disputes"]]
@@ -111,7 +112,7 @@ def _constructor_arguments(
             *governed,
         ],
         "Disputes": [zen, staking, contracts["WorkWindows"], contracts["JobEscrow"], astuple(network.disputes)],
-        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, roles.operator, roles.operator],
+        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, operator, operator],
         "Emission": [zen, contracts["Rewards"], network.emission_yearly_wei],
         "Rewards": [
             zen,

@@ -47,6 +47,14 @@ def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
     return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
 
 
+def waiting_intents(session: Session) -> dict[str, int]:
+    """How many queued intents wait for each reason."""
+    waiting = select(TxIntent.reason, func.count()).where(
+        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
+    )
+    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
+
+
 def amount_signed_since(session: Session, since: datetime) -> int:
     """Wei of ZEN moved by intents for which something was signed since then, unless they reverted."""
     signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)

@@ -78,6 +78,11 @@ def final_events(session: Session, topic: str) -> list[ChainEvent]:
     return repository.final_events(session, topic)
 
 
+def waiting_intents(session: Session) -> dict[str, int]:
+    """How many queued intents wait for each reason, such as a limit of the hot key."""
+    return repository.waiting_intents(session)
+
+
 def indexed_head(session: Session) -> int | None:
     """The newest ingested block; None before the first one."""
     return session.scalar(select(ChainCursor.head_number))

@@ -1,11 +1,12 @@
 """What services read from the contracts. Every view takes a block (number, hash or tag); the latest by default."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
+from market.chain.bindings import JobEscrow, ProviderStaking, Treasury, ZenToken
 from market.chain.client import BlockTag, ChainClient
-from market.chain.contracts import Deployment, decode_result, encode_call
+from market.chain.contracts import Deployment, Result, View, decode_result, encode_call
 from market.domain.network import NETWORKS
 from market.settings import Settings
 
@@ -86,19 +87,19 @@ class ChainViews:
 
     def balance_of(self, address: str, block: BlockTag = "latest") -> int:
         """ZEN of an address, in wei."""
-        return int(self._view("ZenToken", "balanceOf", address, block=block))
+        return self._view(ZenToken.balanceOf(address), block)
 
     def total_supply(self, block: BlockTag = "latest") -> int:
         """All ZEN in existence, in wei."""
-        return int(self._view("ZenToken", "totalSupply", block=block))
+        return self._view(ZenToken.totalSupply(), block)
 
     def permit_nonce(self, address: str, block: BlockTag = "latest") -> int:
         """The nonce that the address's next permit must carry."""
-        return int(self._view("ZenToken", "nonces", address, block=block))
+        return self._view(ZenToken.nonces(address), block)
 
     def job(self, job_id: str, block: BlockTag = "latest") -> OnChainJob | None:
         """The job in escrow; None if it was never opened."""
-        found = self._view("JobEscrow", "jobs", job_id, block=block)
+        found = self._view(JobEscrow.jobs(job_id), block)
         state = JobState(found["state"])
         if state is JobState.NONE:
             return None
@@ -116,40 +117,51 @@ class ChainViews:
 
     def batch(self, root: str, block: BlockTag = "latest") -> OnChainBatch:
         """What the settlement batch with this root has left."""
-        found = self._view("JobEscrow", "batches", root, block=block)
+        found = self._view(JobEscrow.batches(root), block)
         return OnChainBatch(found["net"], found["fee"], found["claimableAt"])
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
         """Stake that counts towards a tier, in wei."""
-        return int(self._view("ProviderStaking", "stakeOf", address, block=block))
+        return self._view(ProviderStaking.stakeOf(address), block)
 
     def at_risk(self, address: str, block: BlockTag = "latest") -> int:
         """Stake and everything not yet withdrawn, in wei."""
-        return int(self._view("ProviderStaking", "atRisk", address, block=block))
+        return self._view(ProviderStaking.atRisk(address), block)
 
     def is_jailed(self, address: str, block: BlockTag = "latest") -> bool:
         """Whether the address is barred from work."""
-        return bool(self._view("ProviderStaking", "isJailed", address, block=block))
+        return self._view(ProviderStaking.isJailed(address), block)
 
     def qualifies(self, address: str, tier: int, block: BlockTag = "latest") -> bool:
         """Whether the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
-        return bool(self._view("ProviderStaking", "qualifies", address, tier, block=block))
+        return self._view(ProviderStaking.qualifies(address, tier), block)
 
     def treasury(self) -> TreasuryState:
         """The treasury and its destinations, all at the latest block."""
         block = self.head_number()
         shares = []
         for index, (destination, share_bps) in enumerate(NETWORKS[self.deployment.network].treasury_split_bps):
-            available = int(self._view("Treasury", "available", index, block=block))
-            spent = int(self._view("Treasury", "spent", index, block=block))
+            available = self._view(Treasury.available(index), block)
+            spent = self._view(Treasury.spent(index), block)
             shares.append(TreasuryShare(destination, share_bps, available, spent))
         return TreasuryState(
             block=block,
             balance_wei=self.balance_of(self.deployment.address("Treasury"), block),
-            received_wei=int(self._view("Treasury", "received", block=block)),
+            received_wei=self._view(Treasury.received(), block),
             shares=tuple(shares),
         )
 
-    def _view(self, contract: str, function: str, *arguments: object, block: BlockTag) -> Any:
-        data = encode_call(contract, function, arguments)
-        return decode_result(contract, function, self.client.call(self.deployment.address(contract), data, block=block))
+    def many(self, views: Sequence[View[Result]], block: BlockTag) -> list[Result]:
+        """Results of several views at one block, asked for at once."""
+        asked = [(self.deployment.address(view.contract), _data(view)) for view in views]
+        results = self.client.call_many(asked, block)
+        return [decode_result(view.contract, view.function, data) for view, data in zip(views, results, strict=True)]
+
+    def _view(self, view: View[Result], block: BlockTag) -> Result:
+        data = self.client.call(self.deployment.address(view.contract), _data(view), block=block)
+        result: Result = decode_result(view.contract, view.function, data)
+        return result
+
+
+def _data(view: View[Result]) -> bytes:
+    return encode_call(view.contract, view.function, view.arguments)

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
+from market.chain import bindings
 from market.chain.contracts import ChainEvent, Deployment
 from market.chain.models import TxIntent
 from market.chain.service import queue_intent
@@ -178,16 +179,14 @@ def _queue_deposit(session: Session, checked: CheckedJob) -> None:
         key=f"open:{checked.id}",
         kind="open_job",
         subject=checked.id,
-        contract="JobEscrow",
-        function="openJob",
-        arguments=[
-            {name: getattr(order, name) for name in order.__slots__},
+        **bindings.JobEscrow.openJob(
+            cast(bindings.JobOrder, {name: getattr(order, name) for name in order.__slots__}),
             checked.order_signature,
             checked.request.permit.deadline,
             permit[64],
             permit[:32],
             permit[32:64],
-        ],
+        ),
     )
 
 

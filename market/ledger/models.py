@@ -1,12 +1,14 @@
 """Tables of the ledger. Append-only; the triggers of ``market.ledger.ddl`` see to it and to the balance."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, String, Table, event
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Base, CreatedAt, Wei
+from market.db.base import Base, CreatedAt, UtcDateTime, Wei
 from market.ledger import ddl
 
 
@@ -34,6 +36,20 @@ class LedgerPosting(Base):
     line: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     account: Mapped[str] = mapped_column(String(128))
     amount: Mapped[int] = mapped_column(Wei)
+
+
+class LedgerReconciliation(Base):
+    """The last comparison of the ledger with the chain. One row."""
+
+    __tablename__ = "ledger_reconciliation"
+    __table_args__ = (CheckConstraint("id = 1", name="single"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, default=1)
+    block_number: Mapped[int] = mapped_column(BigInteger)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    agrees: Mapped[bool]
+    difference: Mapped[int] = mapped_column(Wei)
+    report: Mapped[dict[str, Any]] = mapped_column(JSONB)
 
 
 @event.listens_for(LedgerPosting.__table__, "after_create")

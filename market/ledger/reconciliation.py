@@ -1,17 +1,26 @@
-"""Proof that the ledger equals the chain at one block."""
+"""Proof that the ledger equals the chain at one block, on demand and continuously."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import structlog
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, ProviderStaking
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
+from market.chain.errors import ChainError
 from market.chain.service import final_events, finalised_cursor
 from market.chain.views import ChainViews, JobState
+from market.db.base import utc_now
 from market.db.session import Database
+from market.ledger import repository
 from market.ledger.errors import NotYetIndexed
+from market.ledger.models import LedgerReconciliation
 from market.ledger.service import balances
+
+_log = structlog.get_logger(__name__)
 
 _HOLDINGS = {
     "JobEscrow": ("escrow", "pay", "fee", "withheld"),
@@ -62,15 +71,22 @@ class Reconciliation:
         return tuple(check for check in self.checks if not check.agrees)
 
     @property
+    def difference_wei(self) -> int:
+        """How far they are apart: the sum over all failing checks, and whatever is attributed but not there."""
+        missing = -min(0, self.unattributed_escrow_wei) - min(0, self.unattributed_stake_wei)
+        return missing + sum(abs(check.ledger_wei - check.chain_wei) for check in self.differences)
+
+    @property
     def agrees(self) -> bool:
         """Whether ledger and chain are equal."""
-        return not self.differences and self.unattributed_escrow_wei >= 0 and self.unattributed_stake_wei >= 0
+        return self.difference_wei == 0
 
     def as_json(self) -> dict[str, Any]:
         return {
             "block_number": self.block_number,
             "block_hash": self.block_hash,
             "agrees": self.agrees,
+            "difference_wei": str(self.difference_wei),
             "checked": len(self.checks),
             "differences": [check.as_json() for check in self.differences],
             "unattributed_escrow_wei": str(self.unattributed_escrow_wei),
@@ -106,15 +122,19 @@ def reconcile(
     ]
     supply = -_total(ledger, "issuance") - _total(ledger, "burned")
     checks.append(Check("supply", supply, chain.total_supply(found.hash)))
-    for account, amount in ledger.items():
-        if account.startswith("escrow:"):
-            checks.append(Check(account, amount, _escrowed(chain, account.removeprefix("escrow:"), found.hash)))
-        elif account.startswith("stake:"):
-            checks.append(Check(account, amount, chain.at_risk(account.removeprefix("stake:"), found.hash)))
-        elif account.startswith("pay:"):
-            checks.append(Check(account, amount, chain.batch(roots[account.partition(":")[2]], found.hash).net_wei))
-        elif account.startswith("fee:"):
-            checks.append(Check(account, amount, chain.batch(roots[account.partition(":")[2]], found.hash).fee_wei))
+    jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
+    stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
+    held = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
+    at_risk = chain.many([ProviderStaking.atRisk(staker) for staker in stakers], found.hash)
+    checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, held, strict=True)]
+    checks += [_check(ledger, f"stake:{staker}", amount) for staker, amount in zip(stakers, at_risk, strict=True)]
+    left: dict[str, JobEscrowBatch] = dict(
+        zip(roots, chain.many([JobEscrow.batches(root) for root in roots.values()], found.hash), strict=True)
+    )
+    for account in ledger:
+        kind, _, batch = account.partition(":")
+        if kind in ("pay", "fee"):
+            checks.append(_check(ledger, account, left[batch]["net" if kind == "pay" else "fee"]))
     return Reconciliation(
         block_number=number,
         block_hash=found.hash,
@@ -139,6 +159,50 @@ def _total(ledger: dict[str, int], *names: str) -> int:
     return sum(amount for account, amount in ledger.items() if account.partition(":")[0] in names)
 
 
-def _escrowed(chain: ChainViews, job_id: str, block: str) -> int:
-    job = chain.job(job_id, block)
-    return job.escrowed_wei if job is not None and job.state is JobState.OPEN else 0
+def _check(ledger: dict[str, int], account: str, chain_wei: int) -> Check:
+    return Check(account, ledger[account], chain_wei)
+
+
+def _escrowed(job: JobEscrowJob) -> int:
+    return job["escrowed"] if job["state"] == JobState.OPEN else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastReconciliation:
+    """What the continuous comparison found last."""
+
+    block_number: int
+    at: datetime
+    agrees: bool
+    difference_wei: int
+
+
+def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
+    """Compare at the newest final block, keep the result for the metrics, and raise the alarm if it differs.
+
+    A node that gives no good answer, or a ledger that is behind, leaves the last result, whose age then shows.
+    """
+    try:
+        found = reconcile(database, client, deployment)
+    except (ChainError, NotYetIndexed) as error:
+        _log.warning("ledger not compared with the chain", reason=error.code, detail=str(error))
+        return
+    with database.transaction() as session:
+        session.merge(
+            LedgerReconciliation(
+                id=1,
+                block_number=found.block_number,
+                at=utc_now(),
+                agrees=found.agrees,
+                difference=found.difference_wei,
+                report=found.as_json(),
+            )
+        )
+    if not found.agrees:
+        _log.error("the ledger differs from the chain", code="ledger_differs", **found.as_json())
+
+
+def last_reconciliation(session: Session) -> LastReconciliation | None:
+    """The result of the last ``watch``; None before the first."""
+    row = repository.last_reconciliation(session)
+    return None if row is None else LastReconciliation(row.block_number, row.at, row.agrees, row.difference)

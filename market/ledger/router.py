@@ -41,6 +41,7 @@ class ReconciliationView(BaseModel):
     block_number: int
     block_hash: str
     agrees: bool
+    difference_wei: str
     checked: int
     differences: list[Difference]
     unattributed_escrow_wei: str
@@ -74,11 +75,13 @@ def get_treasury(services: ServicesDep) -> TreasuryView:
         raise ChainDown(str(error)) from error
 
 
-@router.get("/ledger/reconciliation", responses=refusals(LedgerBehind))
+@router.get("/ledger/reconciliation", responses=refusals(LedgerBehind, ChainDown))
 def get_reconciliation(services: ServicesDep) -> ReconciliationView:
     """Compare every balance that the contracts hold with our ledger, at the newest final block."""
     try:
         found: dict[str, Any] = reconcile(services.database, services.chain.client, services.deployment).as_json()
     except NotYetIndexed as error:
         raise LedgerBehind(str(error)) from error
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
     return ReconciliationView(**found)

@@ -1,5 +1,8 @@
 """Prometheus metrics of one API process, in a registry of their own."""
 
+from collections.abc import Mapping
+from datetime import datetime
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -20,6 +23,22 @@ class Metrics:
         )
         self._ready = Gauge("zoo_ready", "1 where the last readiness check passed.", ["check"], registry=self.registry)
 
+        self._reconciled = Gauge(
+            "zoo_ledger_reconciled", "1 where the ledger equals the chain.", registry=self.registry
+        )
+        self._difference = Gauge(
+            "zoo_ledger_difference_wei", "Sum of all differences between ledger and chain.", registry=self.registry
+        )
+        self._reconciled_block = Gauge(
+            "zoo_ledger_reconciled_block", "Final block of the last comparison.", registry=self.registry
+        )
+        self._reconciled_at = Gauge(
+            "zoo_ledger_reconciled_timestamp_seconds", "Time of the last comparison.", registry=self.registry
+        )
+        self._waiting = Gauge(
+            "zoo_transactions_waiting", "Transactions held back, by reason.", ["reason"], registry=self.registry
+        )
+
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self._requests.labels(method, route, status).inc()
@@ -28,6 +47,19 @@ class Metrics:
     def checked(self, check: str, ok: bool) -> None:
         """Keep the result of one readiness check."""
         self._ready.labels(check).set(ok)
+
+    def reconciled(self, agrees: bool, difference_wei: int, block: int, at: datetime) -> None:
+        """Keep the last comparison of the ledger with the chain. A metric is a float; the report has the exact wei."""
+        self._reconciled.set(agrees)
+        self._difference.set(difference_wei)
+        self._reconciled_block.set(block)
+        self._reconciled_at.set(at.timestamp())
+
+    def transactions_wait(self, reasons: Mapping[str, int]) -> None:
+        """Keep how many transactions are held back now."""
+        self._waiting.clear()
+        for reason, count in reasons.items():
+            self._waiting.labels(reason).set(count)
 
     def render(self) -> bytes:
         """All metrics in the text format."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import JobEscrow
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent
 from market.chain.service import queue_intent
@@ -66,9 +67,7 @@ def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
             key=key,
             kind="collect_fees",
             subject=key,
-            contract="JobEscrow",
-            function="collectFees",
-            arguments=[[batch.root for batch in due]],
+            **JobEscrow.collectFees([batch.root for batch in due]),
         )
 
 

@@ -5,9 +5,12 @@ undecided, and the contract refuses a second settlement. Providers claim their p
 batch's challenge period is over (:mod:`market.settlement.claims`).
 """
 
+from typing import cast
+
 import structlog
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import JobEscrow, JobEscrowJobLine
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent
 from market.chain.service import intent_by_key, queue_intent
@@ -54,9 +57,11 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
             key=_key(job_id),
             kind="settle",
             subject=job_id,
-            contract="JobEscrow",
-            function="settle",
-            arguments=[batch.claims_root, batch.units_root, [line.as_argument() for line in batch.lines]],
+            **JobEscrow.settle(
+                batch.claims_root,
+                batch.units_root,
+                [cast(JobEscrowJobLine, line.as_argument()) for line in batch.lines],
+            ),
             amount=sum(claim.amount for claim in batch.claims),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import ProviderStaking
 from market.chain.contracts import ChainEvent
 from market.db.session import Database
 from market.domain.lifecycle import (
@@ -142,9 +143,7 @@ def _ask_for_slash(session: Session, slash: Slash) -> None:
         key=f"slash:{slash.evidence}",
         kind="slash",
         subject=slash.job_id,
-        contract="ProviderStaking",
-        function="slash",
-        arguments=[slash.provider, OFFENCE_IDS[slash.offence], slash.evidence],
+        **ProviderStaking.slash(slash.provider, OFFENCE_IDS[slash.offence], slash.evidence),
     )
 
 

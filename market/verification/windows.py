@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
+from market.chain.bindings import WorkWindows
 from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
@@ -85,9 +86,7 @@ def _ask_for_commitment(session: Session, window: Window) -> None:
         key=f"window:{window.root}",
         kind="commit_window",
         subject=f"window:{window.id}",
-        contract="WorkWindows",
-        function="commitWindow",
-        arguments=[window.root, window.leaf_count],
+        **WorkWindows.commitWindow(window.root, window.leaf_count),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from eth_utils.crypto import keccak
 
+from market.chain import bind
 from zoo_protocol import messages
 from zoo_protocol.contracts import CONTRACTS, artifact
 
@@ -44,3 +45,19 @@ def test_every_error_has_its_own_selector() -> None:
 def test_an_unknown_contract_is_named() -> None:
     with pytest.raises(ValueError, match="JobEscow"):
         artifact("JobEscow")
+
+
+def test_the_bindings_are_what_the_artifacts_give(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bind.main(["--check"]) == 0
+    changed = tmp_path / "bindings.py"
+    changed.write_text(bind.generate().replace("offence: int", "offence: str"))
+    monkeypatch.setattr(bind, "TARGET", changed)
+    assert bind.main(["--check"]) == 1
+    assert "market.chain.bind" in capsys.readouterr().err
+    assert bind.main([]) == 0
+    assert bind.main(["--check"]) == 0
+    monkeypatch.setattr(bind, "USED", {"ZenToken": ["balanceOff"]})
+    with pytest.raises(ValueError, match="balanceOff"):
+        bind.generate()

@@ -1,0 +1,155 @@
+"""The contracts' functions that the market uses. Written by ``python -m market.chain.bind``; do not edit.
+
+A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
+:class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from market.chain.contracts import Call, View
+
+
+class JobOrder(TypedDict):
+    payer: str
+    specHash: str | bytes
+    tier: int
+    units: int
+    unitWeight: int
+    segments: int
+    samplingBps: int
+    budget: int
+    maxPrice: int
+    waitUntil: int
+    nonce: int
+
+
+class JobEscrowJobLine(TypedDict):
+    jobId: str | bytes
+    price: int
+    units: int
+    fromRound: int
+    toRound: int
+    last: bool
+    record: str | bytes
+
+
+class JobEscrowJob(TypedDict):
+    payer: str
+    escrowed: int
+    maxPrice: int
+    unitWeight: int
+    unitsLeft: int
+    nextRound: int
+    settleBy: int
+    feeBps: int
+    state: int
+
+
+class JobEscrowBatch(TypedDict):
+    net: int
+    fee: int
+    claimableAt: int
+    id: int
+    contested: bool
+
+
+class ZenToken:
+    """Functions of the contract ZenToken."""
+
+    @staticmethod
+    def balanceOf(account: str) -> View[int]:
+        return View(contract="ZenToken", function="balanceOf", arguments=[account])
+
+    @staticmethod
+    def totalSupply() -> View[int]:
+        return View(contract="ZenToken", function="totalSupply", arguments=[])
+
+    @staticmethod
+    def nonces(owner: str) -> View[int]:
+        return View(contract="ZenToken", function="nonces", arguments=[owner])
+
+
+class ProviderStaking:
+    """Functions of the contract ProviderStaking."""
+
+    @staticmethod
+    def slash(provider: str, offence: int, evidence: str | bytes) -> Call:
+        return Call(contract="ProviderStaking", function="slash", arguments=[provider, offence, evidence])
+
+    @staticmethod
+    def stakeOf(provider: str) -> View[int]:
+        return View(contract="ProviderStaking", function="stakeOf", arguments=[provider])
+
+    @staticmethod
+    def atRisk(provider: str) -> View[int]:
+        return View(contract="ProviderStaking", function="atRisk", arguments=[provider])
+
+    @staticmethod
+    def isJailed(provider: str) -> View[bool]:
+        return View(contract="ProviderStaking", function="isJailed", arguments=[provider])
+
+    @staticmethod
+    def qualifies(provider: str, tier: int) -> View[bool]:
+        return View(contract="ProviderStaking", function="qualifies", arguments=[provider, tier])
+
+
+class JobEscrow:
+    """Functions of the contract JobEscrow."""
+
+    @staticmethod
+    def openJob(
+        order: JobOrder,
+        orderSignature: str | bytes,
+        permitDeadline: int,
+        v: int,
+        r: str | bytes,
+        s: str | bytes,
+    ) -> Call:
+        return Call(
+            contract="JobEscrow", function="openJob", arguments=[order, orderSignature, permitDeadline, v, r, s]
+        )
+
+    @staticmethod
+    def settle(claims: str | bytes, units: str | bytes, lines: Sequence[JobEscrowJobLine]) -> Call:
+        return Call(contract="JobEscrow", function="settle", arguments=[claims, units, lines])
+
+    @staticmethod
+    def collectFees(batchRoots: Sequence[str | bytes]) -> Call:
+        return Call(contract="JobEscrow", function="collectFees", arguments=[batchRoots])
+
+    @staticmethod
+    def jobs(jobId: str | bytes) -> View[JobEscrowJob]:
+        return View(contract="JobEscrow", function="jobs", arguments=[jobId])
+
+    @staticmethod
+    def batches(batchRoot: str | bytes) -> View[JobEscrowBatch]:
+        return View(contract="JobEscrow", function="batches", arguments=[batchRoot])
+
+
+class WorkWindows:
+    """Functions of the contract WorkWindows."""
+
+    @staticmethod
+    def commitWindow(root: str | bytes, leafCount: int) -> Call:
+        return Call(contract="WorkWindows", function="commitWindow", arguments=[root, leafCount])
+
+    @staticmethod
+    def latchSeed(root: str | bytes) -> Call:
+        return Call(contract="WorkWindows", function="latchSeed", arguments=[root])
+
+
+class Treasury:
+    """Functions of the contract Treasury."""
+
+    @staticmethod
+    def available(destination: int) -> View[int]:
+        return View(contract="Treasury", function="available", arguments=[destination])
+
+    @staticmethod
+    def spent(destination: int) -> View[int]:
+        return View(contract="Treasury", function="spent", arguments=[destination])
+
+    @staticmethod
+    def received() -> View[int]:
+        return View(contract="Treasury", function="received", arguments=[])

@@ -1,0 +1,40 @@
+"""``zoo-compute admin``: for those who run a market."""
+
+import typer
+
+from zoo_compute.amounts import format_zen
+from zoo_compute.cli.output import JsonFlag, print_facts, print_json, print_table
+from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.errors import Mismatch
+
+app = typer.Typer(help="Look after a market.", no_args_is_help=True)
+
+
+@app.callback()
+def admin() -> None:
+    """Look after a market."""
+
+
+@app.command()
+def reconcile(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Compare the market's ledger with the chain at the newest final block. Exit code 6 if they differ."""
+    with open_client(api_url) as client:
+        found = client.connection.get("/v1/ledger/reconciliation")
+    if as_json:
+        print_json(found)
+    else:
+        names = ("agrees", "block_number", "block_hash", "checked", "difference_wei")
+        stray = {name: found[f"unattributed_{name}_wei"] for name in ("escrow", "stake")}
+        print_facts(
+            {name: found[name] for name in names}
+            | {f"stray in {name}": f"{format_zen(int(wei))} ZEN" for name, wei in stray.items()}
+        )
+        if found["differences"]:
+            columns = ("name", "ledger_wei", "chain_wei")
+            print_table(columns, [[item[column] for column in columns] for item in found["differences"]])
+    if not found["agrees"]:
+        raise Mismatch(
+            "ledger-differs",
+            f"ledger and chain are {found['difference_wei']} wei apart at block {found['block_number']}",
+            remedy="Pause the intake of jobs and compare the named accounts; the operator guide says how.",
+        )
