@@ -36,7 +36,7 @@ contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write
 
 test: check ## the whole suite: lint, types, layers, Solidity, Python
-	$(BIN)/python contracts/build.py --test
+	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
 	$(BIN)/pytest
 
 bench: setup ## list the benchmarks and how to run each

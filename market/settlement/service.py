@@ -52,16 +52,13 @@ def settle(database: Database, storage: Storage, network: NetworkParameters, job
         batch = build_batch(record, to_hex(digest_of(blob.cid)), job.fee_bps or 0)
         if batch.claims:
             claims.remember(session, job_id, batch)
+        lines = [cast(JobEscrowJobLine, line.as_argument()) for line in batch.lines]
         queue_intent(
             session,
             key=_key(job_id),
             kind="settle",
             subject=job_id,
-            **JobEscrow.settle(
-                batch.claims_root,
-                batch.units_root,
-                [cast(JobEscrowJobLine, line.as_argument()) for line in batch.lines],
-            ),
+            **JobEscrow.settle(batch.claims_root, batch.units_root, lines),
             amount=sum(claim.amount for claim in batch.claims),
         )
 

@@ -78,7 +78,7 @@ def test_funded_settled_and_slashed_jobs_survive_reorganisations(deep: Chain, da
     assert f"escrow:{gone}" not in accounts
     assert [line[3] for line in booked(database) if line[2] == "burned"] == [1_005 * ZEN]
     paid = 10**15 - 10**15 // 20  # one unit at 3.6 ZEN per hour, less the fee
-    assert (f"wallet:{PROVIDER.address}", paid) in [line[2:] for line in booked(database)]
+    assert ("pay:1", paid) in [line[2:] for line in booked(database)]
     assert (booked(database), canonical_logs(database)) == fresh(database, deep)
 
 

@@ -74,7 +74,7 @@ def test_a_window_commits_to_the_delivered_units_before_its_seed(world: Verifica
     assert world.samples() == []
     world.latch(committed, to_hex(secrets.token_bytes(32)))
     (latch,) = world.intents("latch_seed")
-    assert latch.arguments == ["0"]
+    assert latch.arguments == [committed.args["root"]]
     assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
 
 
