@@ -125,6 +125,24 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
     }
 
     /// @inheritdoc IDisputes
+    function proveTwoStates(
+        bytes32 disputeId,
+        UnitCommitment calldata unit,
+        uint16 boundary,
+        bytes32[2] calldata environments,
+        Opening calldata first,
+        Opening calldata second
+    ) external nonReentrant {
+        Dispute storage dispute = _requireOpen(disputeId);
+        _requireNotConvicted(dispute.unitId);
+        require(first.state != second.state || environments[0] != environments[1], SameState(boundary));
+        _requireOpening(dispute, unit, boundary, environments[0], first);
+        _requireOpening(dispute, unit, boundary, environments[1], second);
+        if (dispute.status == Status.Drawing) --pendingDraws;
+        _convict(disputeId, new address[](0));
+    }
+
+    /// @inheritdoc IDisputes
     function dismiss(bytes32 disputeId) external nonReentrant {
         Dispute storage dispute = _requireOpen(disputeId);
         require(_units[dispute.unitId].convicted, UnitNotConvicted(dispute.unitId));

@@ -187,7 +187,7 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
         uint16 boundary,
         bytes32 environmentClass,
         Opening calldata opening
-    ) private view {
+    ) internal view {
         require(unit.leaf() == dispute.unitId, WrongUnit(dispute.unitId));
         bytes32 leaf = unit.stateLeaf(boundary, opening.state, environmentClass);
         require(MerkleProof.verifyCalldata(opening.proof, unit.traceRoot, leaf), InvalidOpening(boundary));

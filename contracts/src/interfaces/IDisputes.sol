@@ -200,6 +200,8 @@ interface IDisputes {
     error InvalidOpening(uint16 boundary);
     /// @notice Only the challenger answers.
     error NotChallenger(address account);
+    /// @notice Both openings of the boundary are the same.
+    error SameState(uint16 boundary);
     /// @notice The draw's block is not yet behind the head: wait until after `seedBlock`.
     error SeedNotReady(uint256 seedBlock);
     /// @notice These are not the drawn referees, one signature (or an empty one) for each.
@@ -270,6 +272,21 @@ interface IDisputes {
 
     /// @notice Ends a turn that was let pass: its side loses; a committee is replaced, and after the last one the dispute stays undecided.
     function expire(bytes32 disputeId) external;
+
+    /// @notice Convicts a provider whose trace opens one boundary to two states, by which it could show each side another.
+    /// Anybody may, at any time while the dispute is open.
+    /// @param boundary The boundary.
+    /// @param environments Environment classes of the two openings.
+    /// @param first One opening.
+    /// @param second Another, of another state or class.
+    function proveTwoStates(
+        bytes32 disputeId,
+        UnitCommitment calldata unit,
+        uint16 boundary,
+        bytes32[2] calldata environments,
+        Opening calldata first,
+        Opening calldata second
+    ) external;
 
     /// @notice Ends a dispute whose unit was convicted in another one; the bond goes back.
     function dismiss(bytes32 disputeId) external;
