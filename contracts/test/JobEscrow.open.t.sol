@@ -198,6 +198,7 @@ contract JobEscrowOpenTest is Settlements {
         order.waitUntil += 30 days;
         vm.prank(guardian);
         escrow.pause();
+        vm.assertEq(escrow.pausedUntil(), block.timestamp + 72 hours);
         _expectRefusal(order, abi.encodeWithSelector(Pausable.EnforcedPause.selector));
 
         vm.warp(block.timestamp + 1 hours);
