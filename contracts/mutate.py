@@ -143,7 +143,7 @@ class Workspace:
 
     def forge(self, *arguments: str) -> tuple[int, str]:
         """(exit status, output) of ``forge test``; a run beyond its time counts as failed."""
-        environment = build.environment() | QUICK | {"FOUNDRY_DYNAMIC_TEST_LINKING": "true"}
+        environment = build.environment() | QUICK
         command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", *arguments]
         try:
             done = subprocess.run(
