@@ -127,9 +127,7 @@ def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
                     key=f"latch:{window.chain_id_in_contract}:{window.seed_block}",
                     kind="latch_seed",
                     subject=f"window:{window.id}",
-                    contract="WorkWindows",
-                    function="latchSeed",
-                    arguments=[window.root],
+                    **WorkWindows.latchSeed(window.root),
                 )
 
 

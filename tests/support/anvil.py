@@ -1,7 +1,6 @@
 """A chain of one's own: anvil as a process on a free port."""
 
 import re
-import secrets
 import subprocess
 import tempfile
 import time
@@ -36,6 +35,7 @@ class AnvilProcess:
             self.stop()
             raise
         self._http = httpx.Client(timeout=30.0)
+        self._automines = block_time is None
 
     def _wait_for_port(self, deadline_seconds: float) -> int:
         deadline = time.monotonic() + deadline_seconds
@@ -65,14 +65,24 @@ class AnvilProcess:
     def automine(self, on: bool) -> None:
         """Whether each transaction gets its block at once."""
         self.rpc("evm_setAutomine", on)
+        self._automines = on
+
+    def send(self, transaction: dict[str, str]) -> str:
+        """Send as an unlocked account; the hash.
+
+        Anvil answers before it mines, and a reorganisation meanwhile breaks its chain. So this waits for the block, if
+        there is one to come.
+        """
+        tx_hash = str(self.rpc("eth_sendTransaction", transaction))
+        deadline = time.monotonic() + 30
+        while self._automines and self.rpc("eth_getTransactionReceipt", tx_hash) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{tx_hash} was not mined")
+            time.sleep(0.002)
+        return tx_hash
 
     def reorg(self, depth: int) -> None:
-        """Replace the last blocks by as many empty ones; their transactions are gone.
-
-        Another proposer makes them. By the same one a replaced empty block could be the very same block, hash and all,
-        and anvil loses the state of a block that it removes and adds again.
-        """
-        self.rpc("anvil_setCoinbase", "0x" + secrets.token_hex(20))
+        """Replace the last blocks by as many empty ones; their transactions are gone."""
         self.rpc("anvil_reorg", depth, [])
 
     def snapshot(self) -> str:

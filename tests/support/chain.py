@@ -111,7 +111,7 @@ class Chain:
             "data": "0x" + encode_call(contract, function, arguments).hex(),
             "gas": hex(1_000_000),
         }
-        return str(self.anvil.rpc("eth_sendTransaction", call))
+        return self.anvil.send(call)
 
     def stake(self, staker: Wallet, amount: int) -> None:
         """Approve and stake, mined."""
