@@ -134,7 +134,8 @@ def reconcile(
     for account in ledger:
         kind, _, batch = account.partition(":")
         if kind in ("pay", "fee"):
-            checks.append(_check(ledger, account, left[batch]["net" if kind == "pay" else "fee"]))
+            held_by = left.get(batch)  # None: our ledger knows a batch that the contract never posted
+            checks.append(_check(ledger, account, held_by["net" if kind == "pay" else "fee"] if held_by else 0))
     return Reconciliation(
         block_number=number,
         block_hash=found.hash,
