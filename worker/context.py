@@ -19,6 +19,7 @@ from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
 from market.observability.logs import configure_logs
+from market.providers import attestations
 from market.providers import service as providers
 from market.settings import Settings
 from market.settlement import claims
@@ -78,6 +79,9 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     for name in STAKE_EVENTS:
         handlers["ProviderStaking", name].append(partial(providers.on_stake_changed, network))
     handlers["ProviderStaking", "Slashed"].append(verification.on_slashed)
+    handlers["Attestations", "Attested"].append(attestations.on_attested)
+    handlers["Attestations", "Revoked"].append(attestations.on_revoked)
+    handlers["Attestations", "MeasurementSet"].append(attestations.on_measurement_set)
     handlers["WorkWindows", "WindowCommitted"].append(verification.on_window_committed)
     handlers["WorkWindows", "SeedRescheduled"].append(verification.on_seed_rescheduled)
     handlers["WorkWindows", "SeedLatched"].append(verification.on_seed_latched)

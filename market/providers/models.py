@@ -36,6 +36,16 @@ class Stake(Base):
     unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # asked back, not yet withdrawn: still at risk
 
 
+class Attestation(Base):
+    """Finalised projection of the attestation registry: what is attested of a wallet, and until when."""
+
+    __tablename__ = "attestations"
+
+    address: Mapped[str] = mapped_column(Address, primary_key=True)
+    measurement: Mapped[str] = mapped_column(Hash32, index=True)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class BenchmarkRun(Base, CreatedAt):
     """One proof-of-work challenge and what came of it. Its speed is measured by the market's clock."""
 

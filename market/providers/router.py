@@ -1,8 +1,11 @@
 """Registration, heartbeats, benchmarks and asks of nodes; the public list of providers."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
@@ -10,8 +13,10 @@ from market.api.deps import ServicesDep, Uow
 from market.api.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.api.openapi import refusals
 from market.api.types import AddressString, HashString
+from market.db.base import utc_now
 from market.domain.network import NetworkParameters
 from market.providers import asks, benchmarks, service
+from market.providers.attestations import attested_until
 from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
@@ -51,7 +56,7 @@ def register_provider(
 ) -> ProviderView:
     """Register your wallet as a provider or verifier, or renew what it says of itself."""
     service.register(session, services.network, account.address, body)
-    return _provider_view(services.network, *service.get(session, account.address))
+    return _provider_views(session, services.network, [service.get(session, account.address)])[0]
 
 
 @router.get("/providers")
@@ -64,7 +69,7 @@ def list_providers(
     """All providers and verifiers, by address."""
     found = service.list_page(session, after or "", limit)
     return ProviderPage(
-        items=[_provider_view(services.network, *item) for item in found],
+        items=_provider_views(session, services.network, found),
         next_after=found[-1][0].address if len(found) == limit else None,
     )
 
@@ -72,7 +77,7 @@ def list_providers(
 @router.get("/providers/{address}", responses=refusals(ProviderNotFound))
 def get_provider(address: AddressString, services: ServicesDep, session: Uow) -> ProviderView:
     """One provider or verifier."""
-    return _provider_view(services.network, *service.get(session, address))
+    return _provider_views(session, services.network, [service.get(session, address)])[0]
 
 
 @router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered))
@@ -166,7 +171,16 @@ def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
     return next((tier.name for tier in network.tiers if tier.id == tier_id), None)
 
 
-def _provider_view(network: NetworkParameters, provider: Provider, stake_wei: int) -> ProviderView:
+def _provider_views(
+    session: Session, network: NetworkParameters, found: Sequence[tuple[Provider, int]]
+) -> list[ProviderView]:
+    until = attested_until(session, [provider.address for provider, _ in found], utc_now())
+    return [_provider_view(network, provider, stake, until.get(provider.address)) for provider, stake in found]
+
+
+def _provider_view(
+    network: NetworkParameters, provider: Provider, stake_wei: int, attested: datetime | None
+) -> ProviderView:
     return ProviderView(
         address=provider.address,
         kind="verifier" if provider.kind == "verifier" else "provider",
@@ -180,6 +194,7 @@ def _provider_view(network: NetworkParameters, provider: Provider, stake_wei: in
         stake_wei=stake_wei,
         last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
+        attested_until=attested,
     )
 
 

@@ -45,6 +45,9 @@ class ProviderView(BaseModel):
     stake_wei: WeiOut
     last_seen_at: datetime | None
     registered_at: datetime
+    attested_until: datetime | None = Field(
+        description="End of the attestation that its key lives in an accepted environment; null if it has none."
+    )
 
 
 class ProviderPage(BaseModel):

@@ -1,4 +1,4 @@
-"""Settlement batches and their claims; the sampling rate of a job.
+"""Settlement batches and their claims; the sampling rate of a job; attestations of providers.
 
 Revision: 0005, after 0004.
 """
@@ -50,6 +50,14 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("claim_tx IS NULL"),
     )
+    op.create_table(
+        "attestations",
+        sa.Column("address", sa.String(length=42), nullable=False),
+        sa.Column("measurement", sa.String(length=66), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("address", name=op.f("pk_attestations")),
+    )
+    op.create_index(op.f("ix_attestations_measurement"), "attestations", ["measurement"], unique=False)
     # Jobs of before were drawn at the network's floor of 2 %.
     op.add_column("jobs", sa.Column("sampling_bps", sa.Integer(), nullable=False, server_default="200"))
     op.alter_column("jobs", "sampling_bps", server_default=None)
@@ -57,5 +65,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_column("jobs", "sampling_bps")
+    op.drop_table("attestations")
     op.drop_table("settlement_claims")
     op.drop_table("settlement_batches")
