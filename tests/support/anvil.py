@@ -95,6 +95,9 @@ class AnvilProcess:
         self.automine(True)
         if not self.rpc("evm_revert", mark):
             raise RuntimeError("anvil did not revert")
+        # The next block's base fee stays that of the branch that was left, which the new head does not announce.
+        head = self.rpc("eth_getBlockByNumber", "latest", False)
+        self.rpc("anvil_setNextBlockBaseFeePerGas", head["baseFeePerGas"])
 
     def stop(self) -> None:
         """End the process."""
