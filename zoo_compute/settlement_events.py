@@ -31,8 +31,6 @@ class Posted:
     root: str
     net: int
     fee: int
-    claimable_at: int
-    vetoed: bool
     claimed: Mapping[str, int]
     """provider -> amount"""
     fee_collected: int
@@ -116,8 +114,6 @@ class ChainReader:
             root=to_hex(posted["root"]),
             net=posted["net"],
             fee=posted["fee"],
-            claimable_at=posted["claimableAt"],
-            vetoed=bool(self._events("JobEscrow", "BatchVetoed", batchId=batch_id)),
             claimed={event["args"]["provider"]: event["args"]["amount"] for event in claims},
             fee_collected=sum(event["args"]["amount"] for event in fees),
         )

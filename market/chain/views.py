@@ -36,15 +36,6 @@ class OnChainJob:
 
 
 @dataclass(frozen=True, slots=True)
-class OnChainBatch:
-    """What a settlement batch has left; ``claimable_at`` in Unix seconds, 0 if there is no such batch (any more)."""
-
-    net_wei: int
-    fee_wei: int
-    claimable_at: int
-
-
-@dataclass(frozen=True, slots=True)
 class TreasuryShare:
     """One destination of the treasury's money."""
 
@@ -114,11 +105,6 @@ class ChainViews:
             fee_bps=found["feeBps"],
             state=state,
         )
-
-    def batch(self, root: str, block: BlockTag = "latest") -> OnChainBatch:
-        """What the settlement batch with this root has left."""
-        found = self._view(JobEscrow.batches(root), block)
-        return OnChainBatch(found["net"], found["fee"], found["claimableAt"])
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
         """Stake that counts towards a tier, in wei."""

@@ -83,7 +83,7 @@ class World:
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
         self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
         self.on_settle = Settled(1, PRICE, 1, net, gross - net, BUDGET - gross, "", "0xsettle")
-        self.posted = Posted("", net, gross - net, 1_900_000_000, False, {HONEST.address: net}, gross - net)
+        self.posted = Posted("", net, gross - net, {HONEST.address: net}, gross - net)
         self.posted_root: str | None = None
         self.deposit = BUDGET
         self.moved = {PAYER.address: BUDGET - gross}
