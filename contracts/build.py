@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 CONTRACTS_DIR = Path(__file__).resolve().parent
 ROOT = CONTRACTS_DIR.parent
@@ -97,6 +98,20 @@ def compile_contracts() -> dict[str, str]:
         out = Path(folder) / "out"
         _run([forge_path(), "build", "src", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
         return {name: _artifact_text(name, out / f"{name}.sol" / f"{name}.json") for name in CONTRACTS}
+
+
+def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
+    """(path below ``src``, source, the compiler's syntax tree) of each contract and library, interfaces left out."""
+    sources = CONTRACTS_DIR / "src"
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        _run([forge_path(), "build", "src", "--ast", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
+        trees = []
+        for path in sorted(sources.rglob("*.sol")):
+            if "interfaces" not in path.relative_to(sources).parts:
+                built = json.loads(next((out / path.name).glob("*.json")).read_text(encoding="utf-8"))
+                trees.append((str(path.relative_to(sources)), path.read_bytes(), built["ast"]))
+        return trees
 
 
 def _run(command: list[str]) -> None:

@@ -4,9 +4,10 @@
     python contracts/mutate.py --only JobEscrow      one file; prints, writes nothing
     python contracts/mutate.py --list                the mutants, without running them
 
-Each mutant removes a `require` or a modifier, or changes a comparison, an operator, a rounding or a flag. It is killed
-if a test fails. The tests named after the file run first, the whole suite only for what they let live.
-Mutants that no test can tell from the original are listed in EQUIVALENT below, each with its reason.
+Each mutant removes a `require` or a modifier, or changes a condition, an operator, a rounding or a flag. It is killed
+if a test fails. All mutants are compiled once, into one build in which the block's `prevrandao` chooses the one that
+lives (mutant schemata, Untch et al. 1993); the contracts do not read it. Gas tests are left out, since the choice
+costs gas. Mutants that no test can tell from the original are in EQUIVALENT below, each with its reason.
 """
 
 import argparse
@@ -16,222 +17,170 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 
 import build
+from mutants import Mutant, find_mutants, instrument
 
-SOURCES = build.CONTRACTS_DIR / "src"
 RESULTS = build.CONTRACTS_DIR / "MUTATIONS.md"
-TEST_SECONDS = 900
+TEST_SECONDS = 300
+NONE = 2**32  # chooses no mutant, and shows that a choice alone breaks no test
 
 # Fewer cases than the suite runs with: what only the thousandth case tells from the original is hardly tested.
 QUICK = {"FOUNDRY_FUZZ_RUNS": "64", "FOUNDRY_INVARIANT_RUNS": "16", "FOUNDRY_INVARIANT_DEPTH": "40"}
 
-MODIFIERS = (r"onlyRole\([^)]*\)", "nonReentrant", "whenNotPaused")
-SWAPS = (  # (what, pattern, replacement); patterns match code, not comments
-    ("boundary", r"(?<![<>=!-])<=(?!=)", "<"),
-    ("boundary", r"(?<![<>=-])<(?![<=])", "<="),
-    ("boundary", r"(?<![<>=-])>=(?!=)", ">"),
-    ("boundary", r"(?<![<>=-])>(?![>=])", ">="),
-    ("comparison", r"==", "!="),
-    ("comparison", r"!=", "=="),
-    ("logic", r"&&", "||"),
-    ("logic", r"\|\|", "&&"),
-    ("arithmetic", r"(?<=\s)\+(?=\s)", "-"),
-    ("arithmetic", r"(?<=\s)-(?=\s)", "+"),
-    ("arithmetic", r"(?<=\s)\+=(?=\s)", "-="),
-    ("arithmetic", r"(?<=\s)-=(?=\s)", "+="),
-    ("rounding", r"(?<=\s)/ ([\w.]+(?:\(\))?)", r"/ \1 + 1"),
-    ("rounding", r"Math\.min", "Math.max"),
-    ("flag", r"\btrue\b", "false"),
-    ("flag", r"\bfalse\b", "true"),
-)
+# Where OpenZeppelin's modifiers stand: a copy of each that one mutant can switch off goes next to it.
+MODIFIER_FILES = {
+    "onlyRole": "access/AccessControl.sol",
+    "nonReentrant": "utils/ReentrancyGuardTransient.sol",
+    "whenNotPaused": "utils/Pausable.sol",
+}
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {}
 """(file, original code, mutated code) -> why no test can tell them apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change of one source file: ``start:end`` of its text becomes ``text``."""
-
-    file: str
-    start: int
-    end: int
-    text: str
-    kind: str
-    line: int
-    original: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.file, self.original, self.mutated)
-
-    @property
-    def mutated(self) -> str:
-        return self.text.strip() or "(removed)"
-
-
-def mutants(file: str, source: str) -> Iterator[Mutant]:
-    """All mutants of one file, in order of their place."""
-    code = _blank_comments(source)
-    found = [*_removed_requires(code), *_removed_modifiers(code), *_swapped(code)]
-    for start, end, text, kind in sorted(found):
-        line = source.count("\n", 0, start) + 1
-        shown = (
-            " ".join(_statement(source, start).split()) if kind not in ("require", "modifier") else source[start:end]
-        )
-        yield Mutant(file, start, end, text, kind, line, " ".join(shown.split()))
-
-
-def _blank_comments(source: str) -> str:
-    """The source with comments, strings, imports and pragmas blanked, positions kept."""
-
-    def blank(found: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", found[0])
-
-    pattern = r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|^(?:import|pragma)\b.*?;'
-    return re.sub(pattern, blank, source, flags=re.DOTALL | re.MULTILINE)
-
-
-def _removed_requires(code: str) -> Iterator[tuple[int, int, str, str]]:
-    for found in re.finditer(r"\brequire\(", code):
-        depth, at = 1, found.end()
-        while depth:
-            depth += {"(": 1, ")": -1}.get(code[at], 0)
-            at += 1
-        yield found.start(), at + 1, "", "require"
-
-
-def _removed_modifiers(code: str) -> Iterator[tuple[int, int, str, str]]:
-    for pattern in MODIFIERS:
-        for found in re.finditer(rf"\b{pattern}", code):
-            yield found.start(), found.end(), "", "modifier"
-
-
-def _swapped(code: str) -> Iterator[tuple[int, int, str, str]]:
-    for kind, pattern, replacement in SWAPS:
-        for found in re.finditer(pattern, code):
-            if "for (" in _statement(code, found.start()):
-                continue  # a loop's bound: the mutant runs out of the array or past it
-            yield found.start(), found.end(), found.expand(replacement), kind
-
-
-def _statement(code: str, at: int) -> str:
-    start = code.rfind("\n", 0, at) + 1
-    end = code.find("\n", at)
-    return code[start : end if end >= 0 else len(code)]
-
-
 class Workspace:
-    """A copy of the contracts that mutants are written into, compiled incrementally."""
+    """A copy of the contracts with every mutant in it, compiled."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        for name in ("src", "test"):
-            shutil.copytree(build.CONTRACTS_DIR / name, folder / "contracts" / name)
-        for name in ("foundry.toml", "solc.js"):
-            shutil.copy2(build.CONTRACTS_DIR / name, folder / "contracts" / name)
-        (folder / "contracts" / "node_modules").symlink_to(build.CONTRACTS_DIR / "node_modules")
-        (folder / "tests").symlink_to(build.ROOT / "tests")  # the shared vectors
-        self._root = folder / "contracts"
+        self.contracts = folder / "contracts"
 
-    def forge(self, *arguments: str) -> tuple[int, str]:
-        """(exit status, output) of ``forge test``; a run beyond its time counts as failed."""
-        environment = build.environment() | QUICK
-        command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", *arguments]
+    @classmethod
+    def create(cls, folder: Path, mutants: Iterable[tuple[int, Mutant]]) -> "Workspace":
+        """Writes the instrumented sources and compiles them with the tests.
+
+        Raises:
+            BuildError: the tests do not pass while no mutant is chosen.
+        """
+        workspace = cls(folder)
+        contracts = workspace.contracts
+        for name in ("src", "test", "node_modules/@openzeppelin"):
+            shutil.copytree(build.CONTRACTS_DIR / name, contracts / name)
+        for name in ("foundry.toml", "solc.js"):
+            shutil.copy2(build.CONTRACTS_DIR / name, contracts / name)
+        for package in (build.CONTRACTS_DIR / "node_modules").iterdir():
+            if package.name != "@openzeppelin":
+                (contracts / "node_modules" / package.name).symlink_to(package)
+        shutil.copytree(build.ROOT / "tests" / "vectors", folder / "tests" / "vectors")
+
+        by_file: dict[str, list[tuple[int, Mutant]]] = defaultdict(list)
+        for number, mutant in mutants:
+            by_file[mutant.file].append((number, mutant))
+        for file, chosen in by_file.items():
+            path = contracts / "src" / file
+            path.write_bytes(instrument(path.read_bytes(), chosen))
+        for modifier, file in MODIFIER_FILES.items():
+            _add_switchable(contracts / "node_modules" / "@openzeppelin" / "contracts" / file, modifier)
+        # reading the choice makes a pure function a view
+        for path in (*(contracts / "src").rglob("*.sol"), *(contracts / "test").rglob("*.sol")):
+            path.write_text(re.sub(r"\bpure\b", "view", path.read_text(encoding="utf-8")), encoding="utf-8")
+        status, output = workspace.test(NONE)
+        if status != 0:
+            raise build.BuildError(f"the tests fail without any mutation:\n{output[-3000:]}")
+        return workspace
+
+    def copy(self, folder: Path) -> "Workspace":
+        """The same, compiled already: two runs of forge in one folder would share their found counterexamples."""
+        shutil.copytree(self.contracts.parent, folder, symlinks=True)
+        return Workspace(folder)
+
+    def test(self, number: int) -> tuple[int, str]:
+        """(exit status, output) of ``forge test`` with the mutant of that number; a run beyond its time has failed."""
+        environment = build.environment() | QUICK | {"FOUNDRY_DENY": "never"}
+        command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--no-match-path", "test/Gas.t.sol"]
+        command += ["--block-prevrandao", f"{number:#066x}"]
+        shutil.rmtree(self.contracts / "cache" / "invariant", ignore_errors=True)  # another mutant's failure
+        shutil.rmtree(self.contracts / "cache" / "fuzz", ignore_errors=True)
         try:
             done = subprocess.run(
-                command, cwd=self._root, env=environment, text=True, capture_output=True, timeout=TEST_SECONDS
+                command, cwd=self.contracts, env=environment, text=True, capture_output=True, timeout=TEST_SECONDS
             )
         except subprocess.TimeoutExpired:
             return 1, "timed out"
         return done.returncode, done.stdout + done.stderr
 
-    def judge(self, mutant: Mutant) -> str:
-        """What becomes of a mutant: ``does not compile``, ``killed``, or ``survived``."""
-        path = self._root / "src" / mutant.file
-        original = path.read_text(encoding="utf-8")
-        path.write_text(original[: mutant.start] + mutant.text + original[mutant.end :], encoding="utf-8")
-        try:
-            name = Path(mutant.file).stem
-            own = sorted(file.name for file in (self._root / "test").glob(f"{name}*.t.sol"))
-            for arguments in ([["--match-path", f"test/{name}*.t.sol"]] if own else []) + [[]]:
-                status, output = self.forge(*arguments)
-                if "Compiler run failed" in output:
-                    return "does not compile"
-                if status != 0:
-                    return "killed"
-            return "survived"
-        finally:
-            path.write_text(original, encoding="utf-8")
+
+def _add_switchable(path: Path, modifier: str) -> None:
+    """Writes ``<modifier>Unless(mutant, …)`` behind a modifier: the same, but it does nothing for that mutant."""
+    source = path.read_text(encoding="utf-8")
+    found = re.search(rf"    modifier {modifier}\((.*?)\) \{{\n(.*?)\n    \}}\n", source, re.DOTALL)
+    if found is None:
+        raise build.BuildError(f"no modifier {modifier} in {path.name}")
+    body = re.sub(r"^(\s+)(?=\w)(?!_;)", r"\1if (block.prevrandao != mutant) ", found[2], flags=re.MULTILINE)
+    parameters = ", ".join(filter(None, ("uint256 mutant", found[1])))
+    added = f"\n    modifier {modifier}Unless({parameters}) {{\n{body}\n    }}\n"
+    path.write_text(source[: found.end()] + added + source[found.end() :], encoding="utf-8")
 
 
-def run(chosen: list[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
-    """Judge all mutants, ``jobs`` at a time; progress goes to standard error.
+def run(chosen: list[tuple[int, Mutant]], jobs: int) -> list[tuple[Mutant, bool]]:
+    """Whether each mutant is killed, ``jobs`` at a time; progress goes to standard error.
 
     Raises:
         BuildError: the tests do not pass without any mutation.
     """
     with tempfile.TemporaryDirectory() as folder:
+        print(f"compiling {len(chosen)} mutants", file=sys.stderr)
+        first = Workspace.create(Path(folder) / "0", chosen)
         idle: Queue[Workspace] = Queue()
-        for number in range(jobs):
-            workspace = Workspace(Path(folder) / str(number))
-            status, output = workspace.forge()
-            if status != 0:
-                raise build.BuildError(f"the tests fail without any mutation:\n{output[-3000:]}")
+        for workspace in (first, *(first.copy(Path(folder) / str(number)) for number in range(1, jobs))):
             idle.put(workspace)
 
-        def judge(mutant: Mutant) -> tuple[Mutant, str]:
+        def killed(numbered: tuple[int, Mutant]) -> bool:
             workspace = idle.get()
             try:
-                return mutant, workspace.judge(mutant)
+                return workspace.test(numbered[0])[0] != 0
             finally:
                 idle.put(workspace)
 
         results = []
         with ThreadPoolExecutor(jobs) as pool:
-            for count, (mutant, result) in enumerate(pool.map(judge, chosen), 1):
-                mark = "" if result != "survived" else f"  SURVIVED {mutant.original} -> {mutant.mutated}"
+            for count, ((_, mutant), dead) in enumerate(zip(chosen, pool.map(killed, chosen), strict=True), 1):
+                mark = "" if dead else f"  SURVIVED {mutant.original} -> {mutant.mutated}"
                 print(f"{count}/{len(chosen)} {mutant.file}:{mutant.line} {mutant.kind}{mark}", file=sys.stderr)
-                results.append((mutant, result))
+                results.append((mutant, dead))
         return results
 
 
-def table(results: list[tuple[Mutant, str]]) -> str:
+def verdict(mutant: Mutant, killed: bool) -> str:
+    if killed:
+        return "killed"
+    return "equivalent" if mutant.key in EQUIVALENT else "survived"
+
+
+def table(results: list[tuple[Mutant, bool]]) -> str:
     """The results as the page that is kept."""
-    files = sorted({mutant.file for mutant, _ in results})
-    counts = Counter((mutant.file, _verdict(mutant, result)) for mutant, result in results)
     lines = [
         "# Mutation tests",
         "",
-        "Made by `python contracts/mutate.py`: each row counts changes of one file that break a rule, and how many of",
-        "them the tests noticed. A mutant that does not compile is not counted.",
+        "Made by `python contracts/mutate.py`: each row counts changes that break a rule of one file, and how many of",
+        "them the tests noticed.",
         "",
-        "| file | mutants | killed | equivalent | survived |",
-        "|---|---:|---:|---:|---:|",
     ]
-    for file in files:
-        killed, same, alive = (counts[file, verdict] for verdict in ("killed", "equivalent", "survived"))
-        lines.append(f"| {file} | {killed + same + alive} | {killed} | {same} | {alive} |")
-    for title, verdict in (("Equivalent", "equivalent"), ("Survived", "survived")):
-        rows = [mutant for mutant, result in results if _verdict(mutant, result) == verdict]
+    for by in ("file", "kind"):
+        counts = Counter((getattr(mutant, by), verdict(mutant, killed)) for mutant, killed in results)
+        lines += [f"| {by} | mutants | killed | equivalent | survived |", "|---|---:|---:|---:|---:|"]
+        for name in sorted({name for name, _ in counts}):
+            killed, same, alive = (counts[name, what] for what in ("killed", "equivalent", "survived"))
+            lines.append(f"| {name} | {killed + same + alive} | {killed} | {same} | {alive} |")
+        lines.append("")
+    total = Counter(verdict(mutant, killed) for mutant, killed in results)
+    lines.append(
+        f"In all {len(results)}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())) + "."
+    )
+    for title in ("Equivalent", "Survived"):
+        rows = [mutant for mutant, killed in results if verdict(mutant, killed) == title.lower()]
         if rows:
             lines += ["", f"## {title}", ""]
             lines += [
-                f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}"
+                f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}".rstrip()
                 for mutant in rows
             ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _verdict(mutant: Mutant, result: str) -> str:
-    return "equivalent" if result == "survived" and mutant.key in EQUIVALENT else result
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -240,19 +189,14 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     options = parser.parse_args()
-    paths = [path for path in sorted(SOURCES.rglob("*.sol")) if "interfaces" not in path.parts]
-    chosen = [
-        mutant
-        for path in paths
-        if options.only in (None, path.stem)
-        for mutant in mutants(str(path.relative_to(SOURCES)), path.read_text(encoding="utf-8"))
-    ]
-    if options.list:
-        for mutant in chosen:
-            print(f"{mutant.file}:{mutant.line} {mutant.kind}: {mutant.original} -> {mutant.mutated}")
-        return 0
     try:
         build.install()
+        found = find_mutants(build.syntax_trees())
+        chosen = [each for each in enumerate(found, 1) if options.only in (None, Path(each[1].file).stem)]
+        if options.list:
+            for _, mutant in chosen:
+                print(f"{mutant.file}:{mutant.line} {mutant.kind}: {mutant.original} -> {mutant.mutated}")
+            return 0
         results = run(chosen, options.jobs)
     except build.BuildError as error:
         print(f"contracts/mutate.py: {error}", file=sys.stderr)
@@ -261,7 +205,7 @@ def main() -> int:
     if options.only is None:
         RESULTS.write_text(page, encoding="utf-8")
     print(page)
-    return int(any(_verdict(mutant, result) == "survived" for mutant, result in results))
+    return int(any(verdict(mutant, killed) == "survived" for mutant, killed in results))
 
 
 if __name__ == "__main__":
