@@ -42,7 +42,7 @@ def test_the_order_of_arrival_changes_no_bit() -> None:
 
 def test_what_is_malformed_or_out_of_proportion_is_left_out_with_its_reason() -> None:
     good = {slot: payload(slot) for slot in range(3)}
-    bad = {3: b"", 4: good[0][:48] + b"\xff" * (len(good[0]) - 48), 5: payload(5, 50.0), 6: payload(6, 1e6)}
+    bad = {3: b"", 4: good[0][:66] + b"\xff" * (len(good[0]) - 66), 5: payload(5, 50.0), 6: payload(6, 1e6)}
     result = aggregate(SPEC, PARAMETERS, {**good, **bad})
     codes = {slot: verdict.code for slot, verdict in result.verdicts.items()}
     assert codes == {
