@@ -91,6 +91,7 @@ def test_random_bodies_behind_a_true_header_are_refused(bits: int, top_k: int, b
         decode_vector(format_, header + b"\x01\x00" + lengths + body)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(PayloadError):
@@ -208,6 +209,7 @@ def test_a_specification_fixes_the_format() -> None:
         decode(other, payload)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 8), st.lists(st.integers(0, 255), max_size=40))
 def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: list[int]) -> None:
     values = np.array([number % (1 << width) for number in numbers], np.uint8)
@@ -218,6 +220,7 @@ def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: li
     assert unpack(memoryview(packed), len(values), width).tolist() == values.tolist()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=40))
 def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> None:
     packed = pack_unary(np.array(numbers, np.int64))
