@@ -13,17 +13,17 @@ workers under the plain mean, minus one. The attackers know every honest payload
 - ``stale``: the attacker's own honest payload of the first round, again and again.
 """
 
-import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from benchmarks.corpus import standard_library
-from benchmarks.rows import Row, main, row
+from benchmarks.report import Row, progress, row, run
 from training_gym.aggregation import aggregate
 from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.wire import decode, encode
@@ -34,7 +34,6 @@ from training_gym.distributed.unit import run_unit
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import Arrays, initial_parameters
 from training_gym.outer import OuterState, initial_outer_state, outer_step
-from training_gym.tensors import Vector
 
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
@@ -43,28 +42,31 @@ ASSUMED_BAD = 2
 
 _NO_HASH = "0x" + "00" * 32
 
-Attack = Callable[[list[Vector], np.random.Generator], Vector]
+Wide = NDArray[np.float64]
+Attack = Callable[[Wide, np.random.Generator], Wide]
 
 
-def _flip(honest: list[Vector], noise: np.random.Generator) -> Vector:
-    return -5 * np.mean(honest, axis=0)
+def _flip(honest: Wide, noise: np.random.Generator) -> Wide:
+    return -5 * mean(honest)
 
 
-def _alie(honest: list[Vector], noise: np.random.Generator) -> Vector:
-    return np.mean(honest, axis=0) - 1.5 * np.std(honest, axis=0)
+def _alie(honest: Wide, noise: np.random.Generator) -> Wide:
+    lie: Wide = honest.mean(axis=0) - 1.5 * honest.std(axis=0)
+    return lie
 
 
-def _ipm(honest: list[Vector], noise: np.random.Generator) -> Vector:
-    return -0.5 * np.mean(honest, axis=0)
+def _ipm(honest: Wide, noise: np.random.Generator) -> Wide:
+    return -0.5 * mean(honest)
 
 
-def _noise(honest: list[Vector], noise: np.random.Generator) -> Vector:
+def _noise(honest: Wide, noise: np.random.Generator) -> Wide:
     drawn = noise.standard_normal(len(honest[0]))
-    return drawn * (np.linalg.norm(honest[0]) / np.linalg.norm(drawn))
+    return drawn * float(np.linalg.norm(honest[0]) / np.linalg.norm(drawn))
 
 
-def _mimic(honest: list[Vector], noise: np.random.Generator) -> Vector:
-    return honest[0]
+def _mimic(honest: Wide, noise: np.random.Generator) -> Wide:
+    lie: Wide = honest[0]
+    return lie
 
 
 ATTACKS: dict[str, Attack | None] = {
@@ -77,37 +79,38 @@ ATTACKS: dict[str, Attack | None] = {
 }
 
 
-def mean(vectors: list[Vector]) -> Vector:
-    return np.mean(vectors, axis=0)
+def mean(vectors: Wide) -> Wide:
+    result: Wide = vectors.mean(axis=0)
+    return result
 
 
-def trimmed_mean(vectors: list[Vector]) -> Vector:
+def trimmed_mean(vectors: Wide) -> Wide:
     """By coordinate, without the lowest and the highest quarter (Yin et al., 2018)."""
-    return np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
+    result: Wide = np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
+    return result
 
 
-def krum(vectors: list[Vector]) -> Vector:
+def krum(vectors: Wide) -> Wide:
     """The one vector nearest to its neighbours (Blanchard et al., 2017)."""
-    return vectors[_nearest_to_neighbours(vectors, ASSUMED_BAD)]
+    result: Wide = vectors[_nearest_to_neighbours(vectors, ASSUMED_BAD)]
+    return result
 
 
-def bulyan(vectors: list[Vector]) -> Vector:
+def bulyan(vectors: Wide) -> Wide:
     """Krum's choices one after another, then by coordinate those nearest the median (El Mhamdi et al., 2018).
 
     With eight vectors its guarantee holds for one liar, so that is what it expects.
     """
     bad = (len(vectors) - 3) // 4
-    left, chosen = list(vectors), []
-    while len(chosen) < len(vectors) - 2 * bad:
-        chosen.append(left.pop(_nearest_to_neighbours(left, bad)))
-    stacked = np.stack(chosen)
-    order = np.argsort(np.abs(stacked - np.median(stacked, axis=0)), axis=0)[: len(chosen) - 2 * bad]
-    return np.take_along_axis(stacked, order, axis=0).mean(axis=0)
+    left = list(range(len(vectors)))
+    chosen = [left.pop(_nearest_to_neighbours(vectors[left], bad)) for _ in range(len(vectors) - 2 * bad)]
+    order = np.argsort(np.abs(vectors[chosen] - np.median(vectors[chosen], axis=0)), axis=0)[: len(chosen) - 2 * bad]
+    closest: Wide = np.take_along_axis(vectors[chosen], order, axis=0).mean(axis=0)
+    return closest
 
 
-def _nearest_to_neighbours(vectors: list[Vector], bad: int) -> int:
-    stacked = np.stack(vectors)
-    distances = np.sort(((stacked[:, None] - stacked[None]) ** 2).sum(axis=-1), axis=1)
+def _nearest_to_neighbours(vectors: Wide, bad: int) -> int:
+    distances = np.sort(((vectors[:, None] - vectors[None]) ** 2).sum(axis=-1), axis=1)
     return int(np.argmin(distances[:, 1 : max(2, len(vectors) - bad - 1)].sum(axis=1)))
 
 
@@ -122,9 +125,13 @@ def _next(
         result = aggregate(spec, parameters, payloads, outer_state=state)
         included = {slot for slot, verdict in result.verdicts.items() if verdict.included}
         return result.parameters, result.outer_state, included
-    joined = PEERS[name]([decode(spec, payload).dense() for payload in payloads.values()])
+    joined = PEERS[name](_decoded(spec, payloads))
     step = outer_step(spec, parameters, joined.astype(np.float32), state)
     return step.parameters, step.state, set(payloads)
+
+
+def _decoded(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
+    return np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
 
 
 def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: int, aggregator: str) -> float:
@@ -145,7 +152,7 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
                 payloads[slot], unsent[slot] = result.payload, load_error_feedback(spec, result.error_feedback)
             lie = ATTACKS[attack]
             if bad and lie is not None:
-                honest = [decode(spec, payload).dense() for payload in payloads.values()]
+                honest = _decoded(spec, payloads)
                 for slot in range(WORKERS - bad, WORKERS):
                     payloads[slot] = encode(spec, lie(honest, noise).astype(np.float32))
             first = first or payloads
@@ -158,11 +165,13 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
 
 def measure(quick: bool) -> list[Row]:
     """Every attack, share and aggregator, over three seeds."""
+    torch.set_num_threads(1)
     model = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
     training = TrainingConfig(
         rounds=2 if quick else 12, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=2, learning_rate=1e-2
     )
     texts = standard_library(1 << 22)
+    attacks, shares = (["flip", "stale"], {25: 2, 37: 3}) if quick else (list(ATTACKS), BAD)
     losses: dict[str, list[float]] = {}
     diverged: list[int] = []
     for seed in range(1 if quick else 3):
@@ -170,21 +179,20 @@ def measure(quick: bool) -> list[Row]:
         start = validation_loss(spec, initial_parameters(model, seed), texts[1])
         honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
         lost = 0
-        for attack in ATTACKS:
-            for per_cent, bad in BAD.items():
+        for attack in attacks:
+            for per_cent, bad in shares.items():
                 for name in honest:
                     loss = train(spec, texts, attack, bad, name) if bad else honest[name]
                     losses.setdefault(f"{attack}_{per_cent}_{name}", []).append(loss / honest["mean"] - 1)
                     lost += (per_cent, name) == (37, "ours") and not loss < start
-            print(f"seed {seed}: {attack} done; honest {honest}", file=sys.stderr)
+            progress(f"seed {seed}: {attack} done")
         diverged.append(lost)
-    rows = [row(name, values, "relative") for name, values in losses.items()]
-    worst = [max(losses[f"{attack}_25_ours"][seed] for attack in ATTACKS) for seed in range(len(diverged))]
-    median = statistics.median(worst)
-    rows.append(row("worst_25_ours", worst, "relative", f"the worst attack of each seed; {median:+.1%}"))
-    rows.append(row("diverged_37_ours", diverged, "attacks", "of six; ended no better than it started"))
+    rows = [row(name, "relative", values) for name, values in losses.items()]
+    worst = [max(losses[f"{attack}_25_ours"][seed] for attack in attacks) for seed in range(len(diverged))]
+    rows.append(row("worst_25_ours", "relative", worst, "the worst attack of each seed"))
+    rows.append(row("diverged_37_ours", "attacks", diverged, f"of {len(attacks)}; ended no better than it started"))
     return rows
 
 
 if __name__ == "__main__":
-    main("byzantine", measure, seeds=3)
+    run("byzantine", measure)

@@ -13,12 +13,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.corpus import standard_library
-from benchmarks.rows import Row, main, row
+from benchmarks.report import Row, row, run
 from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.quantise import chunk_count, quantise
 from training_gym.compression.wire import Format, decode, decode_vector, encode_vector, layout_digest
@@ -56,7 +58,7 @@ def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
     full, tail = divmod(size, CHUNK)
     index_bits = full * _log2_choose(CHUNK, top_k) + _log2_choose(tail, min(tail, top_k))
     shares = np.bincount(sent.levels) / len(sent.levels)
-    level_entropy = -sum(share * math.log2(share) for share in shares.tolist() if share)
+    level_entropy = -math.fsum(share * math.log2(share) for share in shares.tolist() if share)
     return index_bits + len(sent.levels) * (1 + level_entropy) + 32 * chunk_count(size)
 
 
@@ -66,6 +68,7 @@ def _log2_choose(total: int, chosen: int) -> float:
 
 def measure(quick: bool) -> list[Row]:
     """The rows, over three seeds."""
+    torch.set_num_threads(1)
     inputs = [pseudo_gradient(seed, quick) for seed in range(1 if quick else 3)]
     rows = []
     for number, (top_k, bits) in enumerate(SETTINGS):
@@ -78,13 +81,13 @@ def measure(quick: bool) -> list[Row]:
         for vector, layout in inputs:
             format_ = Format(len(vector), top_k, bits, layout)
             payload = encode_vector(format_, vector)
-            seen["encode_gb_s"].append(_speed(vector, lambda f=format_, v=vector: encode_vector(f, v)))
-            seen["decode_gb_s"].append(_speed(vector, lambda f=format_, p=payload: decode_vector(f, p)))
+            seen["encode_gb_s"].append(_speed(vector, partial(encode_vector, format_, vector)))
+            seen["decode_gb_s"].append(_speed(vector, partial(decode_vector, format_, payload)))
             seen["bits_per_parameter"].append(8 * len(payload) / len(vector))
             seen["entropy_excess"].append(8 * len(payload) / entropy_bound(vector, top_k, bits) - 1)
         suffix = f"_k{top_k}_b{bits}" if number else ""
         note = f"{top_k} of {CHUNK} entries, {bits} bits"
-        rows += [row(name + suffix, values, _UNITS[name], note) for name, values in seen.items()]
+        rows += [row(name + suffix, _UNITS[name], values, note) for name, values in seen.items()]
     return rows
 
 
@@ -99,4 +102,4 @@ def _speed(vector: Vector, work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main("codec", measure, seeds=3)
+    run("codec", measure)

@@ -17,7 +17,9 @@ def standard_library(max_bytes: int) -> tuple[Tokens, Tokens]:
     files = sorted(
         path for path in root.rglob("*.py") if "site-packages" not in path.parts and "test" not in path.parts
     )
-    train, validation, taken = [], [], 0
+    train: list[bytes] = []
+    validation: list[bytes] = []
+    taken = 0
     for number, path in enumerate(files):
         content = path.read_bytes()
         (validation if number % 10 == 9 else train).append(content)

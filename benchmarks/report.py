@@ -1,0 +1,105 @@
+"""The one form in which every benchmark says what it measured.
+
+A benchmark is a module with ``measure(quick) -> list[Row]`` that ends in ``run("name", measure)``. Then
+``python -m benchmarks.NAME --json`` prints one JSON object and nothing else on standard output, without ``--json`` a
+table in Markdown; progress goes to standard error. ``--quick`` runs a small version which shows only that it runs.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: the median over repetitions or seeds, and how far they spread."""
+
+    name: str
+    value: float
+    unit: str
+    min: float
+    max: float
+    note: str = ""
+    repetitions: int = 1
+
+
+def row(name: str, unit: str, values: Sequence[float], note: str = "") -> Row:
+    """The row of several repetitions of one measurement.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not values:
+        raise ValueError(f"{name}: nothing was measured")
+    return Row(name, statistics.median(values), unit, min(values), max(values), note, len(values))
+
+
+def progress(text: str) -> None:
+    """A line on standard error about what is being done."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(pages / 2**30),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+    }
+
+
+def run(name: str, measure: Callable[[bool], Sequence[Row]], arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the report on standard output."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--quick", action="store_true", help="a small version that shows only that it runs")
+    options = parser.parse_args(arguments)
+    started = time.perf_counter()
+    rows = measure(options.quick)
+    seconds = round(time.perf_counter() - started, 1)
+    seeds = max((found.repetitions for found in rows), default=0)
+    if options.json:
+        listed = [{key: value for key, value in asdict(found).items() if key != "repetitions"} for found in rows]
+        print(json.dumps({"benchmark": name, "machine": machine(), "seeds": seeds, "seconds": seconds, "rows": listed}))
+        return
+    where = machine()
+    print(
+        f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_gb']} GB memory, Python {where['python']}, "
+        f"torch {where['torch']}. {seeds} repetitions, {seconds} s. Command: `python -m benchmarks.{name}`.\n"
+    )
+    print("| row | median | min | max | unit | note |\n|---|---|---|---|---|---|")
+    for found in rows:
+        amounts = " | ".join(_number(amount) for amount in (found.value, found.min, found.max))
+        print(f"| {found.name} | {amounts} | {found.unit} | {found.note} |")
+
+
+def _number(amount: float) -> str:
+    return f"{amount:,}" if isinstance(amount, int) or amount == int(amount) else f"{amount:,.4g}"
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # no Linux
+        return platform.processor() or platform.machine()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
