@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from training_gym.compression import wire
 from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
 from training_gym.compression.wire import Format, Payload, decode, decode_vector, encode, encode_vector, payload_size
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
@@ -160,6 +161,32 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
     with pytest.raises(PayloadError) as refusal:
         decode_vector(format_, bytes.fromhex(vector["payload"]))
     assert refusal.value.code == vector["code"]
+
+
+@pytest.mark.parametrize(("name", "other"), [("_best", 1), ("_best_for_levels", 6)])
+def test_another_rice_parameter_than_the_best_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, other: int
+) -> None:
+    format_ = format_of(8, 512)
+    vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, name, lambda numbers, _: (other, wire.rice_sizes(numbers, range(9))[other]))
+        payload = encode_vector(format_, vector)
+    assert payload != encode_vector(format_, vector)
+    with pytest.raises(PayloadError) as refusal:
+        decode_vector(format_, payload)
+    assert refusal.value.code == "not_canonical"
+
+
+def test_a_section_that_goes_on_after_its_last_code_is_refused() -> None:
+    format_ = format_of(8, 512)
+    payload = encode_vector(format_, np.random.default_rng(5).standard_normal(SIZE).astype(np.float32))
+    (unary,) = struct.unpack_from("<Q", payload, 50)
+    end = HEADER_BYTES + 12 + packed_size(format_.entries, 1) + unary
+    longer = payload[:50] + struct.pack("<Q", unary + 1) + payload[58:end] + b"\0" + payload[end:]
+    with pytest.raises(PayloadError, match="after its last code") as refusal:
+        decode_vector(format_, longer)
+    assert refusal.value.code == "not_canonical"
 
 
 def test_a_zero_vector_has_one_payload() -> None:
