@@ -1,17 +1,14 @@
 """Joining the payloads of a round into the next parameters, so that anybody gets the same bits. No torch.
 
-1. Gate: a payload that is malformed, too large for the fixed-point range, or whose norm is beyond ``GATE`` times
-   the median norm is left out.
-2. Clip: longer payloads are scaled down to the median norm of those let in.
-3. Mean: weighted, summed in int64 fixed point, so that order does not matter.
-4. Outer step: parameters - outer_learning_rate * mean.
+1. Admit: a payload that is malformed or too large for the fixed-point range is left out.
+2. Measure each payload and decide over the measurements (``robust``).
+3. Sum what counts in int64 fixed point: any order, and any tree of :func:`merge`, gives the same bits.
+4. Mean, then the outer step (``outer``).
 
-Statistics only exclude; whether a worker lied is for replay to say. Norms are correctly rounded sums
-(``math.fsum``) and every other operation is one IEEE operation per element, so no library changes the result.
+``aggregate`` does all of it in one place. Aggregators in a tree do 1 and the measuring at the leaves, decide at the
+root, :func:`partial_sum` at the leaves, :func:`merge` upwards and :func:`finish` at the root.
 """
 
-import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,35 +17,62 @@ import numpy as np
 from training_gym.compression.wire import Payload, decode
 from training_gym.config import TrainingSpec
 from training_gym.errors import PayloadError
+from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
 from training_gym.models.layout import Arrays
-from training_gym.tensors import flatten, unflatten
+from training_gym.outer import OuterState, initial_outer_state, outer_step
+from training_gym.robust import FACTOR_ONE, Decision, Verdict, decide, measure
+from training_gym.tensors import Vector
+from zoo_protocol.hashing import sha256
 
-GATE = 4.0
-FRACTION_BITS = 40
-MAX_MAGNITUDE = 1024.0
-MAX_TOTAL_WEIGHT = 4096
-"""2**10 (magnitude) * 2**12 (weights) * 2**40 (fraction) stays within int64."""
+__all__ = ["MAX_PAYLOADS", "WEIGHT_ONE", "Aggregate", "PartialSum", "Verdict", "aggregate"]
+
+WEIGHT_ONE = 1 << 12
+"""The weight of a payload of this round; weights are whole multiples of 2**-12."""
+MAX_PAYLOADS = 1 << 12
+
+_UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a slot's payload entered the mean, and if not why: ``code`` is stable, ``message`` for people."""
+class PartialSum:
+    """The sum over some payloads of factor * weight * payload.
 
-    included: bool
-    code: str
-    message: str
+    Attributes:
+        total: [N] in fixed point.
+        weight: sum of the weights, in units of 1 / ``WEIGHT_ONE``.
+        pull: sum of weight * (1 - factor), in units of 1 / (``WEIGHT_ONE`` * ``FACTOR_ONE``): what the last aggregate
+            counts, because clipping draws towards it.
+    """
+
+    total: Fixed
+    weight: int
+    pull: int
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The parameters after the outer step, and one verdict per slot. Without an included slot nothing changes."""
+    """The result of a round.
+
+    Attributes:
+        parameters: after the outer step; unchanged if no slot is included.
+        verdicts: one per slot, in ascending order.
+        update: what a node that has the earlier parameters fetches instead of all of them (``outer.catch_up``).
+            Empty without ``down_top_k``, and where nothing changed.
+        outer_state: input of the next round.
+    """
 
     parameters: Arrays
     verdicts: dict[int, Verdict]
+    update: bytes
+    outer_state: OuterState
 
 
 def aggregate(
-    spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], weights: Mapping[int, int] | None = None
+    spec: TrainingSpec,
+    parameters: Arrays,
+    payloads: Mapping[int, bytes],
+    weights: Mapping[int, int] | None = None,
+    outer_state: OuterState | None = None,
 ) -> Aggregate:
     """The outer step over one round's ``payloads`` by slot.
 
@@ -56,51 +80,76 @@ def aggregate(
         spec: the job's specification.
         parameters: the checkpoint that the round started from.
         payloads: payload bytes by slot, from strangers.
-        weights: positive integer weight by slot; 1 each if not given.
+        weights: 1..``WEIGHT_ONE`` by slot (``lateness.staleness_weight``); ``WEIGHT_ONE`` each if not given.
+        outer_state: of the round before; the initial one if not given.
 
     Raises:
-        ValueError: if a weight is not positive or their sum is beyond ``MAX_TOTAL_WEIGHT``.
+        ValueError: if a weight is out of its range or there are more than ``MAX_PAYLOADS``.
     """
-    weights = weights or dict.fromkeys(payloads, 1)
-    if any(weights[slot] < 1 for slot in payloads) or sum(weights[slot] for slot in payloads) > MAX_TOTAL_WEIGHT:
-        raise ValueError(f"weights must be at least 1 and sum to at most {MAX_TOTAL_WEIGHT}")
-    decoded, verdicts = _admit(spec, payloads)
-    norms = {slot: _norm(payload) for slot, payload in decoded.items()}
-    median = statistics.median(norms.values()) if norms else 0.0
-    for slot, norm in norms.items():
-        if norm > GATE * median:
-            del decoded[slot]
-            verdicts[slot] = Verdict(False, "norm_outlier", f"norm {norm:.6g} is beyond {GATE:g} times the median")
-    vector = flatten(parameters).astype(np.float64)
-    if decoded:
-        limit = statistics.median(norms[slot] for slot in decoded)
-        total = np.zeros(len(vector), np.int64)
-        for slot, payload in sorted(decoded.items()):
-            scale = min(1.0, limit / norms[slot]) if norms[slot] else 1.0
-            fixed = np.rint(payload.values.astype(np.float64) * scale * 2.0**FRACTION_BITS).astype(np.int64)
-            total[payload.indices] += fixed * weights[slot]
-        weight = sum(weights[slot] for slot in decoded)
-        vector -= spec.training.outer_learning_rate * (total.astype(np.float64) / (weight * 2.0**FRACTION_BITS))
-    return Aggregate(unflatten(spec.model, vector.astype(np.float32)), dict(sorted(verdicts.items())))
+    weights = weights or dict.fromkeys(payloads, WEIGHT_ONE)
+    if len(payloads) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in payloads):
+        raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
+    state = outer_state or initial_outer_state(spec)
+    decoded, verdicts = admit(spec, payloads)
+    decision = judge(decoded, state.aggregate, sketch_seed(payloads))
+    verdicts = dict(sorted((verdicts | decision.verdicts).items()))
+    if not decision.factors:
+        return Aggregate(parameters, verdicts, b"", state)
+    total = partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
+    step = outer_step(spec, parameters, finish(total, state.aggregate), state)
+    return Aggregate(step.parameters, verdicts, step.update, step.state)
 
 
-def _admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, Payload], dict[int, Verdict]]:
-    """The payloads that decode into the fixed-point range, and a verdict for every slot."""
+def sketch_seed(payloads: Mapping[int, bytes]) -> bytes:
+    """The seed of a round's sketches: nobody knows it before every payload is fixed, and everybody after."""
+    return sha256(b"".join(slot.to_bytes(8, "big") + sha256(payloads[slot]) for slot in sorted(payloads)))
+
+
+def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, Payload], dict[int, Verdict]]:
+    """The payloads that decode into the fixed-point range, and the verdicts of the others."""
     decoded: dict[int, Payload] = {}
-    verdicts: dict[int, Verdict] = {}
+    refused: dict[int, Verdict] = {}
     for slot, data in payloads.items():
         try:
             payload = decode(spec, data)
         except PayloadError as error:
-            verdicts[slot] = Verdict(False, f"malformed_{error.code}", error.message)
+            refused[slot] = Verdict(False, f"malformed_{error.code}", error.message)
             continue
         if np.abs(payload.values).max() > MAX_MAGNITUDE:
-            verdicts[slot] = Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}")
+            refused[slot] = Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}")
             continue
         decoded[slot] = payload
-        verdicts[slot] = Verdict(True, "included", "entered the mean")
-    return decoded, verdicts
+    return decoded, refused
 
 
-def _norm(payload: Payload) -> float:
-    return math.sqrt(math.fsum((payload.values.astype(np.float64) ** 2).tolist()))
+def judge(payloads: Mapping[int, Payload], last: Vector, seed: bytes) -> Decision:
+    """Measure ``payloads`` against the ``last`` aggregate and decide which count, and how much."""
+    center = to_fixed(last)
+    squared_center = dot(center, center)
+    return decide({slot: measure(payload, center, squared_center, seed) for slot, payload in payloads.items()})
+
+
+def partial_sum(
+    size: int, payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]
+) -> PartialSum:
+    """The sum over those ``payloads`` (of ``size`` values) that have a factor."""
+    total, weight, pull = np.zeros(size, np.int64), 0, 0
+    for slot in payloads.keys() & factors.keys():
+        payload, share = payloads[slot], factors[slot] * weights[slot]
+        scaled = payload.values.astype(np.float64) * (share / _UNIT)  # the one rounding before the fixed point's
+        total[payload.indices] += np.rint(scaled * 2.0**FRACTION_BITS).astype(np.int64)
+        weight += weights[slot]
+        pull += (FACTOR_ONE - factors[slot]) * weights[slot]
+    return PartialSum(total, weight, pull)
+
+
+def merge(left: PartialSum, right: PartialSum) -> PartialSum:
+    """The sum over the payloads of both, which must be different ones."""
+    return PartialSum(left.total + right.total, left.weight + right.weight, left.pull + right.pull)
+
+
+def finish(total: PartialSum, last: Vector) -> Vector:
+    """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
+    pulled = np.rint(last.astype(np.float64) * (total.pull / _UNIT) * 2.0**FRACTION_BITS).astype(np.int64)
+    units = (total.total + pulled).astype(np.float64)
+    return (units / (total.weight / WEIGHT_ONE * 2.0**FRACTION_BITS)).astype(np.float32)

@@ -3,10 +3,11 @@
 A manifest is the canonical JSON of::
 
     {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
-     "outer_state": null, "error_feedback": {slot: CID}, "data_cursor": inner steps done per slot,
+     "outer_state": CID or null, "error_feedback": {slot: CID}, "data_cursor": inner steps done per slot,
      "spec_hash": "0x...", "validation_loss": decimal string}
 
 ``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
+``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
 """
 
 from dataclasses import asdict, dataclass
@@ -66,15 +67,13 @@ class CheckpointManifest:
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
-        if document["outer_state"] is not None:
-            raise ManifestError("unsupported_value", "outer_state", "must be null: the outer step keeps no state")
-        parent = document["parent"]
+        parent, outer_state = document["parent"], document["outer_state"]
         return cls(
             job_id=read_hash(document["job_id"], "job_id"),
             round=read_integer(document["round"], "round", 0, MAX_ROUNDS),
             parent=None if parent is None else read_cid(parent, "parent"),
             model=read_cid(document["model"], "model"),
-            outer_state=None,
+            outer_state=None if outer_state is None else read_cid(outer_state, "outer_state"),
             error_feedback=_read_error_feedback(document["error_feedback"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),

@@ -51,7 +51,10 @@ class TrainingConfig:
         inner_steps: optimiser steps of one unit.
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one such segment.
         batch_size: sequences per inner step.
-        learning_rate: peak rate of the inner AdamW.
+        optimizer: of the inner steps. ``muon`` trains the hidden matrices with Muon and the rest with AdamW.
+        learning_rate: peak rate of AdamW.
+        muon_learning_rate: peak rate of Muon; used by ``muon`` alone.
+        final_rate_share: share of the peak rates that a linear decay over the whole job ends at; 1 is no decay.
         warmup_steps: steps of linear warm-up at the start of every unit, because its optimiser starts fresh.
         weight_decay: decoupled decay of matrices (norm gains are not decayed).
         gradient_clip: largest global gradient norm of an inner step.
@@ -59,6 +62,9 @@ class TrainingConfig:
         value_bits: bits per sent entry, sign included.
         error_feedback_decay: what share of the unsent remainder is kept for the next round.
         outer_learning_rate: factor on the aggregated pseudo-gradient.
+        outer_momentum: of the outer Nesterov step; 0 is none.
+        down_top_k: entries per 4096 parameters of the update that nodes fetch; 0 has them fetch the whole model.
+        down_value_bits: bits per entry of that update, sign included.
         seed: root of the initial weights and of the data order.
     """
 
@@ -66,7 +72,10 @@ class TrainingConfig:
     inner_steps: int = _between(48, 1, 10_000)
     segment_steps: int = _between(12, 1, 10_000)
     batch_size: int = _between(16, 1, 4096)
+    optimizer: str = _choice("adamw", "adamw", "muon")
     learning_rate: float = _between(3e-3, 1e-7, 1.0)
+    muon_learning_rate: float = _between(0.02, 1e-7, 1.0)
+    final_rate_share: float = _between(1.0, 0.0, 1.0)
     warmup_steps: int = _between(4, 0, 10_000)
     weight_decay: float = _between(0.01, 0.0, 1.0)
     gradient_clip: float = _between(1.0, 1e-3, 1e3)
@@ -74,7 +83,24 @@ class TrainingConfig:
     value_bits: int = _choice(4, 2, 4, 8)
     error_feedback_decay: float = _between(0.95, 0.0, 1.0)
     outer_learning_rate: float = _between(1.0, 1e-3, 2.0)
+    outer_momentum: float = _between(0.0, 0.0, 0.99)
+    down_top_k: int = _between(0, 0, CHUNK)
+    down_value_bits: int = _choice(4, 2, 4, 8)
     seed: int = _between(0, 0, 2**53 - 1)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "sparseloco": {},
+    "diloco": {
+        "top_k": CHUNK,
+        "value_bits": 8,
+        "error_feedback_decay": 0.0,
+        "outer_learning_rate": 0.7,
+        "outer_momentum": 0.9,
+    },
+}
+"""Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
+that: the trace, the payload and the checkpoint are the same for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +115,8 @@ class TrainingSpec:
     def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
         """The specification in ``document``: ``model_config``, ``data_config.dataset``, ``training_config``.
 
-        A missing setting takes its default; the dataset has none.
+        A missing setting takes its default; the dataset has none. ``training_config.method`` names a set of defaults
+        (``METHODS``) and is no setting itself: the specification holds what it stands for.
 
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
@@ -99,7 +126,7 @@ class TrainingSpec:
         spec = cls(
             model=_read(ModelConfig, document.get("model_config", {}), "model_config"),
             dataset=_dataset(data.get("dataset")),
-            training=_read(TrainingConfig, document.get("training_config", {}), "training_config"),
+            training=_read(TrainingConfig, _with_method(document.get("training_config", {})), "training_config"),
         )
         _check_together(spec)
         return spec
@@ -131,13 +158,29 @@ class TrainingSpec:
         """Floating-point operations of the matrix products of one unit.
 
         Two per weight and token forward, twice that backward; attention counts full (unmasked) score matrices, as
-        they are computed.
+        they are computed. Muon adds its own: five iterations of three products per step and square or wide matrix.
         """
         model, width = self.model, self.model.hidden_size
         weights = model.num_layers * 12 * width * width + model.vocab_size * width
         attention = model.num_layers * 2 * model.sequence_length * width
         tokens = self.training.inner_steps * self.training.batch_size * model.sequence_length
-        return 3 * 2 * (weights + attention) * tokens
+        muon = 0
+        if self.training.optimizer == "muon":
+            squares, wide = 4, 2  # q, k, v and output; up and down, four times as wide
+            products = squares * 3 * width**3 + wide * (2 * 4 + 1) * width**3
+            muon = self.training.inner_steps * model.num_layers * 5 * 2 * products
+        return 3 * 2 * (weights + attention) * tokens + muon
+
+
+def _with_method(document: object) -> object:
+    """The training section with ``method``, if there is one, replaced by what it stands for."""
+    if not isinstance(document, Mapping) or "method" not in document:
+        return document
+    method = document["method"]
+    if not isinstance(method, str) or method not in METHODS:
+        listed = ", ".join(repr(name) for name in METHODS)
+        raise SpecError("unsupported_value", "training_config.method", f"is {method!r:.80}; choose one of {listed}")
+    return METHODS[method] | {key: value for key, value in document.items() if key != "method"}
 
 
 _Config = TypeVar("_Config", ModelConfig, TrainingConfig)

@@ -1,4 +1,8 @@
+import json
 import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,106 +10,195 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from training_gym.compression.wire import decode, encode, payload_size
+from training_gym.compression import wire
+from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
+from training_gym.compression.wire import Format, Payload, decode, decode_vector, encode, encode_vector, payload_size
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.errors import PayloadError
 
-MODEL = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
-HEADER_BYTES = 48
+VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "payloads.json").read_text())
+HEADER_BYTES = 66
+TAIL = 77
+SIZE = 2 * CHUNK + TAIL
+LAYOUT = bytes(range(32))
 
 
-def spec_of(bits: int, top_k: int) -> TrainingSpec:
-    return TrainingSpec(MODEL, "unused", TrainingConfig(value_bits=bits, top_k=top_k))
+def format_of(bits: int, top_k: int, size: int = SIZE) -> Format:
+    return Format(size, top_k, bits, LAYOUT)
 
 
-SIZE = spec_of(4, 1).num_parameters()
-TAIL = SIZE % CHUNK
-specs = st.builds(spec_of, st.sampled_from([2, 4, 8]), st.sampled_from([1, 7, TAIL, TAIL + 1, CHUNK - 1, CHUNK]))
-finite = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100)
+formats = st.builds(
+    format_of, st.sampled_from([2, 4, 8]), st.sampled_from([1, 7, TAIL, TAIL + 1, 1024, CHUNK - 1, CHUNK])
+)
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 vectors = st.one_of(
     arrays(np.float32, SIZE, elements=finite, fill=st.just(np.float32(0))),
     st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)),
+    st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).integers(-2, 3, SIZE).astype(np.float32)),
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(specs, vectors)
-def test_the_largest_values_arrive_and_nothing_else(spec: TrainingSpec, vector: np.ndarray) -> None:
-    payload = encode(spec, vector)
-    assert len(payload) == payload_size(spec)
-    decoded = decode(spec, payload)
+@settings(max_examples=80, deadline=None)
+@given(formats, vectors)
+def test_the_largest_values_arrive_and_nothing_else(format_: Format, vector: np.ndarray) -> None:
+    payload = encode_vector(format_, vector)
+    assert len(payload) <= format_.max_bytes
+    decoded = decode_vector(format_, payload)
     for start in range(0, SIZE, CHUNK):
         chunk = vector[start : start + CHUNK]
-        ranked = sorted(range(len(chunk)), key=lambda place, chunk=chunk: (-abs(chunk[place]), place))
-        wanted = sorted(start + place for place in ranked[: spec.training.top_k])
+        ranked = np.argsort(-np.abs(chunk), kind="stable")  # ties stay in the order of their indices
+        wanted = sorted((start + ranked[: format_.top_k]).tolist())
         here = (decoded.indices >= start) & (decoded.indices < start + CHUNK)
         assert decoded.indices[here].tolist() == wanted
         sent, got = np.abs(vector[wanted]).astype(np.float64), np.abs(decoded.values[here]).astype(np.float64)
-        levels = 2 ** (spec.training.value_bits - 1) - 1
-        spread = sent.max() - sent.min()
-        allowed = spread if levels == 1 else 0.5 * spread / levels
-        assert (np.abs(sent - got) <= allowed * 1.001 + sent.max() * 1e-6 + 1e-40).all()
+        levels = 2 ** (format_.bits - 1) - 1
+        widened = sent.max() * (1 + 2.0**-7) - sent.min() * (1 - 2.0**-7)  # the range in bfloat16
+        allowed = widened if levels == 1 else 0.5 * widened / levels
+        assert (np.abs(sent - got) <= allowed * 1.001 + sent.max() * 2.0**-8 * (sent.max() > 3e38) + 1e-38).all()
     assert (np.sign(decoded.values) * np.sign(vector[decoded.indices]) >= 0).all()
     dense = decoded.dense()
     assert np.count_nonzero(dense) <= len(decoded.indices)
     assert (dense[decoded.indices] == decoded.values).all()
 
 
-@settings(max_examples=200, deadline=None)
-@given(specs, st.data())
-def test_no_bytes_make_the_decoder_fail_otherwise(spec: TrainingSpec, data: st.DataObject) -> None:
-    payload = bytearray(encode(spec, np.linspace(-1, 1, SIZE, dtype=np.float32)))
-    for _ in range(data.draw(st.integers(1, 4))):
-        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        decoded = decode(spec, bytes(payload))
-    except PayloadError:
-        return
+def _describes(format_: Format, decoded: Payload) -> None:
     assert np.isfinite(decoded.values).all()
     assert (np.diff(decoded.indices) > 0).all()
     assert decoded.indices[-1] < SIZE
+    assert len(decoded.indices) == len(decoded.values) == format_.entries
 
 
+@settings(max_examples=200, deadline=None)
+@given(formats, vectors, st.data())
+def test_no_bytes_make_the_decoder_fail_otherwise(format_: Format, vector: np.ndarray, data: st.DataObject) -> None:
+    payload = bytearray(encode_vector(format_, vector))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] ^= data.draw(st.integers(1, 255))
+    if data.draw(st.booleans()):
+        del payload[data.draw(st.integers(0, len(payload) - 1)) :]
+    try:
+        decoded = decode_vector(format_, bytes(payload))
+    except PayloadError:
+        return
+    _describes(format_, decoded)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([2, 4, 8]), st.integers(1, CHUNK), st.binary(max_size=600), st.binary(min_size=16, max_size=16))
+def test_random_bodies_behind_a_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
+    format_ = format_of(bits, top_k)
+    header = struct.pack("<4sBBHQ32s", b"ZOPG", 2, bits, top_k, SIZE, LAYOUT)
+    with pytest.raises(PayloadError):
+        decode_vector(format_, header + b"\x01\x00" + lengths + body)
+
+
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(PayloadError):
-        decode(spec_of(4, 64), data)
+        decode_vector(format_of(4, 64), data)
+
+
+def test_two_different_payloads_never_mean_the_same() -> None:
+    """Every flipped bit is refused or changes the vector, so a payload's hash stands for its content."""
+    format_ = format_of(4, TAIL, CHUNK + TAIL)
+    payload = encode_vector(format_, np.linspace(-1, 2, format_.size, dtype=np.float32))
+    original = decode_vector(format_, payload)
+    for bit in range(8 * len(payload)):
+        changed = bytearray(payload)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            other = decode_vector(format_, bytes(changed))
+        except PayloadError:
+            continue
+        scale = HEADER_BYTES <= bit // 8 < HEADER_BYTES + 8
+        assert scale or other.dense().tobytes() != original.dense().tobytes()
 
 
 @pytest.mark.parametrize(
     ("offset", "replacement", "code"),
     [
         (0, b"ZIPG", "wrong_header"),
-        (4, b"\x02", "wrong_header"),
+        (4, b"\x01", "wrong_header"),
         (5, b"\x02", "wrong_header"),
+        (6, b"\x4f", "wrong_header"),
+        (8, b"\xff" * 8, "wrong_header"),
         (16, bytes(32), "wrong_header"),
-        (HEADER_BYTES, struct.pack("<f", float("nan")), "wrong_scale"),
-        (HEADER_BYTES, struct.pack("<f", -1.0), "wrong_scale"),
-        (HEADER_BYTES, struct.pack("<f", 1e30), "wrong_scale"),
-        (HEADER_BYTES + 8, struct.pack("<f", float("inf")), "wrong_scale"),
-        (HEADER_BYTES + 16, b"\xff\xff\xff", "wrong_index"),
-        (-1, b"\x0f", "not_canonical"),
+        (48, b"\x09", "wrong_header"),
+        (49, b"\x04", "wrong_header"),
+        (50, b"\xff" * 8, "wrong_size"),
+        (58, b"\xff" * 8, "wrong_size"),
+        (HEADER_BYTES, b"\xff\x7f", "wrong_scale"),
+        (HEADER_BYTES, b"\x80\xbf", "wrong_scale"),
+        (HEADER_BYTES, b"\x7f\x7f", "wrong_scale"),
+        (HEADER_BYTES + 6, b"\x80\x7f", "wrong_scale"),
+        (HEADER_BYTES + 12 + 29, b"\x0f", "not_canonical"),
+        (HEADER_BYTES + 12 + 30, b"\xff", "wrong_count"),
     ],
 )
 def test_each_malformation_has_its_reason(offset: int, replacement: bytes, code: str) -> None:
-    spec = spec_of(4, TAIL + 1)  # an odd number of entries, so that both bit sections end within a byte
-    payload = bytearray(encode(spec, np.linspace(1, 2, SIZE, dtype=np.float32)))
-    start = offset % len(payload)
-    payload[start : start + len(replacement)] = replacement
+    format_ = format_of(4, TAIL + 1)  # an odd number of entries, so that the sections end within a byte
+    payload = bytearray(encode_vector(format_, np.linspace(1, 2, SIZE, dtype=np.float32)))
+    payload[offset : offset + len(replacement)] = replacement
     with pytest.raises(PayloadError) as refusal:
-        decode(spec, bytes(payload))
+        decode_vector(format_, bytes(payload))
     assert refusal.value.code == code
 
 
+@pytest.mark.parametrize("vector", VECTORS["payloads"], ids=lambda vector: str(vector["name"]))
+def test_the_published_vectors(vector: dict[str, Any]) -> None:
+    format_ = Format(len(vector["values"]), vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
+    payload = bytes.fromhex(vector["payload"])
+    assert encode_vector(format_, np.array(vector["values"], np.float32)) == payload
+    decoded = decode_vector(format_, payload)
+    assert decoded.indices.tolist() == vector["indices"]
+    assert decoded.values.tolist() == vector["decoded"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
+def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
+    format_ = Format(vector["size"], vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
+    with pytest.raises(PayloadError) as refusal:
+        decode_vector(format_, bytes.fromhex(vector["payload"]))
+    assert refusal.value.code == vector["code"]
+
+
+@pytest.mark.parametrize(("name", "other"), [("_best", 1), ("_best_for_levels", 6)])
+def test_another_rice_parameter_than_the_best_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, other: int
+) -> None:
+    format_ = format_of(8, 512)
+    vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, name, lambda numbers, _: (other, wire.rice_sizes(numbers, range(9))[other]))
+        payload = encode_vector(format_, vector)
+    assert payload != encode_vector(format_, vector)
+    with pytest.raises(PayloadError) as refusal:
+        decode_vector(format_, payload)
+    assert refusal.value.code == "not_canonical"
+
+
+def test_a_section_that_goes_on_after_its_last_code_is_refused() -> None:
+    format_ = format_of(8, 512)
+    payload = encode_vector(format_, np.random.default_rng(5).standard_normal(SIZE).astype(np.float32))
+    (unary,) = struct.unpack_from("<Q", payload, 50)
+    end = HEADER_BYTES + 12 + packed_size(format_.entries, 1) + unary
+    longer = payload[:50] + struct.pack("<Q", unary + 1) + payload[58:end] + b"\0" + payload[end:]
+    with pytest.raises(PayloadError, match="after its last code") as refusal:
+        decode_vector(format_, longer)
+    assert refusal.value.code == "not_canonical"
+
+
 def test_a_zero_vector_has_one_payload() -> None:
-    spec = spec_of(8, 4)
+    format_ = format_of(8, 4)
     zero = np.zeros(SIZE, np.float32)
-    payload = encode(spec, zero)
-    assert payload == encode(spec, -zero)
-    assert not decode(spec, payload).values.any()
-    for last in (b"\x80", b"\x01"):  # a negative zero, a level where the step is zero
-        with pytest.raises(PayloadError, match="another way"):
-            decode(spec, payload[:-1] + last)
+    payload = encode_vector(format_, zero)
+    assert payload == encode_vector(format_, -zero)
+    assert not decode_vector(format_, payload).values.any()
+    negative = bytearray(payload)
+    negative[HEADER_BYTES + 12] = 0x80
+    with pytest.raises(PayloadError, match="another way"):
+        decode_vector(format_, bytes(negative))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -113,5 +206,51 @@ def test_values_that_are_not_finite_are_not_sent(value: float) -> None:
     vector = np.zeros(SIZE, np.float32)
     vector[5] = value
     with pytest.raises(PayloadError) as refusal:
-        encode(spec_of(4, 64), vector)
+        encode_vector(format_of(4, 64), vector)
     assert refusal.value.code == "not_finite"
+
+
+def test_a_payload_beyond_its_cap_costs_nothing() -> None:
+    """The lengths that a header claims are compared with the payload's before memory is taken for them."""
+    format_ = format_of(4, 64)
+    header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
+    oversized = bytes(format_.max_bytes + 1)
+    tracemalloc.start()
+    for payload in (header, header + bytes(100), oversized):
+        with pytest.raises(PayloadError) as refusal:
+            decode_vector(format_, payload)
+        assert refusal.value.code == "wrong_size"
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+def test_a_specification_fixes_the_format() -> None:
+    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
+    spec = TrainingSpec(model, "unused", TrainingConfig(value_bits=2, top_k=64))
+    vector = np.random.default_rng(0).standard_normal(spec.num_parameters()).astype(np.float32)
+    payload = encode(spec, vector)
+    assert len(payload) <= payload_size(spec)
+    assert len(decode(spec, payload).values) == 64 * (spec.num_parameters() // CHUNK) + 64
+    other = TrainingSpec(model, "unused", TrainingConfig(value_bits=4, top_k=64))
+    with pytest.raises(PayloadError):
+        decode(other, payload)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 8), st.lists(st.integers(0, 255), max_size=40))
+def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: list[int]) -> None:
+    values = np.array([number % (1 << width) for number in numbers], np.uint8)
+    packed = pack(values, width)
+    written = "".join(format(value, f"0{width}b") for value in values) if width else ""
+    assert len(packed) == packed_size(len(values), width)
+    assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
+    assert unpack(memoryview(packed), len(values), width).tolist() == values.tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=40))
+def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> None:
+    packed = pack_unary(np.array(numbers, np.int64))
+    written = "".join("0" * number + "1" for number in numbers)
+    assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
+    assert unpack_unary(memoryview(packed), len(numbers)).tolist() == numbers

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from training_gym.aggregation import MAX_TOTAL_WEIGHT, aggregate
+from training_gym.aggregation import WEIGHT_ONE, aggregate
 from training_gym.compression.wire import decode, encode
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.models.layout import initial_parameters
@@ -22,11 +22,11 @@ def payload(seed: int, norm: float = 1.0) -> bytes:
 
 def test_the_outer_step_takes_the_weighted_mean_of_clipped_payloads() -> None:
     payloads = {0: payload(0), 1: payload(1, 1.2), 2: payload(2, 2.0)}
-    weights = {0: 1, 1: 2, 2: 3}
+    weights = {0: 1024, 1: 2048, 2: 3072}
     dense = {slot: decode(SPEC, data).dense().astype(np.float64) for slot, data in payloads.items()}
     limit = np.median([np.linalg.norm(vector) for vector in dense.values()])
     clipped = {slot: vector * min(1.0, limit / np.linalg.norm(vector)) for slot, vector in dense.items()}
-    mean = sum(clipped[slot] * weight for slot, weight in weights.items()) / 6
+    mean = sum(clipped[slot] * weight for slot, weight in weights.items()) / 6144
     result = aggregate(SPEC, PARAMETERS, payloads, weights)
     np.testing.assert_allclose(flatten(result.parameters), flatten(PARAMETERS) - 0.5 * mean, atol=1e-7)
     assert all(verdict.included for verdict in result.verdicts.values())
@@ -42,7 +42,7 @@ def test_the_order_of_arrival_changes_no_bit() -> None:
 
 def test_what_is_malformed_or_out_of_proportion_is_left_out_with_its_reason() -> None:
     good = {slot: payload(slot) for slot in range(3)}
-    bad = {3: b"", 4: good[0][:48] + b"\xff" * (len(good[0]) - 48), 5: payload(5, 50.0), 6: payload(6, 1e6)}
+    bad = {3: b"", 4: good[0][:66] + b"\xff" * (len(good[0]) - 66), 5: payload(5, 50.0), 6: payload(6, 1e6)}
     result = aggregate(SPEC, PARAMETERS, {**good, **bad})
     codes = {slot: verdict.code for slot, verdict in result.verdicts.items()}
     assert codes == {
@@ -68,7 +68,7 @@ def test_payloads_of_zeros_are_harmless() -> None:
     assert flatten(result.parameters).tobytes() == flatten(PARAMETERS).tobytes()
 
 
-@pytest.mark.parametrize("weights", [{0: 0}, {0: -1}, {0: MAX_TOTAL_WEIGHT + 1}])
+@pytest.mark.parametrize("weights", [{0: 0}, {0: -1}, {0: WEIGHT_ONE + 1}])
 def test_weights_stay_within_the_fixed_point_range(weights: dict[int, int]) -> None:
     with pytest.raises(ValueError, match="weights"):
         aggregate(SPEC, PARAMETERS, {0: payload(0)}, weights)

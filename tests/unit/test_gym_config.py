@@ -7,6 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from training_gym.config import TrainingSpec
+from training_gym.distributed.optimizer import optimizer_step
 from training_gym.errors import SpecError
 from training_gym.models.decoder import build_decoder
 from training_gym.models.layout import initial_parameters
@@ -35,6 +36,14 @@ def test_the_canonical_form_is_complete_and_its_hash_depends_on_every_setting() 
     assert other.spec_hash() != spec.spec_hash()
 
 
+def test_a_method_is_a_name_for_its_settings() -> None:
+    diloco = TrainingSpec.from_dict(document(training_config={"method": "diloco", "outer_momentum": 0.8}))
+    assert (diloco.training.top_k, diloco.training.value_bits, diloco.training.outer_momentum) == (4096, 8, 0.8)
+    assert TrainingSpec.from_dict(diloco.to_dict()) == diloco
+    sparse = TrainingSpec.from_dict(document(training_config={"method": "sparseloco"}))
+    assert sparse == TrainingSpec.from_dict(document())
+
+
 def test_whole_numbers_are_accepted_for_real_settings() -> None:
     whole = TrainingSpec.from_dict(document(training_config={"learning_rate": 1}))
     assert whole.spec_hash() == TrainingSpec.from_dict(document(training_config={"learning_rate": 1.0})).spec_hash()
@@ -59,6 +68,8 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
             "out_of_range",
             "from",
         ),
+        (document(training_config={"method": "fedavg"}), "training_config.method", "unsupported_value", "'diloco'"),
+        (document(training_config={"method": ["x"]}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
         (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "48"),
         (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "80 seg"),
@@ -94,3 +105,8 @@ def test_parameters_and_operations_are_what_the_network_has_and_does(model: dict
     with FlopCounterMode(display=False) as counter:
         decoder.loss(torch.zeros(2, spec.model.sequence_length + 1, dtype=torch.int64)).backward()
     assert spec.flops_per_unit() == 3 * counter.get_total_flops()
+    moments = {name: (torch.zeros_like(value),) * 2 for name, value in decoder.named_parameters()}
+    muon = TrainingSpec.from_dict(document(model_config=model, training_config=training | {"optimizer": "muon"}))
+    with FlopCounterMode(display=False) as counter:
+        optimizer_step(muon.training, dict(decoder.named_parameters()), moments, 0, 1.0)
+    assert muon.flops_per_unit() - spec.flops_per_unit() == 3 * counter.get_total_flops()

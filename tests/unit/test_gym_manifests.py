@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ def changed(data: bytes, path: str, value: Any) -> bytes:
 
 def test_manifests_survive_the_file() -> None:
     assert DatasetManifest.from_bytes(DATASET.to_bytes()) == DATASET
+    with_state = replace(CHECKPOINT, outer_state=CID)
+    assert CheckpointManifest.from_bytes(with_state.to_bytes()) == with_state
     assert CheckpointManifest.from_bytes(CHECKPOINT.to_bytes()) == CHECKPOINT
     assert json.loads(DATASET.to_bytes())["kind"] == "zoo-dataset/1"
     assert json.loads(CHECKPOINT.to_bytes())["error_feedback"] == {"0": CID, "11": CID}
@@ -64,7 +67,7 @@ def test_a_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, fie
         ("kind", "zoo-checkpoint/2", "manifest.kind"),
         ("round", -1, "round"),
         ("parent", "x", "parent"),
-        ("outer_state", CID, "outer_state"),
+        ("outer_state", "x", "outer_state"),
         ("error_feedback", {"01": CID}, "error_feedback"),
         ("error_feedback", {"1": "x"}, "error_feedback.1"),
         ("validation_loss", "nan", "validation_loss"),

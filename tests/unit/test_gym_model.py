@@ -6,10 +6,10 @@ import torch
 
 from training_gym.checkpoint import initial_checkpoint, load_state
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.distributed.optimizer import BETA1, BETA2, EPSILON, adamw_step
+from training_gym.distributed.optimizer import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
 from training_gym.models.decoder import build_decoder
 from training_gym.models.generate import generate
-from training_gym.models.layout import initial_parameters, parameter_shapes
+from training_gym.models.layout import initial_parameters, moment_names, parameter_shapes
 
 MODEL = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, sequence_length=12)
 
@@ -48,14 +48,47 @@ def test_the_inner_optimiser_is_adamw() -> None:
     moments = {name: (torch.zeros_like(value), torch.zeros_like(value)) for name, value in ours.items()}
     groups = [{"params": [theirs["matrix"]], "weight_decay": 0.1}, {"params": [theirs["gain"]], "weight_decay": 0.0}]
     reference = torch.optim.AdamW(groups, lr=0.01, betas=(BETA1, BETA2), eps=EPSILON)
+    training = TrainingConfig(learning_rate=0.02, weight_decay=0.1)
     for step in range(5):
         for name, value in ours.items():
             value.grad = torch.randn_like(value)
             theirs[name].grad = value.grad.clone()
-        adamw_step(ours, moments, step, 0.01, 0.1)
+        optimizer_step(training, ours, moments, step, 0.5)
         reference.step()
     for name, value in ours.items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 64)])
+def test_orthogonalising_keeps_the_singular_vectors_and_evens_the_values(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    core = left.T @ orthogonalised(matrix) @ right.T
+    values = core.diagonal()
+    assert (core - torch.diag(values)).abs().max() < 1e-4
+    assert 0.6 < values.min() <= values.max() < 1.3
+
+
+def test_muon_moves_hidden_matrices_by_the_momentum_made_orthogonal_and_leaves_the_rest_to_adamw() -> None:
+    training = TrainingConfig(optimizer="muon", muon_learning_rate=0.1, learning_rate=0.01, weight_decay=0.0)
+    generator = torch.Generator().manual_seed(1)
+    shapes = {"blocks.0.qkv.weight": (12, 4), "blocks.0.mlp_down.weight": (4, 16), "head.weight": (8, 4)}
+    ours = {name: torch.zeros(shape, requires_grad=True) for name, shape in shapes.items()}
+    moments = {name: tuple(torch.zeros(shapes[name]) for _ in moment_names(training, name, 2)) for name in shapes}
+    assert [len(kept) for kept in moments.values()] == [1, 1, 2]
+    buffers = {name: torch.zeros(shapes[name]) for name in shapes}
+    expected = {name: torch.zeros(shapes[name]) for name in shapes}
+    for step in range(3):
+        for name, value in ours.items():
+            value.grad = torch.randn(shapes[name], generator=generator)
+            buffers[name] = 0.95 * buffers[name] + 0.05 * value.grad
+            direction = 0.05 * value.grad + 0.95 * buffers[name]
+            parts = direction.split(4) if "qkv" in name else [direction]  # query, key and value on their own
+            expected[name] -= 0.1 * torch.cat([orthogonalised(part) for part in parts])
+        optimizer_step(training, ours, moments, step, 1.0)
+    for name in ("blocks.0.qkv.weight", "blocks.0.mlp_down.weight"):
+        torch.testing.assert_close(ours[name].detach(), expected[name], rtol=1e-4, atol=1e-5)
+    assert ours["head.weight"].abs().max() < 0.031  # three AdamW steps of at most 0.01
 
 
 def test_generated_text_follows_from_the_seed() -> None:

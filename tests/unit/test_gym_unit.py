@@ -12,7 +12,7 @@ from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import configure
 from training_gym.distributed.trace import Unit, UnitResult, boundary_leaf, check_ends, load_boundary_state, state_path
-from training_gym.distributed.unit import replay_segment, run_unit
+from training_gym.distributed.unit import rate_share, replay_segment, run_unit
 from training_gym.errors import GymError, ProfileError, ResultMismatch, StartStateMismatch, StateError, TrainingDiverged
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import initial_parameters
@@ -50,6 +50,37 @@ def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: 
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     check_ends(unit, result)
     assert run_unit(unit, tmp_path) == result
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "muon", "final_rate_share": 0.1},
+        {"top_k": 4096, "value_bits": 8, "error_feedback_decay": 0.0, "outer_momentum": 0.9},
+        {"optimizer": "muon", "outer_momentum": 0.5, "down_top_k": 1024, "down_value_bits": 2, "value_bits": 2},
+    ],
+)
+def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, settings: dict[str, Any]) -> None:
+    spec = replace(SPEC, training=replace(SPEC.training, **settings))
+    unit = replace(unit, spec=spec)
+    result = run_unit(unit, tmp_path)
+    check_ends(unit, result)
+    for segment in range(spec.segments):
+        state = state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    joined = aggregate(spec, unit.checkpoint, {2: result.payload})
+    assert joined.verdicts[2].included
+    validation = np.frombuffer(TEXT[:4000], np.uint8)
+    assert validation_loss(spec, joined.parameters, validation) < validation_loss(spec, unit.checkpoint, validation)
+
+
+def test_rates_warm_up_in_each_unit_and_decay_over_the_job() -> None:
+    training = TrainingConfig(rounds=4, inner_steps=10, segment_steps=10, warmup_steps=4, final_rate_share=0.2)
+    shares = [rate_share(training, round_, step) for round_ in range(4) for step in range(10)]
+    assert shares[0] == 0.2
+    assert shares[4] == pytest.approx(1 - 0.8 * 4 / 40)
+    assert shares[39] == pytest.approx(1 - 0.8 * 39 / 40)
+    assert rate_share(TrainingConfig(), 7, 47) == 1.0
 
 
 @pytest.mark.parametrize(

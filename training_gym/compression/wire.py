@@ -1,23 +1,8 @@
-"""The pseudo-gradient payload, byte for byte. No torch.
+"""The payload of a pseudo-gradient or of an aggregate, byte for byte (``docs/protocol.md``, "Payloads"). No torch.
 
-The flat vector of N values (``training_gym.tensors``) is cut into C = ceil(N / 4096) chunks, the last one shorter. Of a
-chunk of length n the min(k, n) largest magnitudes are sent, ties to the lower index. All numbers are little-endian::
-
-    4   magic "ZOPG"
-    1   version, 1
-    1   b, bits per value: 2, 4 or 8
-    2   k, entries per chunk
-    8   N
-    32  layout digest: SHA2-256 of the canonical JSON [[name, shape], ...] of the parameters, sorted by name
-    4C  low[c], float32:  the magnitude that level 0 of chunk c stands for
-    4C  high[c], float32: the magnitude that level L = 2**(b-1) - 1 stands for
-    ..  E indices within their chunk, 12 bits each, strictly ascending in each chunk
-    ..  E values, b bits each: sign (1 = negative), then the level in b-1 bits
-
-E is the sum of min(k, n) over the chunks. Bits are packed most significant first; each bit section ends with zero
-bits up to a full byte. A value decodes to ±(low + (high - low) / L * level) in float32 arithmetic. So that nothing can
-be written in two ways: 0 <= low <= high, levels are 0 where (high - low) / L is 0, and a zero is never negative. The
-length follows from the specification; a payload of any other length is refused before anything is allocated.
+A payload describes itself; the reader still states which format it expects, because everything about a job's payloads
+is fixed by its specification, and refuses another one before anything is allocated. Every vector of entries has exactly
+one payload: the Rice parameters are those that give the fewest bytes, and the decoder recomputes them.
 """
 
 import struct
@@ -26,6 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.compression.bits import (
+    MAX_WIDTH,
+    Integers,
+    pack,
+    pack_unary,
+    packed_size,
+    rice_sizes,
+    unpack,
+    unpack_unary,
+)
+from training_gym.compression.quantise import (
+    Quantised,
+    chunk_count,
+    dequantise,
+    entry_count,
+    quantise,
+    scales_are_valid,
+)
 from training_gym.config import CHUNK, TrainingSpec
 from training_gym.errors import PayloadError
 from training_gym.models.layout import parameter_shapes
@@ -33,12 +36,45 @@ from training_gym.tensors import Vector
 from zoo_protocol.hashing import canonical_json, sha256
 
 MAGIC = b"ZOPG"
-VERSION = 1
-INDEX_BITS = 12
+VERSION = 2
 
-_HEADER = struct.Struct("<4sBBHQ32s")
+_HEADER = struct.Struct("<4sBBHQ32sBBQQ")
+_INDEX_PARAMETERS = range(MAX_WIDTH + 1)
 
-Integers = NDArray[np.int64]
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What is known about a payload before it is read.
+
+    Attributes:
+        size: values of the vector, at least 1.
+        top_k: entries sent per chunk of 4096; 4096 sends all, without indices.
+        bits: 2, 4 or 8 per entry, before entropy coding, sign included.
+        layout: digest of the parameters' names and shapes (32 bytes).
+    """
+
+    size: int
+    top_k: int
+    bits: int
+    layout: bytes
+
+    @property
+    def entries(self) -> int:
+        """Entries sent."""
+        return entry_count(self.size, self.top_k)
+
+    @property
+    def max_bytes(self) -> int:
+        """Most bytes of a payload, from the bounds on what its Rice codes can take."""
+        gaps = 0
+        if self.top_k < CHUNK:
+            skipped = self.size - self.entries
+            gaps = min(
+                packed_size(self.entries + (skipped >> parameter), 1) + packed_size(self.entries, parameter)
+                for parameter in _INDEX_PARAMETERS
+            )
+        signs, levels = packed_size(self.entries, 1), packed_size(self.entries, self.bits - 1)
+        return _HEADER.size + 4 * chunk_count(self.size) + signs + gaps + levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,89 +92,112 @@ class Payload:
         return vector
 
 
+def uplink(spec: TrainingSpec) -> Format:
+    """The format of a unit's payload."""
+    return Format(spec.num_parameters(), spec.training.top_k, spec.training.value_bits, layout_digest(spec))
+
+
 def payload_size(spec: TrainingSpec) -> int:
-    """Bytes of every payload of this specification."""
-    counts = _entry_counts(spec)
-    entries = int(counts.sum())
-    return _HEADER.size + 8 * len(counts) + _packed_size(entries, INDEX_BITS) + _packed_size(entries, _bits(spec))
+    """Most bytes of a unit's payload under this specification."""
+    return uplink(spec).max_bytes
 
 
 def encode(spec: TrainingSpec, vector: Vector) -> bytes:
-    """The payload of ``vector`` [num_parameters].
+    """A unit's payload: :func:`encode_vector` in the specification's format."""
+    return encode_vector(uplink(spec), vector)
+
+
+def decode(spec: TrainingSpec, payload: bytes) -> Payload:
+    """The entries of a unit's payload from a stranger: :func:`decode_vector` in the specification's format."""
+    return decode_vector(uplink(spec), payload)
+
+
+def encode_vector(format_: Format, vector: Vector) -> bytes:
+    """The payload of ``vector`` [format_.size].
 
     Raises:
         PayloadError: if a value is not finite.
     """
     if not np.isfinite(vector).all():
         raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
-    counts, levels = _entry_counts(spec), _levels(spec)
-    magnitudes = np.full((len(counts), CHUNK), -1, np.float32)  # padding ranks below every real value
-    magnitudes.ravel()[: len(vector)] = np.abs(vector)
-    largest = np.argsort(-magnitudes, axis=1, kind="stable")[:, : spec.training.top_k]
-    sent = np.zeros(magnitudes.shape, np.bool_)
-    np.put_along_axis(sent, largest, True, axis=1)
-    sent &= magnitudes >= 0
-    low, high = _scales(magnitudes, sent, levels)
-    chunks, places = np.nonzero(sent)
-    step = _step(low, high, levels)
-    distance = magnitudes[chunks, places] - low[chunks]
-    quotient = np.divide(distance, step[chunks], out=np.zeros_like(distance), where=step[chunks] > 0)
-    level = np.clip(np.rint(quotient), 0, levels).astype(np.uint16)
-    zero = low[chunks] + step[chunks] * level == 0
-    negative = (vector[chunks * CHUNK + places] < 0) & ~zero
-    header = _HEADER.pack(MAGIC, VERSION, _bits(spec), spec.training.top_k, len(vector), layout_digest(spec))
-    return b"".join(
-        (
-            header,
-            low.astype("<f4").tobytes(),
-            high.astype("<f4").tobytes(),
-            _pack(places.astype(np.uint16), INDEX_BITS),
-            _pack(level | (negative.astype(np.uint16) << np.uint16(_bits(spec) - 1)), _bits(spec)),
-        )
+    sent = quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
+    gaps = _gaps(sent.indices)
+    index_parameter, index_sizes = _best(gaps, _INDEX_PARAMETERS)
+    level_parameter, level_sizes = _best_for_levels(sent.levels, format_.bits)
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        format_.bits,
+        format_.top_k,
+        format_.size,
+        format_.layout,
+        index_parameter,
+        level_parameter,
+        index_sizes[0],
+        level_sizes[0],
     )
+    sections = [header, sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
+    sections.append(np.packbits(sent.negative).tobytes())
+    sections += [pack_unary(gaps >> index_parameter), _pack_remainders(gaps, index_parameter)]
+    if level_sizes[0]:
+        sections.append(pack_unary((sent.levels >> level_parameter).astype(np.int64)))
+    sections.append(_pack_remainders(sent.levels, level_parameter))
+    return b"".join(sections)
 
 
-def decode(spec: TrainingSpec, payload: bytes) -> Payload:
+def decode_vector(format_: Format, payload: bytes) -> Payload:
     """The entries of a payload from a stranger.
 
     Raises:
         PayloadError: naming what is malformed.
     """
-    counts, levels, bits = _entry_counts(spec), _levels(spec), _bits(spec)
-    if len(payload) != payload_size(spec):
-        raise PayloadError("wrong_size", "payload", f"has {len(payload)} bytes; this job's have {payload_size(spec)}")
-    expected = (MAGIC, VERSION, bits, spec.training.top_k, spec.num_parameters(), layout_digest(spec))
-    for name, found, wanted in zip(
-        ("magic", "version", "value bits", "top k", "size", "layout"),
-        _HEADER.unpack_from(payload),
-        expected,
-        strict=True,
-    ):
+    if not _HEADER.size <= len(payload) <= format_.max_bytes:
+        detail = f"has {len(payload)} bytes; this format's have {_HEADER.size} to {format_.max_bytes}"
+        raise PayloadError("wrong_size", "payload", detail)
+    *description, index_parameter, level_parameter, index_unary, level_unary = _HEADER.unpack_from(payload)
+    expected = (MAGIC, VERSION, format_.bits, format_.top_k, format_.size, format_.layout)
+    names = ("magic", "version", "value bits", "top k", "size", "layout")
+    for name, found, wanted in zip(names, description, expected, strict=True):
         if found != wanted:
-            raise PayloadError("wrong_header", "payload", f"{name} is not this job's")
-    body = memoryview(payload)[_HEADER.size :]
-    low = np.frombuffer(body[: 4 * len(counts)], "<f4").astype(np.float32)
-    high = np.frombuffer(body[4 * len(counts) : 8 * len(counts)], "<f4").astype(np.float32)
-    if not (np.isfinite(high) & (low >= 0) & (low <= high)).all():
+            raise PayloadError("wrong_header", "payload", f"{name} is not what this job's payloads have")
+    if index_parameter > MAX_WIDTH or level_parameter >= format_.bits:
+        raise PayloadError("wrong_header", "payload", "a Rice parameter is out of its range")
+
+    entries, chunks = format_.entries, chunk_count(format_.size)
+    coded = entries if format_.top_k < CHUNK else 0
+    sizes = (
+        2 * chunks,
+        2 * chunks,
+        packed_size(entries, 1),
+        index_unary,
+        packed_size(coded, index_parameter),
+        level_unary,
+        packed_size(entries, level_parameter),
+    )
+    if _HEADER.size + sum(sizes) != len(payload):
+        raise PayloadError("wrong_size", "payload", f"has {len(payload)} bytes; its header describes another length")
+    sections, start = [], _HEADER.size
+    for size in sizes:
+        sections.append(memoryview(payload)[start : start + size])
+        start += size
+
+    low, high = (np.frombuffer(section, "<u2").astype(np.uint16) for section in sections[:2])
+    if not scales_are_valid(low, high):
         raise PayloadError("wrong_scale", "payload", "a chunk's magnitudes are not 0 <= low <= high and finite")
-
-    chunks = np.repeat(np.arange(len(counts)), counts)
-    split = 8 * len(counts) + _packed_size(len(chunks), INDEX_BITS)
-    places = _unpack(body[8 * len(counts) : split], len(chunks), INDEX_BITS).astype(np.int64)
-    indices = chunks * CHUNK + places
-    if indices[-1] >= spec.num_parameters() or (np.diff(indices) <= 0).any():
-        raise PayloadError("wrong_index", "payload", "indices do not ascend within their chunk")
-
-    codes = _unpack(body[split:], len(chunks), bits)
-    level, negative = codes & np.uint16(levels), codes > levels
-    step = _step(low, high, levels)[chunks]
-    with np.errstate(over="ignore"):
-        magnitude = low[chunks] + step * level.astype(np.float32)
-    if not np.isfinite(magnitude).all():
+    negative = unpack(sections[2], entries, 1).view(np.bool_)
+    quotients = unpack_unary(sections[3], coded)
+    gaps = (quotients << index_parameter) | unpack(sections[4], coded, index_parameter)
+    indices = _indices(format_, gaps)
+    levels = _levels(format_, level_parameter, sections[5], sections[6])
+    values, canonical = dequantise(
+        Quantised(indices, low, high, levels, negative), format_.size, format_.top_k, format_.bits
+    )
+    if not np.isfinite(values).all():
         raise PayloadError("not_finite", "payload", "a value is beyond float32")
-    if ((step == 0) & (level > 0)).any() or ((magnitude == 0) & negative).any():
+    best = _best(gaps, _INDEX_PARAMETERS)[0], _best_for_levels(levels, format_.bits)[0]
+    if not canonical or best != (index_parameter, level_parameter):
         raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
-    return Payload(spec.num_parameters(), indices, np.where(negative, -magnitude, magnitude))
+    return Payload(format_.size, indices, values)
 
 
 def layout_digest(spec: TrainingSpec) -> bytes:
@@ -146,56 +205,54 @@ def layout_digest(spec: TrainingSpec) -> bytes:
     return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec.model).items()]))
 
 
-def _bits(spec: TrainingSpec) -> int:
-    return spec.training.value_bits
+def _gaps(indices: Integers | None) -> Integers:
+    """Entries skipped before each entry."""
+    if indices is None:
+        return np.zeros(0, np.int64)
+    return np.diff(indices, prepend=-1) - 1
 
 
-def _levels(spec: TrainingSpec) -> int:
-    """The highest magnitude level."""
-    return (1 << (_bits(spec) - 1)) - 1
+def _indices(format_: Format, gaps: Integers) -> Integers:
+    """The flat indices, each chunk holding as many as it must."""
+    if format_.top_k == CHUNK:
+        return np.arange(format_.size)
+    indices = np.cumsum(gaps + 1) - 1
+    full = format_.size // CHUNK
+    rows = indices[: full * format_.top_k].reshape(full, format_.top_k)
+    starts = np.arange(full) * CHUNK
+    inside = (rows[:, 0] >= starts).all() and (rows[:, -1] < starts + CHUNK).all()
+    tail = indices[full * format_.top_k :]
+    if not inside or (len(tail) and not full * CHUNK <= tail[0] <= tail[-1] < format_.size):
+        raise PayloadError("wrong_index", "payload", "a chunk does not hold as many indices as it must")
+    return indices
 
 
-def _entry_counts(spec: TrainingSpec) -> Integers:
-    """Entries sent per chunk."""
-    full, tail = divmod(spec.num_parameters(), CHUNK)
-    lengths = [CHUNK] * full + ([tail] if tail else [])
-    return np.minimum(np.array(lengths, np.int64), spec.training.top_k)
+def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memoryview) -> NDArray[np.uint8]:
+    lower = unpack(remainders, format_.entries, parameter)
+    if parameter == format_.bits - 1:  # fixed width: every quotient is 0 and none is written
+        if len(unary):
+            raise PayloadError("not_canonical", "payload", "levels of full width have no quotients")
+        return lower
+    quotients = unpack_unary(unary, format_.entries)
+    if quotients.max() >> (format_.bits - 1 - parameter):
+        raise PayloadError("wrong_level", "payload", f"a level is beyond {format_.bits - 1} bits")
+    return (quotients.astype(np.uint8) << np.uint8(parameter)) | lower
 
 
-def _scales(magnitudes: Vector, sent: NDArray[np.bool_], levels: int) -> tuple[Vector, Vector]:
-    """Each chunk's (low, high): with many levels the range sent, with two the means of its lower and upper part."""
-    if levels > 1:
-        low = np.where(sent, magnitudes, np.inf).min(axis=1)
-        return low, np.where(sent, magnitudes, 0).max(axis=1)
-    lower = sent & (magnitudes <= _mean(magnitudes, sent)[:, None])
-    upper = sent & ~lower
-    low = _mean(magnitudes, lower)
-    return low, np.maximum(low, _mean(magnitudes, upper))
+def _best(numbers: Integers, parameters: range) -> tuple[int, tuple[int, int]]:
+    """The Rice parameter that takes the fewest bytes, the lowest of several, and its two sections' sizes."""
+    sizes = rice_sizes(numbers, parameters)
+    best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
+    return best, sizes[best]
 
 
-def _mean(values: Vector, chosen: NDArray[np.bool_]) -> Vector:
-    total = np.where(chosen, values, 0).sum(axis=1, dtype=np.float64)
-    mean: Vector = (total / np.maximum(chosen.sum(axis=1), 1)).astype(np.float32)
-    return mean
+def _best_for_levels(levels: NDArray[np.uint8], bits: int) -> tuple[int, tuple[int, int]]:
+    """As :func:`_best`, where the parameter ``bits - 1`` means fixed width."""
+    fixed = bits - 1
+    sizes = [*rice_sizes(levels, range(fixed)), (0, packed_size(len(levels), fixed))]
+    best = min(range(bits), key=lambda parameter: sum(sizes[parameter]))
+    return best, sizes[best]
 
 
-def _step(low: Vector, high: Vector, levels: int) -> Vector:
-    return (high - low) / np.float32(levels)
-
-
-def _packed_size(count: int, width: int) -> int:
-    return (count * width + 7) // 8
-
-
-def _pack(values: NDArray[np.uint16], width: int) -> bytes:
-    bits = np.unpackbits(values.astype(">u2").view(np.uint8).reshape(-1, 2), axis=1)
-    return np.packbits(bits[:, 16 - width :]).tobytes()
-
-
-def _unpack(data: memoryview, count: int, width: int) -> NDArray[np.uint16]:
-    bits = np.unpackbits(np.frombuffer(data, np.uint8))
-    if bits[count * width :].any():
-        raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
-    words = np.zeros((count, 16), np.uint8)
-    words[:, 16 - width :] = bits[: count * width].reshape(count, width)
-    return np.packbits(words, axis=1).view(">u2").astype(np.uint16).ravel()
+def _pack_remainders(numbers: NDArray[np.int64] | NDArray[np.uint8], parameter: int) -> bytes:
+    return pack((numbers & ((1 << parameter) - 1)).astype(np.uint8), parameter)

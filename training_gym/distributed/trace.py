@@ -1,7 +1,7 @@
 """A unit of work as data: its input, its result, the states between its segments and what its leaves bind. No torch.
 
-A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>`` and ``exp_avg_sq.<name>``; the
-boundary's number gives the steps done. Its leaf's digest is
+A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>`` and, unless Muon trains it,
+``exp_avg_sq.<name>``; the boundary's number gives the steps done. Its leaf's digest is
 SHA2-256(tensor digest of the state || tensor digest of the error feedback || SHA2-256 of the payload), where the
 payload is empty before the end, and the error feedback is the unit's input before the end and its output there.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from training_gym.checkpoint import load_error_feedback
-from training_gym.config import TrainingSpec
+from training_gym.config import TrainingConfig, TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.errors import ResultMismatch
-from training_gym.models.layout import Arrays, parameter_shapes
+from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.tensors import Vector, load_arrays, tensor_digest
 from zoo_protocol.hashing import sha256
 from zoo_protocol.trace import state_leaf, trace_root
@@ -83,12 +83,12 @@ def state_path(workdir: Path, segment: int) -> Path:
     return workdir / f"state-{segment}.safetensors"
 
 
-def fresh_state(parameters: Arrays) -> Arrays:
+def fresh_state(parameters: Arrays, training: TrainingConfig = TrainingConfig()) -> Arrays:
     """The state a unit starts from: the checkpoint's parameters, an optimiser that has seen nothing."""
     state: Arrays = {}
     for name, array in parameters.items():
         state[f"parameters.{name}"] = array
-        state[f"exp_avg.{name}"], state[f"exp_avg_sq.{name}"] = np.zeros_like(array), np.zeros_like(array)
+        state |= {f"{moment}.{name}": np.zeros_like(array) for moment in moment_names(training, name, array.ndim)}
     return state
 
 
@@ -101,7 +101,7 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
     shapes = {
         f"{part}.{name}": shape
         for name, shape in parameter_shapes(spec.model).items()
-        for part in ("parameters", "exp_avg", "exp_avg_sq")
+        for part in ("parameters", *moment_names(spec.training, name, len(shape)))
     }
     return load_arrays(data, shapes, "state")
 
@@ -123,7 +123,9 @@ def check_ends(unit: Unit, result: UnitResult) -> None:
     last = unit.spec.segments
     if len(result.leaves) != last + 1:
         raise ResultMismatch("wrong_leaf_count", "leaves", f"has {len(result.leaves)} leaves, expected {last + 1}")
-    if result.leaves[0] != boundary_leaf(unit, 0, fresh_state(unit.checkpoint), unit.error_feedback):
+    if result.leaves[0] != boundary_leaf(
+        unit, 0, fresh_state(unit.checkpoint, unit.spec.training), unit.error_feedback
+    ):
         raise ResultMismatch("wrong_start_leaf", "leaves", "leaf 0 is not this round's checkpoint and error feedback")
     error_feedback = load_error_feedback(unit.spec, result.error_feedback)
     if result.leaves[last] != _leaf(unit, last, result.end_state_digest, error_feedback, result.payload):

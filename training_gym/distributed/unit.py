@@ -14,9 +14,10 @@ import torch
 
 from training_gym.checkpoint import save_error_feedback
 from training_gym.compression.wire import decode, encode
+from training_gym.config import TrainingConfig
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import seed_step
-from training_gym.distributed.optimizer import adamw_step
+from training_gym.distributed.optimizer import optimizer_step
 from training_gym.distributed.trace import (
     Unit,
     UnitResult,
@@ -27,7 +28,7 @@ from training_gym.distributed.trace import (
 )
 from training_gym.errors import StartStateMismatch, TrainingDiverged
 from training_gym.models.decoder import build_decoder
-from training_gym.models.layout import Arrays, parameter_shapes
+from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
 
 OnStep = Callable[[int, float], None]
@@ -43,7 +44,7 @@ def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step) -> UnitR
     Raises:
         TrainingDiverged: if a loss is not finite.
     """
-    state = fresh_state(unit.checkpoint)
+    state = fresh_state(unit.checkpoint, unit.spec.training)
     leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
     for segment in range(unit.spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
@@ -78,7 +79,7 @@ def replay_segment(
         TrainingDiverged: if a loss is not finite.
     """
     if segment == 0:
-        state = fresh_state(unit.checkpoint)
+        state = fresh_state(unit.checkpoint, unit.spec.training)
     elif start_state is None:
         raise StartStateMismatch("start_state_missing", "state", f"segment {segment} needs the revealed start state")
     else:
@@ -116,11 +117,9 @@ def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Ar
     names = list(parameter_shapes(unit.spec.model))
     decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
     parameters = dict(decoder.named_parameters())
+    kept = {name: moment_names(training, name, parameter.ndim) for name, parameter in parameters.items()}
     moments = {
-        name: (
-            torch.tensor(state[f"exp_avg.{name}"], device=unit.device),
-            torch.tensor(state[f"exp_avg_sq.{name}"], device=unit.device),
-        )
+        name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in kept[name])
         for name in names
     }
     losses = []
@@ -131,8 +130,7 @@ def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Ar
         decoder.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)
-        learning_rate = training.learning_rate * min(1.0, (step + 1) / (training.warmup_steps + 1))
-        adamw_step(parameters, moments, step, learning_rate, training.weight_decay)
+        optimizer_step(training, parameters, moments, step, rate_share(training, unit.round, step))
         losses.append(loss.item())
         if not math.isfinite(losses[-1]):
             raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
@@ -140,8 +138,16 @@ def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Ar
     after: Arrays = {}
     for name in names:
         after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
-        after[f"exp_avg.{name}"], after[f"exp_avg_sq.{name}"] = (moment.cpu().numpy() for moment in moments[name])
+        for moment, tensor in zip(kept[name], moments[name], strict=True):
+            after[f"{moment}.{name}"] = tensor.cpu().numpy()
     return after, sum(losses) / len(losses)
+
+
+def rate_share(training: TrainingConfig, round_: int, step: int) -> float:
+    """Share of the peak rate at an inner step: warm-up within the unit, linear decay over the job."""
+    warm = min(1.0, (step + 1) / (training.warmup_steps + 1))
+    done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
+    return warm * (1.0 - (1.0 - training.final_rate_share) * done)
 
 
 def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.config import ModelConfig
+from training_gym.config import ModelConfig, TrainingConfig
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -33,6 +33,16 @@ def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
             f"blocks.{layer}.mlp_down.weight": (width, 4 * width),
         }
     return dict(sorted(shapes.items()))
+
+
+def muon_trains(training: TrainingConfig, name: str, dimensions: int) -> bool:
+    """Whether Muon trains this parameter: a matrix between hidden layers, if the job uses Muon."""
+    return training.optimizer == "muon" and dimensions == 2 and name.startswith("blocks.")
+
+
+def moment_names(training: TrainingConfig, name: str, dimensions: int) -> tuple[str, ...]:
+    """What the inner optimiser keeps of a parameter: running means of the gradient and, for AdamW, of its square."""
+    return ("exp_avg",) if muon_trains(training, name, dimensions) else ("exp_avg", "exp_avg_sq")
 
 
 def initial_parameters(model: ModelConfig, seed: int) -> Arrays:

@@ -1,0 +1,198 @@
+"""What liars cost: eight workers train a byte model on real text while some of them attack.
+
+``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload goes through
+the wire format, and ``ours`` is ``training_gym.aggregation.aggregate`` itself. Peers are the textbook rules on the
+decoded vectors, told to expect a quarter of liars. A value is the validation loss relative to that of eight honest
+workers under the plain mean, minus one. The attackers know every honest payload of the round and work together:
+
+- ``flip``: -5 times the honest mean (sign flip);
+- ``alie``: honest mean - 1.5 standard deviations in each coordinate (Baruch et al., 2019);
+- ``ipm``: -0.5 times the honest mean (Xie et al., 2019);
+- ``noise``: Gaussian, of an honest payload's norm;
+- ``mimic``: a copy of the first honest worker's payload (Karimireddy et al., 2022);
+- ``stale``: the attacker's own honest payload of the first round, again and again.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.corpus import standard_library
+from benchmarks.report import Row, progress, row, run
+from training_gym.aggregation import aggregate
+from training_gym.checkpoint import load_error_feedback
+from training_gym.compression.wire import decode, encode
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.data.dataset import Tokens
+from training_gym.distributed.trace import Unit
+from training_gym.distributed.unit import run_unit
+from training_gym.evaluation.loss import validation_loss
+from training_gym.models.layout import Arrays, initial_parameters
+from training_gym.outer import OuterState, initial_outer_state, outer_step
+
+WORKERS = 8
+BAD = {0: 0, 12: 1, 25: 2, 37: 3}
+"""Attackers of eight, by the per cent in a row's name."""
+ASSUMED_BAD = 2
+
+_NO_HASH = "0x" + "00" * 32
+
+Wide = NDArray[np.float64]
+Attack = Callable[[Wide, np.random.Generator], Wide]
+
+
+def _flip(honest: Wide, noise: np.random.Generator) -> Wide:
+    return -5 * mean(honest)
+
+
+def _alie(honest: Wide, noise: np.random.Generator) -> Wide:
+    lie: Wide = honest.mean(axis=0) - 1.5 * honest.std(axis=0)
+    return lie
+
+
+def _ipm(honest: Wide, noise: np.random.Generator) -> Wide:
+    return -0.5 * mean(honest)
+
+
+def _noise(honest: Wide, noise: np.random.Generator) -> Wide:
+    drawn = noise.standard_normal(len(honest[0]))
+    return drawn * float(np.linalg.norm(honest[0]) / np.linalg.norm(drawn))
+
+
+def _mimic(honest: Wide, noise: np.random.Generator) -> Wide:
+    lie: Wide = honest[0]
+    return lie
+
+
+ATTACKS: dict[str, Attack | None] = {
+    "flip": _flip,
+    "alie": _alie,
+    "ipm": _ipm,
+    "noise": _noise,
+    "mimic": _mimic,
+    "stale": None,  # needs no knowledge of the round
+}
+
+
+def mean(vectors: Wide) -> Wide:
+    result: Wide = vectors.mean(axis=0)
+    return result
+
+
+def trimmed_mean(vectors: Wide) -> Wide:
+    """By coordinate, without the lowest and the highest quarter (Yin et al., 2018)."""
+    result: Wide = np.sort(vectors, axis=0)[ASSUMED_BAD:-ASSUMED_BAD].mean(axis=0)
+    return result
+
+
+def krum(vectors: Wide) -> Wide:
+    """The one vector nearest to its neighbours (Blanchard et al., 2017)."""
+    result: Wide = vectors[_nearest_to_neighbours(vectors, ASSUMED_BAD)]
+    return result
+
+
+def bulyan(vectors: Wide) -> Wide:
+    """Krum's choices one after another, then by coordinate those nearest the median (El Mhamdi et al., 2018).
+
+    With eight vectors its guarantee holds for one liar, so that is what it expects.
+    """
+    bad = (len(vectors) - 3) // 4
+    left = list(range(len(vectors)))
+    chosen = [left.pop(_nearest_to_neighbours(vectors[left], bad)) for _ in range(len(vectors) - 2 * bad)]
+    order = np.argsort(np.abs(vectors[chosen] - np.median(vectors[chosen], axis=0)), axis=0)[: len(chosen) - 2 * bad]
+    closest: Wide = np.take_along_axis(vectors[chosen], order, axis=0).mean(axis=0)
+    return closest
+
+
+def _nearest_to_neighbours(vectors: Wide, bad: int) -> int:
+    distances = np.sort(((vectors[:, None] - vectors[None]) ** 2).sum(axis=-1), axis=1)
+    return int(np.argmin(distances[:, 1 : max(2, len(vectors) - bad - 1)].sum(axis=1)))
+
+
+PEERS = {"mean": mean, "trimmed": trimmed_mean, "krum": krum, "bulyan": bulyan}
+
+
+def _next(
+    name: str, spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], state: OuterState
+) -> tuple[Arrays, OuterState, set[int]]:
+    """Parameters and outer state after the round, and the slots whose payloads were not left out."""
+    if name == "ours":
+        result = aggregate(spec, parameters, payloads, outer_state=state)
+        included = {slot for slot, verdict in result.verdicts.items() if verdict.included}
+        return result.parameters, result.outer_state, included
+    joined = PEERS[name](_decoded(spec, payloads))
+    step = outer_step(spec, parameters, joined.astype(np.float32), state)
+    return step.parameters, step.state, set(payloads)
+
+
+def _decoded(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
+    return np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
+
+
+def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: int, aggregator: str) -> float:
+    """Validation loss after all rounds, with the last ``bad`` slots attacking."""
+    seed = spec.training.seed
+    noise = np.random.default_rng(seed)
+    parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
+    feedback = dict.fromkeys(range(WORKERS), load_error_feedback(spec, None))
+    first: dict[int, bytes] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for round_ in range(spec.training.rounds):
+            payloads, unsent = {}, {}
+            for slot in range(WORKERS):
+                if slot >= WORKERS - bad and (attack != "stale" or round_):
+                    continue
+                unit = Unit(spec, _NO_HASH, round_, slot, parameters, texts[0], feedback[slot], _NO_HASH)
+                result = run_unit(unit, Path(directory))
+                payloads[slot], unsent[slot] = result.payload, load_error_feedback(spec, result.error_feedback)
+            lie = ATTACKS[attack]
+            if bad and lie is not None:
+                honest = _decoded(spec, payloads)
+                for slot in range(WORKERS - bad, WORKERS):
+                    payloads[slot] = encode(spec, lie(honest, noise).astype(np.float32))
+            first = first or payloads
+            if attack == "stale":
+                payloads |= {slot: first[slot] for slot in range(WORKERS - bad, WORKERS)}
+            parameters, state, included = _next(aggregator, spec, parameters, payloads, state)
+            feedback |= {slot: vector for slot, vector in unsent.items() if slot in included}
+    return validation_loss(spec, parameters, texts[1])
+
+
+def measure(quick: bool) -> list[Row]:
+    """Every attack, share and aggregator, over three seeds."""
+    torch.set_num_threads(1)
+    model = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
+    training = TrainingConfig(
+        rounds=2 if quick else 12, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=2, learning_rate=1e-2
+    )
+    texts = standard_library(1 << 22)
+    attacks, shares = (["flip", "stale"], {25: 2, 37: 3}) if quick else (list(ATTACKS), BAD)
+    losses: dict[str, list[float]] = {}
+    diverged: list[int] = []
+    for seed in range(1 if quick else 3):
+        spec = TrainingSpec(model, "unused", replace(training, seed=seed))
+        start = validation_loss(spec, initial_parameters(model, seed), texts[1])
+        honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
+        lost = 0
+        for attack in attacks:
+            for per_cent, bad in shares.items():
+                for name in honest:
+                    loss = train(spec, texts, attack, bad, name) if bad else honest[name]
+                    losses.setdefault(f"{attack}_{per_cent}_{name}", []).append(loss / honest["mean"] - 1)
+                    lost += (per_cent, name) == (37, "ours") and not loss < start
+            progress(f"seed {seed}: {attack} done")
+        diverged.append(lost)
+    rows = [row(name, "relative", values) for name, values in losses.items()]
+    worst = [max(losses[f"{attack}_25_ours"][seed] for attack in attacks) for seed in range(len(diverged))]
+    rows.append(row("worst_25_ours", "relative", worst, "the worst attack of each seed"))
+    rows.append(row("diverged_37_ours", "attacks", diverged, f"of {len(attacks)}; ended no better than it started"))
+    return rows
+
+
+if __name__ == "__main__":
+    run("byzantine", measure)

@@ -1,0 +1,105 @@
+"""Payloads of real pseudo-gradients: speed on one core, size, and how far the size is from the entropy bound.
+
+``python -m benchmarks.codec --json``. The pseudo-gradient is what one unit of a 3.3-million-parameter byte model has
+learned from the standard library's sources. Speeds are GB of fp32 input per second of this process, selection of the
+largest entries and all checks included.
+
+The bound of E entries over C chunks is log2 C(4096, k) bits for each chunk's set of indices, one bit per sign, the
+order-0 entropy of the levels that were sent, and the 32 bits of scales per chunk that both sides need.
+"""
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.corpus import standard_library
+from benchmarks.report import Row, row, run
+from training_gym.checkpoint import load_error_feedback
+from training_gym.compression.quantise import chunk_count, quantise
+from training_gym.compression.wire import Format, decode, decode_vector, encode_vector, layout_digest
+from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.distributed.trace import Unit
+from training_gym.distributed.unit import run_unit
+from training_gym.models.layout import initial_parameters
+from training_gym.tensors import Vector
+
+SETTINGS = [(1024, 4), (1024, 2), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
+"""(entries per 4096, bits); the first is the default of a training specification, and its rows have no suffix."""
+
+_UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
+_NO_HASH = "0x" + "00" * 32
+
+
+def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
+    """What one unit learned, and its layout digest."""
+    model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+    training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, top_k=1, seed=seed)
+    spec = TrainingSpec(model, "unused", training)
+    train, _ = standard_library(1 << 20)
+    start = initial_parameters(model, seed)
+    nothing = load_error_feedback(spec, None)
+    unit = Unit(spec, _NO_HASH, 0, seed, start, train, nothing, _NO_HASH)
+    with tempfile.TemporaryDirectory() as directory:
+        result = run_unit(unit, Path(directory))
+    learned = load_error_feedback(spec, result.error_feedback) + decode(spec, result.payload).dense()
+    return learned, layout_digest(spec)
+
+
+def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
+    """Bits that the payload of ``vector`` needs at least."""
+    sent, size = quantise(vector, top_k, bits), len(vector)
+    full, tail = divmod(size, CHUNK)
+    index_bits = full * _log2_choose(CHUNK, top_k) + _log2_choose(tail, min(tail, top_k))
+    shares = np.bincount(sent.levels) / len(sent.levels)
+    level_entropy = -math.fsum(share * math.log2(share) for share in shares.tolist() if share)
+    return index_bits + len(sent.levels) * (1 + level_entropy) + 32 * chunk_count(size)
+
+
+def _log2_choose(total: int, chosen: int) -> float:
+    return (math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)) / math.log(2)
+
+
+def measure(quick: bool) -> list[Row]:
+    """The rows, over three seeds."""
+    torch.set_num_threads(1)
+    inputs = [pseudo_gradient(seed, quick) for seed in range(1 if quick else 3)]
+    rows = []
+    for number, (top_k, bits) in enumerate(SETTINGS):
+        seen: dict[str, list[float]] = {
+            "encode_gb_s": [],
+            "decode_gb_s": [],
+            "bits_per_parameter": [],
+            "entropy_excess": [],
+        }
+        for vector, layout in inputs:
+            format_ = Format(len(vector), top_k, bits, layout)
+            payload = encode_vector(format_, vector)
+            seen["encode_gb_s"].append(_speed(vector, partial(encode_vector, format_, vector)))
+            seen["decode_gb_s"].append(_speed(vector, partial(decode_vector, format_, payload)))
+            seen["bits_per_parameter"].append(8 * len(payload) / len(vector))
+            seen["entropy_excess"].append(8 * len(payload) / entropy_bound(vector, top_k, bits) - 1)
+        suffix = f"_k{top_k}_b{bits}" if number else ""
+        note = f"{top_k} of {CHUNK} entries, {bits} bits"
+        rows += [row(name + suffix, _UNITS[name], values, note) for name, values in seen.items()]
+    return rows
+
+
+def _speed(vector: Vector, work: Callable[[], object]) -> float:
+    """GB of ``vector`` per second of processor time: the median of five runs."""
+    seconds = []
+    for _ in range(5):
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return vector.nbytes / statistics.median(seconds) / 1e9
+
+
+if __name__ == "__main__":
+    run("codec", measure)

@@ -1,0 +1,186 @@
+"""Anybody recomputes a round's result bit for bit, whatever the order and the tree that it was computed in."""
+
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training_gym.aggregation import (
+    WEIGHT_ONE,
+    PartialSum,
+    admit,
+    aggregate,
+    finish,
+    judge,
+    merge,
+    partial_sum,
+    sketch_seed,
+)
+from training_gym.checkpoint import save_state
+from training_gym.compression.wire import encode
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.exact import FRACTION_BITS, dot, sketch, squared_distances, to_fixed
+from training_gym.models.layout import initial_parameters
+from training_gym.outer import catch_up, initial_outer_state, load_outer_state, outer_step, save_outer_state
+from training_gym.tensors import flatten
+from zoo_protocol.cid import cid_of_raw
+
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
+    "unused",
+    TrainingConfig(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256),
+)
+SIZE = SPEC.num_parameters()
+PARAMETERS = initial_parameters(SPEC.model, 0)
+LAST = np.random.default_rng(99).normal(0, 0.01, SIZE).astype(np.float32)
+STATE = replace(initial_outer_state(SPEC), aggregate=LAST)
+
+
+def payload(seed: int, scale: float = 0.01) -> bytes:
+    common = np.random.default_rng(1000).standard_normal(SIZE)
+    own = np.random.default_rng(seed).standard_normal(SIZE)
+    return encode(SPEC, (scale * (common + own)).astype(np.float32))
+
+
+PAYLOADS = {slot: payload(slot, 0.01 * (1 + slot / 50)) for slot in range(9)} | {9: b"junk", 10: payload(10, 5.0)}
+WEIGHTS = {slot: WEIGHT_ONE // (1 + slot % 3) for slot in PAYLOADS}
+RESULT = aggregate(SPEC, PARAMETERS, PAYLOADS, WEIGHTS, STATE)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[list[int]]:
+    """The slots in any order, cut into the shares of any number of leaf aggregators (some idle)."""
+    slots = draw(st.permutations(sorted(PAYLOADS)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(slots)), max_size=5)))
+    return [list(slots[start:end]) for start, end in zip([0, *cuts], [*cuts, len(slots)], strict=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(trees(), st.randoms(use_true_random=False))
+def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
+    seed = sketch_seed({slot: PAYLOADS[slot] for leaf in leaves for slot in leaf})
+    admitted = [admit(SPEC, {slot: PAYLOADS[slot] for slot in leaf})[0] for leaf in leaves]
+    decision = judge({slot: item for leaf in admitted for slot, item in leaf.items()}, LAST, seed)
+    sums = [partial_sum(SIZE, leaf, decision.factors, WEIGHTS) for leaf in admitted]
+    while len(sums) > 1:  # aggregators meet in any order
+        left = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
+        right = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
+        sums.append(merge(left, right))
+    step = outer_step(SPEC, PARAMETERS, finish(sums[0], LAST), STATE)
+    assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
+    assert step.update == RESULT.update
+    assert save_outer_state(SPEC, step.state) == save_outer_state(SPEC, RESULT.outer_state)
+
+
+def test_every_slot_has_its_reason() -> None:
+    codes = {slot: verdict.code for slot, verdict in RESULT.verdicts.items()}
+    assert codes == dict.fromkeys(range(9), "included") | {9: "malformed_wrong_size", 10: "norm_outlier"}
+
+
+def test_the_mean_is_centered_clip_about_the_last_aggregate() -> None:
+    decoded, _ = admit(SPEC, PAYLOADS)
+    del decoded[10]
+    distances = {slot: np.linalg.norm(item.dense().astype(np.float64) - LAST) for slot, item in decoded.items()}
+    reach = np.median(list(distances.values()))
+    total = sum(
+        WEIGHTS[slot] * (LAST + (item.dense() - LAST.astype(np.float64)) * min(1.0, reach / distances[slot]))
+        for slot, item in decoded.items()
+    )
+    expected = total / sum(WEIGHTS[slot] for slot in decoded)
+    np.testing.assert_allclose(RESULT.outer_state.aggregate, expected, atol=1e-8)
+
+
+def test_what_lies_far_from_the_others_is_left_out_though_its_norm_is_ordinary() -> None:
+    good = {slot: payload(slot) for slot in range(8)}
+    flipped = {slot: encode(SPEC, -_sent(slot)) for slot in (8, 9)}
+    verdicts = aggregate(SPEC, PARAMETERS, good | flipped, outer_state=STATE).verdicts
+    assert [slot for slot, verdict in verdicts.items() if verdict.code == "krum_outlier"] == [8, 9]
+    alike = aggregate(SPEC, PARAMETERS, good, outer_state=STATE).verdicts
+    assert all(verdict.included for verdict in alike.values())
+
+
+@pytest.mark.parametrize("liars", [1, 2, 3])
+def test_liars_who_agree_gain_one_voice_and_then_none(liars: int) -> None:
+    good = {slot: payload(slot) for slot in range(liars, 8)}
+    lie = encode(SPEC, -sum(_sent(slot) for slot in range(liars, 8)).astype(np.float32) / 4)
+    result = aggregate(SPEC, PARAMETERS, good | dict.fromkeys(range(liars), lie), outer_state=STATE)
+    codes = [verdict.code for verdict in result.verdicts.values()]
+    assert codes == ["krum_outlier", *["near_copy"] * (liars - 1), *["included"] * (8 - liars)]
+    alone = aggregate(SPEC, PARAMETERS, good, outer_state=STATE)
+    assert save_state(result.parameters) == save_state(alone.parameters)
+
+
+def test_a_short_vector_does_not_pass_for_a_near_one() -> None:
+    good = {slot: payload(slot) for slot in range(7)}
+    opposed = encode(SPEC, (-0.3 * _sent(7)).astype(np.float32))
+    verdicts = aggregate(SPEC, PARAMETERS, good | {7: opposed}, outer_state=STATE).verdicts
+    assert [slot for slot, verdict in verdicts.items() if not verdict.included] == [7]
+
+
+def _sent(slot: int) -> np.ndarray:
+    return admit(SPEC, {0: payload(slot)})[0][0].dense()
+
+
+def test_a_node_that_missed_rounds_catches_up_to_the_same_bits() -> None:
+    parameters, state, updates = PARAMETERS, initial_outer_state(SPEC), []
+    for round_ in range(3):
+        payloads = {slot: payload(20 * round_ + slot) for slot in range(4)}
+        result = aggregate(SPEC, parameters, payloads, outer_state=state)
+        parameters, updates = result.parameters, [*updates, result.update]
+        state = load_outer_state(SPEC, save_outer_state(SPEC, result.outer_state))
+    assert save_state(catch_up(SPEC, PARAMETERS, updates)) == save_state(parameters)
+    assert len(b"".join(updates)) < 0.2 * 3 * 4 * SIZE
+
+
+def test_what_the_updates_leave_out_is_not_lost() -> None:
+    parameters, state, steps = PARAMETERS, initial_outer_state(SPEC), np.zeros(SIZE)
+    plain = replace(SPEC, training=replace(SPEC.training, down_top_k=0))
+    for _ in range(20):
+        full = outer_step(plain, parameters, LAST, state)
+        steps += flatten(parameters).astype(np.float64) - flatten(full.parameters)
+        step = outer_step(SPEC, parameters, LAST, state)
+        parameters, state = step.parameters, step.state
+    moved = flatten(PARAMETERS).astype(np.float64) - flatten(parameters)
+    np.testing.assert_allclose(moved + state.residual, steps, atol=1e-5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(-64, 64, width=32), st.floats(-64, 64, width=32)), min_size=1, max_size=50))
+def test_inner_products_are_exact(pairs: list[tuple[float, float]]) -> None:
+    left, right = (to_fixed(np.array(column, np.float32)) for column in zip(*pairs, strict=True))
+    exact = reduce(lambda total, pair: total + int(pair[0]) * int(pair[1]), zip(left, right, strict=True), 0)
+    assert dot(left, right) == exact
+    assert dot(np.tile(left, 2_000), np.tile(right, 2_000)) == 2_000 * exact
+
+
+def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
+    generator = np.random.default_rng(3)
+    rows = generator.normal(0, 1e-3, (6, 50_000)).astype(np.float32)
+    rows[5] += rows[4]
+    fixed = np.stack([to_fixed(row) for row in rows])
+    places = np.arange(50_000)
+    estimate = squared_distances(np.stack([sketch(places, row, b"seed") for row in fixed]))
+    other = squared_distances(np.stack([sketch(places, row, b"another") for row in fixed]))
+    assert (estimate != other).any()
+    directions = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    true = ((directions[:, None] - directions[None]) ** 2).sum(-1)
+    np.testing.assert_allclose(estimate / 2.0**40, true, atol=0.15)  # the deviation is sqrt(2 / 1024) = 0.044
+    order = generator.permutation(50_000)
+    assert (sketch(places[order], fixed[0][order], b"seed") == sketch(places, fixed[0], b"seed")).all()
+
+
+def test_the_sums_stay_within_their_integers() -> None:
+    most = np.full(4, 64.0, np.float32)
+    assert (to_fixed(most) == 1 << (FRACTION_BITS + 6)).all()
+    assert ((1 << 20) << (FRACTION_BITS + 6)) < 1 << 63
+    empty = PartialSum(np.zeros(4, np.int64), WEIGHT_ONE, 0)
+    assert not finish(empty, most).any()
+
+
+@pytest.mark.parametrize("wrong", [b"", b"{}", save_state(PARAMETERS)])
+def test_a_strangers_outer_state_is_held_to_the_specification(wrong: bytes) -> None:
+    with pytest.raises(ValueError):
+        load_outer_state(SPEC, wrong)

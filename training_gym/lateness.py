@@ -1,0 +1,47 @@
+"""When a round closes, and what a late payload still counts. Pure rules; times are seconds after the round's start."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from training_gym.aggregation import WEIGHT_ONE
+
+SPREADS = 3.0
+LEAST_SLACK = 0.1
+MAX_STALENESS = 4
+
+
+def quorum(expected: int) -> int:
+    """Payloads of ``expected`` without which a round does not close: two thirds, rounded up."""
+    return -(-2 * expected // 3)
+
+
+def deadline(offsets: Sequence[float]) -> float:
+    """When a round that has its quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
+
+    The slack is at least a tenth of the median, so that nodes of one speed do not race each other.
+
+    Raises:
+        ValueError: if no arrival is known.
+    """
+    middle = statistics.median(offsets)
+    spread = statistics.median(abs(offset - middle) for offset in offsets)
+    return middle + max(SPREADS * spread, LEAST_SLACK * middle)
+
+
+def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:
+    """Whether to aggregate now: everything is there, or the quorum is and the deadline ``limit`` has passed."""
+    return delivered >= expected or (delivered >= quorum(expected) and elapsed >= limit)
+
+
+def staleness_weight(rounds_late: int) -> int:
+    """The weight 1 / sqrt(1 + s) of a payload of s rounds ago, in units of 1 / ``WEIGHT_ONE``; 0 if it is too old.
+
+    The square root is the usual discount of buffered asynchronous training (Nguyen et al., 2022).
+
+    Raises:
+        ValueError: if ``rounds_late`` is negative.
+    """
+    if rounds_late < 0:
+        raise ValueError("a payload cannot be early")
+    return math.isqrt(WEIGHT_ONE**2 // (1 + rounds_late)) if rounds_late <= MAX_STALENESS else 0

@@ -1,0 +1,113 @@
+"""The outer step: from a round's mean pseudo-gradient to the next parameters, and what nodes fetch to follow. No torch.
+
+With ``down_top_k`` the step itself is sent as a sparse payload, and what it leaves out is kept for the next round (the
+server's own error feedback), so that the way down is as small as the way up and a node that missed rounds catches up by
+applying one small update per round. Without it nodes fetch the whole model.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from training_gym.compression.wire import Format, decode_vector, encode_vector, layout_digest
+from training_gym.config import TrainingSpec
+from training_gym.models.layout import Arrays
+from training_gym.tensors import Vector, flatten, load_arrays, save_arrays, unflatten
+
+
+@dataclass(frozen=True, slots=True)
+class OuterState:
+    """What the outer step carries from round to round.
+
+    Attributes:
+        aggregate: the last round's mean pseudo-gradient [num_parameters], the centre of the next round's clipping.
+        momentum: of the outer Nesterov step [num_parameters].
+        residual: what the updates sent so far left out [num_parameters].
+    """
+
+    aggregate: Vector
+    momentum: Vector
+    residual: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class OuterStep:
+    """The next parameters, the update that leads there (empty without ``down_top_k``) and the state to carry."""
+
+    parameters: Arrays
+    update: bytes
+    state: OuterState
+
+
+def initial_outer_state(spec: TrainingSpec) -> OuterState:
+    """The state before the first round."""
+    return OuterState(*(np.zeros(spec.num_parameters(), np.float32) for _ in range(3)))
+
+
+def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
+    """The outer state file; what this specification never uses is left out."""
+    return save_arrays({name: getattr(state, name) for name in _carried(spec)})
+
+
+def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
+    """The state in an outer state file; without a file, the initial one.
+
+    Raises:
+        StateError: too large, malformed, not this specification's state, or not finite.
+    """
+    zeros = np.zeros(spec.num_parameters(), np.float32)
+    shapes = dict.fromkeys(_carried(spec), zeros.shape)
+    found = {} if data is None else load_arrays(data, shapes, "outer_state")
+    return OuterState(*(found.get(name, zeros) for name in ("aggregate", "momentum", "residual")))
+
+
+def _carried(spec: TrainingSpec) -> list[str]:
+    used = {
+        "aggregate": True,
+        "momentum": spec.training.outer_momentum > 0,
+        "residual": spec.training.down_top_k > 0,
+    }
+    return [name for name, needed in used.items() if needed]
+
+
+def downlink(spec: TrainingSpec) -> Format:
+    """The format of an update. Only for a specification with ``down_top_k``."""
+    training = spec.training
+    return Format(spec.num_parameters(), training.down_top_k, training.down_value_bits, layout_digest(spec))
+
+
+def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
+    """Descend along the mean pseudo-gradient with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
+
+    Every operation is one IEEE operation per element, so the result is the same on every machine.
+
+    Raises:
+        PayloadError: if the step is not finite.
+    """
+    training = spec.training
+    gradient, factor = mean.astype(np.float64), training.outer_momentum
+    momentum = factor * state.momentum.astype(np.float64) + gradient
+    step = (training.outer_learning_rate * (gradient + factor * momentum)).astype(np.float32)
+    carried = momentum.astype(np.float32) if factor else state.momentum
+    if not training.down_top_k:
+        return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
+    wanted = state.residual + step
+    update = encode_vector(downlink(spec), wanted)
+    sent = decode_vector(downlink(spec), update).dense()
+    return OuterStep(_moved(spec, parameters, sent), update, OuterState(mean, carried, wanted - sent))
+
+
+def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> Arrays:
+    """The parameters after the rounds whose ``updates`` are given in order: the same bits as the checkpoint's.
+
+    Raises:
+        PayloadError: naming what is malformed in an update from a stranger.
+    """
+    for update in updates:
+        parameters = _moved(spec, parameters, decode_vector(downlink(spec), update).dense())
+    return parameters
+
+
+def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector) -> Arrays:
+    return unflatten(spec.model, flatten(parameters) - step)

@@ -1,0 +1,148 @@
+"""Which payloads of a round count, and how much, from numbers that are small enough to gather at one place. No torch.
+
+Four rules in turn, each over the whole vector, because rules by coordinate waste sparse payloads:
+
+1. Norm gate: beyond ``GATE`` times the median norm is out.
+2. Copies: slots train on different data, so honest payloads do not coincide. Of those whose squared distance is below
+   ``COPY`` of what is usual (the median payload's median distance) only the lowest slot counts. Liars who agree on a
+   payload gain one voice.
+3. Multi-Krum (Blanchard et al., 2017): of n payloads, up to f = min(n * ASSUMED_BAD, (n - 3) / 2) with the widest
+   neighbourhoods are out, one after another, while wider than ``OUTLIER`` times the median. A neighbourhood reaches
+   to the (n - f - 2)th nearest payload; a sum over those neighbours, as in the paper, lets liars who stay near each
+   other hide.
+4. CenteredClip, one pass (Karimireddy et al., 2021), about the last aggregate v: what remains counts as
+   v + (p - v) * min(1, t / |p - v|), where t is the median of the |p - v|.
+
+Distances in 2 and 3 are between directions, estimated by count-sketches: lengths are for 1 and 4 to judge, and a short
+vector must not pass for a near one. Everything is integer or exact, so every node that has the payloads comes to the
+same decision. Statistics only exclude; whether a worker lied is for replay to say.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training_gym.compression.wire import Payload
+from training_gym.exact import Fixed, dot, sketch, squared_distances, to_fixed
+
+GATE = 4
+ASSUMED_BAD = 0.25
+OUTLIER = 1.2
+COPY = 0.5
+FACTOR_ONE = 1 << 24
+"""A clip factor of 1; factors are whole multiples of 2**-24."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a slot's payload entered the mean, and if not why: ``code`` is stable, ``message`` for people."""
+
+    included: bool
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What the decision needs of one payload.
+
+    Attributes:
+        squared_norm: exact, in units of 2**-72.
+        squared_distance: to the last aggregate, exact, in units of 2**-72.
+        sketch: count-sketch [1024].
+    """
+
+    squared_norm: int
+    squared_distance: int
+    sketch: Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Verdicts of all measured slots, and the clip factor (1..``FACTOR_ONE``) of those included."""
+
+    verdicts: dict[int, Verdict]
+    factors: dict[int, int]
+
+
+def measure(payload: Payload, center: Fixed, squared_center: int, seed: bytes) -> Measurement:
+    """Measure one payload against the last aggregate.
+
+    Args:
+        payload: decoded, within ``exact.MAX_MAGNITUDE``.
+        center: the last aggregate [N] in fixed point.
+        squared_center: ``dot(center, center)``.
+        seed: of the sketch; must be unknown until the round's payloads are fixed.
+    """
+    values = to_fixed(payload.values)
+    squared_norm = dot(values, values)
+    squared_distance = squared_norm - 2 * dot(values, center[payload.indices]) + squared_center
+    return Measurement(squared_norm, squared_distance, sketch(payload.indices, values, seed))
+
+
+def decide(measurements: Mapping[int, Measurement]) -> Decision:
+    """Apply the four rules to the measurements by slot. Their order does not matter."""
+    verdicts = {slot: Verdict(True, "included", "entered the mean") for slot in sorted(measurements)}
+    norms = {slot: math.isqrt(measurements[slot].squared_norm) for slot in verdicts}
+    limit = GATE * median(list(norms.values()))
+    for slot, norm in norms.items():
+        if norm > limit:
+            verdicts[slot] = Verdict(False, "norm_outlier", f"norm is beyond {GATE} times the median")
+    kept = [slot for slot, verdict in verdicts.items() if verdict.included]
+    for slot in _copies(kept, measurements):
+        verdicts[slot] = Verdict(False, "near_copy", "nearly coincides with the payload of a lower slot")
+    kept = [slot for slot in kept if verdicts[slot].included]
+    for slot in _far_from_the_others(kept, measurements):
+        verdicts[slot] = Verdict(False, "krum_outlier", "lies far from the payloads that lie near each other")
+    distances = {
+        slot: math.isqrt(measurements[slot].squared_distance) for slot, verdict in verdicts.items() if verdict.included
+    }
+    reach = median(list(distances.values()))
+    factors = {
+        slot: min(FACTOR_ONE, max(1, reach * FACTOR_ONE // distance)) if distance else FACTOR_ONE
+        for slot, distance in distances.items()
+    }
+    return Decision(verdicts, factors)
+
+
+def median(numbers: Sequence[int]) -> int:
+    """The median, of an even count the lower whole number between the middle two; 0 of none."""
+    ordered = sorted(numbers)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2 if ordered else 0
+
+
+def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
+    """The slots that nearly coincide with a lower one that does not."""
+    if len(slots) < 3:  # two payloads say nothing about what is usual
+        return []
+    distances = _distances(slots, measurements)
+    limit = COPY * median([median(row[:place] + row[place + 1 :]) for place, row in enumerate(distances)])
+    kept: list[int] = []
+    for place, row in enumerate(distances):
+        if all(row[lower] >= limit for lower in kept):
+            kept.append(place)
+    return [slot for place, slot in enumerate(slots) if place not in kept]
+
+
+def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
+    """The slots whose neighbourhoods are unusually wide, the widest first."""
+    distances = _distances(slots, measurements)
+    left, out = list(range(len(slots))), []
+    for bad in range(min(int(len(slots) * ASSUMED_BAD), (len(slots) - 3) // 2), 0, -1):
+        widths = {place: sorted(distances[place][other] for other in left)[len(left) - bad - 2] for place in left}
+        widest = max(left, key=lambda place: widths[place])
+        if widths[widest] <= OUTLIER * median(list(widths.values())):
+            break
+        left.remove(widest)
+        out.append(slots[widest])
+    return out
+
+
+def _distances(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[list[int]]:
+    """Squared distances between the slots' directions."""
+    if not slots:
+        return []
+    rows: list[list[int]] = squared_distances(np.stack([measurements[slot].sketch for slot in slots])).tolist()
+    return rows
