@@ -3,14 +3,18 @@
 A manifest is the canonical JSON of::
 
     {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
-     "outer_state": CID or null, "error_feedback": {slot: CID}, "data_cursor": inner steps done per slot,
+     "outer_state": CID or null, "update": CID or null, "error_feedback": {slot: CID},
+     "data_cursor": inner steps done per slot,
      "spec_hash": "0x...", "validation_loss": decimal string}
 
 ``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
 ``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
+``update`` names what makes the parent's model this one (``outer.catch_up``); null where nodes fetch the whole model.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +36,7 @@ _FIELDS = [
     "parent",
     "model",
     "outer_state",
+    "update",
     "error_feedback",
     "data_cursor",
     "spec_hash",
@@ -48,6 +53,7 @@ class CheckpointManifest:
     parent: str | None
     model: str
     outer_state: str | None
+    update: str | None
     error_feedback: dict[str, str]
     data_cursor: int
     spec_hash: str
@@ -67,13 +73,13 @@ class CheckpointManifest:
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
-        parent, outer_state = document["parent"], document["outer_state"]
         return cls(
             job_id=read_hash(document["job_id"], "job_id"),
             round=read_integer(document["round"], "round", 0, MAX_ROUNDS),
-            parent=None if parent is None else read_cid(parent, "parent"),
+            parent=_read_optional_cid(document, "parent"),
             model=read_cid(document["model"], "model"),
-            outer_state=None if outer_state is None else read_cid(outer_state, "outer_state"),
+            outer_state=_read_optional_cid(document, "outer_state"),
+            update=_read_optional_cid(document, "update"),
             error_feedback=_read_error_feedback(document["error_feedback"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
@@ -81,6 +87,10 @@ class CheckpointManifest:
                 document["validation_loss"], "validation_loss", r"[0-9]{1,6}\.[0-9]{6}", "a decimal with six places"
             ),
         )
+
+
+def _read_optional_cid(document: Mapping[str, Any], field: str) -> str | None:
+    return None if document[field] is None else read_cid(document[field], field)
 
 
 def _read_error_feedback(document: object) -> dict[str, str]:

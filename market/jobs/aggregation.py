@@ -13,7 +13,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent
 from market.events.service import emit
 from market.jobs import repository
-from market.jobs.checkpoints import StoredCheckpoint, load_parameters, record_checkpoint, store_checkpoint
+from market.jobs.checkpoints import StoredCheckpoint, load_outer, load_parameters, record_checkpoint, store_checkpoint
 from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
 from market.jobs.models import Job
@@ -24,6 +24,7 @@ from training_gym.aggregation import Verdict
 from training_gym.aggregation import aggregate as join
 from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
+from training_gym.outer import save_outer_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,9 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
     """The next checkpoint, stored, and which slots entered it. A slot left out keeps its earlier error feedback."""
     limit = payload_size(round_.spec)
     payloads = {slot: storage.get(unit.payload_cid, max_bytes=limit) for slot, unit in round_.delivered.items()}
-    joined = join(round_.spec, load_parameters(storage, round_.spec, round_.checkpoint_cid), payloads)
+    parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
+    state = load_outer(storage, round_.spec, round_.checkpoint_cid)
+    joined = join(round_.spec, parameters, payloads, outer_state=state)
     included = {slot for slot, verdict in joined.verdicts.items() if verdict.included}
     stored = store_checkpoint(
         storage,
@@ -98,6 +101,8 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         round_=round_.number + 1,
         parent=round_.checkpoint_cid,
         parameters=joined.parameters,
+        outer_state=save_outer_state(round_.spec, joined.outer_state),
+        update=joined.update,
         error_feedback=round_.error_feedback
         | {slot: unit.error_feedback_cid for slot, unit in round_.delivered.items() if slot in included},
     )

@@ -17,6 +17,7 @@ from training_gym.data.dataset import DatasetManifest, tokens_of
 from training_gym.errors import GymError, ManifestError
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from training_gym.models.layout import Arrays
+from training_gym.outer import OuterState, load_outer_state
 from zoo_protocol.hashing import sha256, to_hex
 
 _HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
@@ -40,6 +41,11 @@ def state_bytes(spec: TrainingSpec) -> int:
     return 4 * spec.num_parameters() + _FILE_ALLOWANCE
 
 
+def outer_state_bytes(spec: TrainingSpec) -> int:
+    """Most bytes that an outer state file of this specification takes: three vectors of the model's size."""
+    return 3 * state_bytes(spec)
+
+
 def store_checkpoint(
     storage: Storage,
     spec: TrainingSpec,
@@ -49,6 +55,8 @@ def store_checkpoint(
     parent: str | None,
     parameters: Arrays,
     error_feedback: dict[int, str],
+    outer_state: bytes | None = None,
+    update: bytes = b"",
 ) -> StoredCheckpoint:
     """Evaluate the model after ``round_`` rounds and store it with its manifest.
 
@@ -56,17 +64,21 @@ def store_checkpoint(
 
     Args:
         error_feedback: CID by slot of what that slot's next unit starts with.
+        outer_state: the file that the next outer step starts with; none before the first.
+        update: what makes the parent's parameters these; empty where nodes fetch the whole model.
 
     Raises:
         StorageError: storage failed, or lost the dataset.
     """
     model = storage.put(save_state(parameters), max_bytes=state_bytes(spec))
+    state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec)).cid
     manifest = CheckpointManifest(
         job_id=job_id,
         round=round_,
         parent=parent,
         model=model.cid,
-        outer_state=None,
+        outer_state=state,
+        update=storage.put(update, max_bytes=state_bytes(spec)).cid if update else None,
         error_feedback={str(slot): cid for slot, cid in error_feedback.items()},
         data_cursor=round_ * spec.training.inner_steps,
         spec_hash=spec.spec_hash(),
@@ -77,8 +89,18 @@ def store_checkpoint(
 
 def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
     """The parameters of a checkpoint of ours. Raises StorageError, or GymError if it is no checkpoint of ``spec``."""
-    manifest = CheckpointManifest.from_bytes(storage.get(manifest_cid, max_bytes=MAX_MANIFEST_BYTES))
+    manifest = _load_manifest(storage, manifest_cid)
     return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
+
+
+def load_outer(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> OuterState:
+    """What the outer step after a checkpoint of ours starts with; raises as :func:`load_parameters`."""
+    cid = _load_manifest(storage, manifest_cid).outer_state
+    return load_outer_state(spec, None if cid is None else storage.get(cid, max_bytes=outer_state_bytes(spec)))
+
+
+def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
+    return CheckpointManifest.from_bytes(storage.get(cid, max_bytes=MAX_MANIFEST_BYTES))
 
 
 def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> None:

@@ -277,7 +277,7 @@ class Work:
         vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
         self.feedback = world.storage.put(save_error_feedback(vector), max_bytes=2**24).cid
         self.vector, unit = vector, self.unit()
-        state = fresh_state(unit.checkpoint)
+        state = fresh_state(unit.checkpoint, unit.spec.training)
         self.end_state_digest = tensor_digest(state)
         self.leaves = [secrets.token_bytes(32) for _ in range(self.spec.segments + 1)]
         self.leaves[0] = boundary_leaf(unit, 0, state, unit.error_feedback)
@@ -288,7 +288,7 @@ class Work:
         """Make ``payload`` the one that the last leaf is of."""
         self.payload = payload
         unit = self.unit()
-        state = fresh_state(unit.checkpoint)
+        state = fresh_state(unit.checkpoint, unit.spec.training)
         self.leaves[-1] = boundary_leaf(unit, self.spec.segments, state, self.vector, payload)
 
     def unit(self) -> trace_of_unit.Unit:

@@ -133,7 +133,7 @@ class VerificationWorld(World):
         """As in the world of jobs; the second segment starts from a state that the node can serve."""
         work = super().work(node, **changes)
         unit = work.unit()
-        state = fresh_state(unit.checkpoint)
+        state = fresh_state(unit.checkpoint, unit.spec.training)
         work.leaves[1] = boundary_leaf(unit, 1, state, unit.error_feedback)
         self.states[node] = save_arrays(state)
         return work

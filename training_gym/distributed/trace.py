@@ -83,7 +83,7 @@ def state_path(workdir: Path, segment: int) -> Path:
     return workdir / f"state-{segment}.safetensors"
 
 
-def fresh_state(parameters: Arrays, training: TrainingConfig = TrainingConfig()) -> Arrays:
+def fresh_state(parameters: Arrays, training: TrainingConfig) -> Arrays:
     """The state a unit starts from: the checkpoint's parameters, an optimiser that has seen nothing."""
     state: Arrays = {}
     for name, array in parameters.items():

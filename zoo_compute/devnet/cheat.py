@@ -43,7 +43,7 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps
-    state = fresh_state(unit.checkpoint)
+    state = fresh_state(unit.checkpoint, training)
     leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
     for segment in range(spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))

@@ -1,13 +1,22 @@
 """What training and replaying start from: files named by the lease, fetched and verified."""
 
+import logging
+from pathlib import Path
 from typing import Any
 
-from training_gym.checkpoint import CheckpointManifest
+from training_gym.checkpoint import CheckpointManifest, load_state, save_state
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest
 from training_gym.manifests import MAX_MANIFEST_BYTES
+from training_gym.outer import catch_up, downlink
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.workspace import Workspace
+from zoo_compute.node.workspace import Workspace, write_file
+from zoo_protocol.unixfs import cid_of_file
+
+log = logging.getLogger(__name__)
+
+MAX_UPDATES = 16
+"""Updates a node catches up by; more of them come near to a model's size at the usual settings."""
 
 
 def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> dict[str, Any]:
@@ -26,8 +35,39 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "job_id": task["job_id"],
         "round": task["round"],
         "slot": task["slot"],
-        "checkpoint": str(workspace.fetch(gateway, checkpoint.model)),
+        "checkpoint": str(_model_file(spec, checkpoint, workspace, gateway)),
         "train_data": str(workspace.fetch(gateway, dataset.train.cid)),
         "error_feedback": None if feedback is None else str(workspace.fetch(gateway, feedback)),
         "environment": task["environment"],
     }
+
+
+def _model_file(
+    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
+) -> Path:
+    """The checkpoint's model: made from an earlier one that is here by the updates since, else downloaded.
+
+    Raises as :func:`unit_task`.
+    """
+    path = workspace.file(checkpoint.model)
+    if spec.training.down_top_k and not path.exists():
+        model = _caught_up(spec, checkpoint, workspace, gateway)
+        if model is not None and cid_of_file(model) == checkpoint.model:
+            write_file(path, model)
+    return workspace.fetch(gateway, checkpoint.model)
+
+
+def _caught_up(
+    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
+) -> bytes | None:
+    """The model file that the updates since the newest model at hand lead to; None where they lead from none."""
+    updates: list[bytes] = []
+    while checkpoint.update is not None and checkpoint.parent is not None and len(updates) < MAX_UPDATES:
+        updates.append(gateway.fetch(checkpoint.update, max_bytes=downlink(spec).max_bytes))
+        parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
+        checkpoint = CheckpointManifest.from_bytes(parent)
+        base = workspace.file(checkpoint.model)
+        if base.exists():
+            log.info("round %d's model made from %d updates", checkpoint.round + len(updates), len(updates))
+            return save_state(catch_up(spec, load_state(spec, base.read_bytes()), reversed(updates)))
+    return None

@@ -44,9 +44,13 @@ class Workspace:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def file(self, cid: str) -> Path:
+        """Where the file of a CID lies if it is here."""
+        return self._root / "files" / cid
+
     def fetch(self, gateway: GatewayClient, cid: str) -> Path:
         """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
-        path = self._root / "files" / cid
+        path = self.file(cid)
         if path.exists():
             path.touch()
         else:
@@ -80,10 +84,15 @@ class Workspace:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON file that is either there in full, also after a power cut, or not at all."""
+    """Write a JSON file as :func:`write_file` does."""
+    write_file(path, json.dumps(document).encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that is either there in full, also after a power cut, or not at all."""
     partial = path.with_name(path.name + ".part")
-    with partial.open("w") as file:
-        json.dump(document, file)
+    with partial.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

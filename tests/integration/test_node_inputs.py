@@ -1,0 +1,86 @@
+"""A node makes a checkpoint's model from one it has and the updates since; only what is true passes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ipfs_processes import StoreProcess, store  # noqa: F401
+from test_node_work import JOB, MODEL, TEXT
+
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.outer import initial_outer_state, outer_step
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.inputs import MAX_UPDATES, unit_task
+from zoo_compute.node.workspace import Workspace
+from zoo_protocol.unixfs import cid_of_file
+
+
+class History:
+    """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
+
+    def __init__(self, store: StoreProcess, rounds: int) -> None:  # noqa: F811
+        self.store = store
+        split = describe_split(store.add(TEXT), TEXT)
+        dataset = store.add(DatasetManifest(split, split).to_bytes())
+        document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": {"down_top_k": 64}}
+        self.spec = TrainingSpec.from_dict(document)
+        self.models = [initial_checkpoint(self.spec)]
+        self.manifests = [self._manifest(0, None, store.add(self.models[0]), None)]
+        self._train(rounds)
+
+    def _train(self, rounds: int) -> None:
+        noise, state = np.random.default_rng(5), initial_outer_state(self.spec)
+        for round_ in range(1, rounds + 1):
+            mean = noise.normal(0.0, 1e-3, self.spec.num_parameters()).astype(np.float32)
+            step = outer_step(self.spec, load_state(self.spec, self.models[-1]), mean, state)
+            state = step.state
+            self.models.append(save_state(step.parameters))
+            model, update = cid_of_file(self.models[-1]), self.store.add(step.update)
+            self.manifests.append(self._manifest(round_, self.cid(round_ - 1), model, update))
+
+    def _manifest(self, round_: int, parent: str | None, model: str, update: str | None) -> CheckpointManifest:
+        return CheckpointManifest(JOB, round_, parent, model, None, update, {}, 0, self.spec.spec_hash(), "5.500000")
+
+    def cid(self, round_: int) -> str:
+        return self.store.add(self.manifests[round_].to_bytes())
+
+    def task(self, checkpoint_cid: str) -> dict[str, Any]:
+        task = {"job_id": JOB, "spec": self.spec.to_dict(), "round": 0, "slot": 0, "environment": JOB}
+        return task | {"checkpoint_cid": checkpoint_cid, "error_feedback_cid": None}
+
+
+def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> bytes:
+    """What a node that works from these checkpoints in turn has for the last."""
+    workspace = Workspace(directory)
+    with GatewayClient([history.store.gateway_url], attempts=1) as gateway:
+        for cid in checkpoints:
+            task = unit_task(history.task(cid), workspace, gateway)
+    return Path(task["checkpoint"]).read_bytes()
+
+
+def test_a_node_follows_by_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+    history = History(store, rounds=4)
+    assert model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(4)]) == history.models[4]
+
+
+def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+    history = History(store, rounds=2)
+    other = replace(history.manifests[2], update=history.manifests[1].update)
+    cid = store.add(other.to_bytes())
+    with pytest.raises(BlockNotFound):
+        model_of(history, tmp_path / "absent", [history.cid(0), cid])
+    store.add(history.models[2])
+    assert model_of(history, tmp_path / "there", [history.cid(0), cid]) == history.models[2]
+
+
+def test_a_node_that_was_away_for_long_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+    history = History(store, rounds=MAX_UPDATES + 1)
+    with pytest.raises(BlockNotFound):
+        model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES + 1)])
+    assert model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES)]) == history.models[MAX_UPDATES]
