@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     heartbeat_timeout_seconds: PositiveFloat = 30.0
     lease_seconds: PositiveFloat = 30.0
     round_deadline_seconds: PositiveFloat = 600.0
+    round_slack_seconds: PositiveFloat = 30.0
     window_seconds: PositiveFloat = 10.0
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6

@@ -16,17 +16,18 @@ def quorum(expected: int) -> int:
     return -(-2 * expected // 3)
 
 
-def deadline(offsets: Sequence[float]) -> float:
+def deadline(offsets: Sequence[float], least_slack: float = 0.0) -> float:
     """When a round that has its quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
 
-    The slack is at least a tenth of the median, so that nodes of one speed do not race each other.
+    The slack is at least a tenth of the median and ``least_slack`` seconds, so that nodes of one speed do not race each
+    other.
 
     Raises:
         ValueError: if no arrival is known.
     """
     middle = statistics.median(offsets)
     spread = statistics.median(abs(offset - middle) for offset in offsets)
-    return middle + max(SPREADS * spread, LEAST_SLACK * middle)
+    return middle + max(SPREADS * spread, LEAST_SLACK * middle, least_slack)
 
 
 def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:

@@ -67,7 +67,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             return None
         checkpoint = repository.checkpoint(session, job_id, job.current_round)
         units = repository.units_of_round(session, job_id, job.current_round)
-        if checkpoint is None or not round_state(job, units, settings).can_close(utc_now()):
+        if checkpoint is None or not round_state(session, job, units, settings).can_close(utc_now()):
             return None
         return _Round(
             number=job.current_round,

@@ -23,28 +23,36 @@ from market.jobs.units import settle_if_decided
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
+from training_gym import lateness
 
 MAX_FAILURES = 3
 """How often one node may lose or fail the units of one round before it gets no more of that round."""
 
 NO_CAPACITY_AFTER = 3
-"""A round that cannot be closed fails its job after this many round deadlines."""
+"""A round that cannot be closed fails its job after this many of the longest deadline."""
+
+DEADLINE_ROUNDS = 4
+"""So many rounds back, deliveries tell how long the next may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
-    """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected."""
+    """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
+
+    A quorum waits for the rest until ``deadline``; without a quorum the job is given up after ``patience``.
+    """
 
     nodes: int
     open: int
     delivered: int
     started_at: datetime
     deadline: timedelta
+    patience: timedelta
 
     @property
     def quorum(self) -> int:
-        """Two thirds of the slots, rounded up."""
-        return -(-2 * self.nodes // 3)
+        """Deliveries without which the round does not close."""
+        return lateness.quorum(self.nodes)
 
     def can_close(self, now: datetime) -> bool:
         """Whether to aggregate now: a quorum is delivered, and nothing is worth waiting for any longer."""
@@ -52,7 +60,7 @@ class RoundState:
         return self.delivered >= self.quorum and (self.open == 0 or late)
 
     def is_hopeless(self, now: datetime) -> bool:
-        return self.delivered < self.quorum and now >= self.started_at + NO_CAPACITY_AFTER * self.deadline
+        return self.delivered < self.quorum and now >= self.started_at + self.patience
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -86,14 +94,21 @@ def due_jobs(database: Database) -> list[str]:
         return repository.active_jobs(session)
 
 
-def round_state(job: Job, units: list[Unit], settings: Settings) -> RoundState:
-    """The state of the job's current round, given all its units."""
+def round_state(session: Session, job: Job, units: list[Unit], settings: Settings) -> RoundState:
+    """The state of the job's current round, given all its units.
+
+    Its deadline follows what the job's last rounds took, within what the settings allow.
+    """
+    longest = settings.round_deadline_seconds
+    taken = repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
+    deadline = lateness.deadline(taken, settings.round_slack_seconds) if taken else longest
     return RoundState(
         nodes=job.nodes,
         open=sum(unit.status in repository.OPEN_UNIT for unit in units),
         delivered=sum(unit.status in repository.DELIVERED_UNIT for unit in units),
         started_at=job.round_started_at or job.created_at,
-        deadline=timedelta(seconds=settings.round_deadline_seconds),
+        deadline=timedelta(seconds=min(deadline, longest)),
+        patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
     )
 
 
@@ -108,7 +123,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     for slot in slots:
         if slot.provider is not None and slot.slot not in done:
             units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
-    state, now = round_state(job, units, settings), utc_now()
+    state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):

@@ -114,6 +114,14 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
+def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
+    """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
+    query = select(Unit.created_at, Unit.uploaded_at).where(
+        Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
+    )
+    return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
+
+
 def unit_counts(session: Session, job_id: str) -> dict[str, int]:
     """Number of the job's units by status."""
     query = select(Unit.status, func.count()).where(Unit.job_id == job_id).group_by(Unit.status)

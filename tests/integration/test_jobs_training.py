@@ -15,7 +15,7 @@ from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import aggregation, leases, matching, repository, units
 from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
-from market.jobs.models import Checkpoint, Job, Lease
+from market.jobs.models import Checkpoint, Job, Lease, Unit
 from market.jobs.schemas import CompletePin, LeaseKind
 from market.providers.models import AskRow
 from market.verification import service as verification
@@ -202,6 +202,23 @@ def test_a_round_closes_without_stragglers_at_its_deadline(world: World, nodes: 
         straggler.commit()
 
 
+def test_a_round_waits_as_long_as_the_last_deliveries_suggest(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    _took(world, job_id, seconds=100)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+    for node in nodes[:3]:
+        world.deliver(node)
+    _took(world, job_id, seconds=100)
+    slack = world.settings.round_slack_seconds
+    for ago, closed in ((100 + slack - 2, 1), (100 + slack + 1, 2)):
+        _start_round(world, job_id, ago=ago)
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        assert world.read(job_id).current_round == closed
+
+
 def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     delivered = world.deliver(nodes[0])
@@ -353,6 +370,14 @@ def _start_round(world: World, job_id: str, *, ago: float) -> None:
         job = session.get(Job, job_id)
         assert job is not None
         job.round_started_at = utc_now() - timedelta(seconds=ago)
+
+
+def _took(world: World, job_id: str, *, seconds: float) -> None:
+    """As if every delivery so far had taken so long."""
+    with world.database.transaction() as session:
+        for unit in session.scalars(select(Unit).where(Unit.job_id == job_id, Unit.uploaded_at.is_not(None))):
+            assert unit.uploaded_at is not None
+            unit.created_at = unit.uploaded_at - timedelta(seconds=seconds)
 
 
 def _retire(world: World, nodes: list[str]) -> None:
