@@ -1,7 +1,6 @@
 """Handlers that mirror final chain events as journals. The chart of accounts is in ``market.ledger``."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -36,6 +35,19 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         if source != target and not (source.startswith("wallet:") and target.startswith("wallet:")):
             _move(session, event, source, target, event.args["value"])
 
+    def on_omission_claimed(session: Session, event: ChainEvent) -> None:
+        """A provider put its stake on a claim that its commitment was left out."""
+        _move(session, event, "omissions", _omission(event.args), stake)
+
+    def on_omission_answered(session: Session, event: ChainEvent) -> None:
+        """The commitment was in its window: the claim's stake joins the bond."""
+        _move(session, event, _omission(event.args), "bond", stake)
+
+    def on_omission_compensated(session: Session, event: ChainEvent) -> None:
+        """It was not: the provider gets its stake back, and compensation out of the bond."""
+        taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
+        _divide(session, event, "omissions", taken)
+
     return {
         ("ZenToken", "Transfer"): on_transfer,
         ("JobEscrow", "JobOpened"): on_job_opened,
@@ -49,9 +61,9 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         ("JobEscrow", "JobRefunded"): on_job_refunded,
         ("Omissions", "Deposited"): on_bond_deposited,
         ("Omissions", "Withdrawn"): on_bond_withdrawn,
-        ("Omissions", "ClaimOpened"): partial(on_omission_claimed, stake),
-        ("Omissions", "ClaimAnswered"): partial(on_omission_answered, stake),
-        ("Omissions", "Compensated"): partial(on_omission_compensated, stake),
+        ("Omissions", "ClaimOpened"): on_omission_claimed,
+        ("Omissions", "ClaimAnswered"): on_omission_answered,
+        ("Omissions", "Compensated"): on_omission_compensated,
         ("ProviderStaking", "Staked"): on_staked,
         ("ProviderStaking", "Withdrawn"): on_stake_left,
         ("ProviderStaking", "Slashed"): on_stake_left,
@@ -118,22 +130,6 @@ def on_bond_deposited(session: Session, event: ChainEvent) -> None:
 def on_bond_withdrawn(session: Session, event: ChainEvent) -> None:
     """The operator took some of its bond back."""
     _move(session, event, "bond", "omissions", event.args["amount"])
-
-
-def on_omission_claimed(stake: int, session: Session, event: ChainEvent) -> None:
-    """A provider put its stake on a claim that its commitment was left out."""
-    _move(session, event, "omissions", _omission(event.args), stake)
-
-
-def on_omission_answered(stake: int, session: Session, event: ChainEvent) -> None:
-    """The commitment was in its window: the claim's stake joins the bond."""
-    _move(session, event, _omission(event.args), "bond", stake)
-
-
-def on_omission_compensated(stake: int, session: Session, event: ChainEvent) -> None:
-    """It was not: the provider gets its stake back, and compensation out of the bond."""
-    taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
-    _divide(session, event, "omissions", taken)
 
 
 def on_staked(session: Session, event: ChainEvent) -> None:

@@ -93,6 +93,8 @@ def answer_claims(database: Database) -> None:
 def on_claim_opened(session: Session, event: ChainEvent) -> None:
     """Handler of the final ClaimOpened event."""
     args = event.args
+    if repository.lock_omission(session, args["unitId"]) is not None:
+        return
     claim = OmissionClaim(
         leaf=args["unitId"],
         provider=args["provider"],

@@ -132,7 +132,8 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Wo
     workspace = Workspace(directory)
     gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
     network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
-    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__)
+    terms = SimpleNamespace(compensation=1)
+    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
     taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
     worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken)  # type: ignore[arg-type]
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]

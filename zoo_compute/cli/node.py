@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.cli.output import JsonFlag, log_to_stderr, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ConfigError
-from zoo_compute.models import OmissionClaim
+
+if TYPE_CHECKING:
+    from zoo_compute.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
 
@@ -162,7 +164,7 @@ def omissions(
         _print_omission_claims(claims)
 
 
-def _print_omission_claims(claims: Sequence[OmissionClaim]) -> None:
+def _print_omission_claims(claims: "Sequence[OmissionClaim]") -> None:
     rows = [
         [
             claim.unit_id,

@@ -126,6 +126,9 @@ class Acknowledgements:
             self._chain = self._chain or self._connect()
             if not self._chain.is_acknowledger(signer):
                 return False
+            bond, owed = self._chain.bond(), self._chain.terms().compensation
+            if bond < owed:
+                log.warning("the operator's bond is %s wei; a broken promise should bring %s", bond, owed)
         except ZooError as error:
             raise NotAcknowledged(f"whether {signer} may acknowledge cannot be asked: {error}") from error
         self._known[signer] = time.monotonic() + _ROLE_SECONDS
