@@ -161,6 +161,17 @@ class Claim(Answer):
     claim_tx: str | None
 
 
+class OmissionClaim(Answer):
+    """A claim that the market left an acknowledged commitment out: open, answered or compensated."""
+
+    unit_id: str
+    status: str
+    include_by: datetime
+    deadline: datetime
+    compensation_wei: Wei | None
+    tx: str | None
+
+
 class Event(Answer):
     """Something that happened to a job. ``kind``: status, step, unit, checkpoint, pin, round and others."""
 

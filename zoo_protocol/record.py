@@ -6,13 +6,14 @@ record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_com
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex
+from zoo_protocol.messages import UnitCommitment
 
 KIND = "zoo-job-record/1"
 VERIFIED = "verified"
@@ -144,6 +145,11 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
         [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
     )
     return merkle.leaf_hash(encoded)
+
+
+def leaf_of(commitment: UnitCommitment) -> bytes:
+    """The leaf of a commitment in its window's tree; in the Omissions contract the id of its unit."""
+    return unit_leaf(*astuple(commitment))
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:

@@ -125,6 +125,24 @@ WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
 }
 
 
+class OmissionStatus(StrEnum):
+    OPEN = "open"  # a provider says that its acknowledged commitment is in no window
+    ANSWERED = "answered"  # it was shown in a window that was committed in time
+    COMPENSATED = "compensated"  # it was not; the provider was paid from the operator's bond
+
+
+class OmissionEvent(StrEnum):
+    ANSWER = "answer"
+    COMPENSATE = "compensate"
+
+
+_O, _OE = OmissionStatus, OmissionEvent
+OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
+    (_O.OPEN, _OE.ANSWER): _O.ANSWERED,
+    (_O.OPEN, _OE.COMPENSATE): _O.COMPENSATED,
+}
+
+
 class SampleStatus(StrEnum):
     DRAWN = "drawn"  # the provider must serve the segment's start state
     REVEALED = "revealed"  # start state at hand; verifiers replay it

@@ -91,6 +91,12 @@ class Unit(Base, CreatedAt):
             unique=True,
             postgresql_where=text("status NOT IN ('lost', 'rejected')"),
         ),
+        Index(
+            "ix_units_windowless",
+            "committed_at",
+            "id",
+            postgresql_where=text("window_id IS NULL AND commitment_signature IS NOT NULL"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -118,6 +124,17 @@ class Unit(Base, CreatedAt):
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Acknowledgement(Base, CreatedAt):
+    """The market's signed promise for one unit's commitment, stored with it and given again unchanged."""
+
+    __tablename__ = "acknowledgements"
+
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), primary_key=True)
+    leaf: Mapped[str] = mapped_column(Hash32, unique=True)  # of the commitment; unitId in the Omissions contract
+    include_by: Mapped[datetime] = mapped_column(UtcDateTime)  # a window with the leaf is committed by then
+    signature: Mapped[str] = mapped_column(String(132))
 
 
 class Lease(Base, CreatedAt):

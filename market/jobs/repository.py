@@ -9,15 +9,18 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
+from market.jobs.models import Acknowledgement, Checkpoint, Job, Lease, Pin, Slot, Unit
+from zoo_protocol.messages import UnitCommitment
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.VERIFIED)
+
+_WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -126,12 +129,16 @@ def has_undecided_units(session: Session, job_id: str) -> bool:
 
 
 def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
-    """Uploaded units that are in no window, oldest first; those that another transaction holds are left out."""
+    """Committed units that are in no window, oldest first; those that another transaction holds are left out.
+
+    Whatever became of a unit, its commitment enters a window: also if it was lost or rejected. Only what may still be
+    uploaded waits, since a provider that knew the seed could choose to deliver only what was not drawn.
+    """
     query = (
         select(Job, Unit)
         .join(Unit, Unit.job_id == Job.id)
-        .where(Unit.status == UnitStatus.UPLOADED, Unit.window_id.is_(None))
-        .order_by(Unit.uploaded_at, Unit.id)
+        .where(_WINDOWLESS, Unit.status.not_in(OPEN_UNIT))
+        .order_by(Unit.committed_at, Unit.id)
         .limit(limit)
         .with_for_update(key_share=True, skip_locked=True, of=Unit)
         .execution_options(populate_existing=True)
@@ -142,6 +149,16 @@ def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]
 def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
     query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.window_id == window_id)
     return [row._tuple() for row in session.execute(query.order_by(Unit.window_index))]
+
+
+def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
+    """What the units of a window committed to, in the order of their leaves."""
+    columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
+    query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
+    return [
+        UnitCommitment(job_id, round_, slot, provider, trace_root or "", payload_hash or "")
+        for job_id, round_, slot, provider, trace_root, payload_hash in session.execute(query).tuples()
+    ]
 
 
 def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
@@ -157,6 +174,28 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
+
+
+# --- acknowledgements
+
+
+def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
+    return session.get(Acknowledgement, unit_id)
+
+
+def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
+    """The acknowledgement of a leaf, with the unit that it is about."""
+    query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
+    found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
+    return None if found is None else found._tuple()
+
+
+def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
+    """(all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
+    overdue = func.count().filter(Acknowledgement.include_by < now)
+    query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
+    row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()
+    return row[0], row[1]
 
 
 # --- leases
@@ -206,6 +245,14 @@ def open_leases(
 def expired_leases(session: Session, now: datetime) -> list[str]:
     query = select(Lease.id).where(Lease.status.in_(OPEN_LEASE), Lease.expires_at <= now)
     return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
+
+
+def overdue_uploads(session: Session, committed_before: datetime) -> list[str]:
+    """Ids of the open train leases whose unit was committed before then and is not uploaded."""
+    query = select(Lease.id).join(Unit, Unit.id == Lease.unit_id)
+    query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
+    query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
+    return list(session.scalars(query.order_by(Unit.committed_at, Lease.id)))
 
 
 # --- checkpoints and pins

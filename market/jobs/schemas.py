@@ -303,3 +303,15 @@ class FailLease(RequestModel):
 class LeaseState(BaseModel):
     id: str
     status: str
+
+
+class AcknowledgementView(BaseModel):
+    """Our signed promise that your commitment enters a window (EIP-712 Acknowledgement, contract Omissions)."""
+
+    unit_id: str = Field(description="The commitment's leaf in its window's tree.")
+    include_by: int = Field(description="Unix time by which that window's root is committed on chain.")
+    signature: str
+
+
+class CommitState(LeaseState):
+    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")

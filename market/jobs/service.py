@@ -12,29 +12,35 @@ from market.jobs.facts import (
     set_record,
     start_settling,
 )
-from market.jobs.leases import create_lease, vacate
+from market.jobs.leases import create_lease, expire_uploads, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
+    AcknowledgementFacts,
     UnitFacts,
+    acknowledged_unit,
     assign_window,
     clean_units_of,
     job_units,
     mark_checking,
+    outstanding_acknowledgements,
     pass_unit,
     reject_unit,
     unit_facts,
     unverified_units_of,
+    window_leaves,
     window_units,
     windowless_units,
 )
 
 __all__ = [
+    "AcknowledgementFacts",
     "CheckpointFacts",
     "JobFacts",
     "UnitFacts",
+    "acknowledged_unit",
     "aggregate",
     "assign",
     "assign_window",
@@ -47,6 +53,7 @@ __all__ = [
     "due_jobs",
     "expire_due_jobs",
     "expire_due_leases",
+    "expire_uploads",
     "finish_settlement",
     "get",
     "job_units",
@@ -55,6 +62,7 @@ __all__ = [
     "on_job_cancelled",
     "on_job_opened",
     "open_bids",
+    "outstanding_acknowledgements",
     "pass_unit",
     "reject_unit",
     "reopen_settlement",
@@ -63,6 +71,7 @@ __all__ = [
     "unit_facts",
     "unverified_units_of",
     "vacate",
+    "window_leaves",
     "window_units",
     "windowless_units",
 ]

@@ -19,6 +19,7 @@ from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import ZEN
 from market.settings import Settings
+from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
 PAYEE = "0x00000000000000000000000000000000000000AA"
 PASSWORD = "correct horse"
@@ -61,6 +62,21 @@ def test_the_key_comes_from_the_environment_or_from_an_encrypted_file(
     document = {"type": 2, "chainId": 1, "nonce": 0, "to": PAYEE, "value": 0, "data": b"", "gas": 21_000}
     _, raw = signer.sign(document | {"maxFeePerGas": 2, "maxPriorityFeePerGas": 1})
     assert Account.recover_transaction(raw) == OPERATOR.address
+
+
+def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
+    given = settings(monkeypatch, ZOO_ACKNOWLEDGER_KEYSTORE=keystore, ZOO_ACKNOWLEDGER_KEYSTORE_PASSWORD=PASSWORD)
+    signer = Signer.acknowledger(given)
+    document = typed_data(omissions_domain(1, PAYEE), Acknowledgement("0x" + "12" * 32, 7))
+    assert recover_strictly(document, signer.sign_typed_data(document)) == signer.address == OPERATOR.address
+    with pytest.raises(UnusableKey, match="set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY"):
+        Signer.from_settings(given)
+    monkeypatch.delenv("ZOO_ACKNOWLEDGER_KEYSTORE")
+    with pytest.raises(ValidationError, match="ZOO_ACKNOWLEDGER_KEYSTORE goes with one of"):
+        settings(monkeypatch)
+    monkeypatch.delenv("ZOO_ACKNOWLEDGER_KEYSTORE_PASSWORD")
+    with pytest.raises(UnusableKey, match="acknowledges commitments: set ZOO_ACKNOWLEDGER_KEYSTORE"):
+        Signer.acknowledger(settings(monkeypatch))
 
 
 def test_what_cannot_be_used_is_refused_in_a_sentence(

@@ -1,5 +1,7 @@
 """The sweep: what makes up for every lost message."""
 
+from datetime import timedelta
+
 from celery import shared_task
 
 from market.accounts import service as accounts
@@ -24,6 +26,7 @@ def sweep() -> None:
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
+        jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
         jobs.expire_due_jobs(c.database, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate, settle):
