@@ -87,9 +87,7 @@ def clear_posted(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: in
     return Clearing(reserve if served else None, "posted", _allot(served, [ask.id for ask in willing]))
 
 
-def clear_sbba(
-    bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int, fee_bps: int, seed: bytes
-) -> Clearing:
+def clear_sbba(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int, fee_bps: int, seed: bytes) -> Clearing:
     """Trade by SBBA, whatever the size of the book; arguments as of :func:`clear`."""
     # Asks below the reserve rank as equals: undercutting where the price cannot follow must not pay.
     ranked = sorted((max(gross_ask(ask.limit_price, fee_bps), reserve), ask.time, ask.id) for ask in asks)
