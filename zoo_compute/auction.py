@@ -6,10 +6,10 @@ replay by the market's own code would repeat its mistakes too.
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from zoo_compute.errors import Mismatch, Unreachable
 from zoo_compute.models import Answer, Wei
@@ -25,7 +25,7 @@ class Bid(Answer):
     """A gang of nodes at no more than a limit in wei per GPU-hour."""
 
     id: str
-    nodes: int
+    nodes: Annotated[int, Field(ge=1)]
     limit_price_wei: Wei
     arrival: int
 
@@ -42,7 +42,7 @@ class Orders(Answer):
     """All orders of a round."""
 
     reserve_price_wei: Wei
-    fee_bps: int
+    fee_bps: Annotated[int, Field(ge=0, lt=_BPS)]
     bids: list[Bid]
     asks: list[Ask]
 
