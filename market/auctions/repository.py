@@ -30,11 +30,11 @@ def zones(session: Session, tier_id: int) -> set[str]:
 
 
 def due_rounds(session: Session, tier_id: int, now: datetime) -> Sequence[AuctionRound]:
-    """Open rounds of a tier whose time has come: the book that closed a round longest ago comes first."""
+    """Open rounds of a tier whose time has come, in random order: that of their secrets."""
     query = select(AuctionRound).where(
         AuctionRound.tier_id == tier_id, AuctionRound.status == AuctionStatus.OPEN, AuctionRound.closes_at <= now
     )
-    return session.scalars(query.order_by(AuctionRound.created_at, AuctionRound.id)).all()
+    return session.scalars(query.order_by(AuctionRound.secret)).all()
 
 
 def closed_rounds(session: Session, tier_id: int | None = None) -> Sequence[AuctionRound]:

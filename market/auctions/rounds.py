@@ -6,8 +6,8 @@ orders and opens the next round. Most rounds clear in the same instant. Only if 
 a round wait, for a block that was named when its orders were fixed already.
 
 A job stands in the book of every zone that it accepts, but in one closing at a time: the books of a tier close one
-after the other under one lock, the one that closed longest ago first, and a job that a closed round holds is in no
-other until that round is cleared. So no order can trade twice.
+after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
+cleared. So no order can trade twice, and none is kept from a book for long.
 
 All nodes of a job must be of one environment class, because replays compare bits within a class. So a round clears the
 asks of one class; which class comes first rotates with the round's number.
