@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
 
     auction_interval_seconds: PositiveFloat = 5.0
+    price_notice_seconds: PositiveFloat = 86_400.0
     sweep_interval_seconds: PositiveFloat = 2.0
     chain_poll_seconds: PositiveFloat = 1.0
     heartbeat_timeout_seconds: PositiveFloat = 30.0

@@ -39,6 +39,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "chain.index": settings.chain_poll_seconds,
         "chain.send": settings.chain_poll_seconds,
         "auctions.clear": settings.auction_interval_seconds,
+        "auctions.draw": settings.chain_poll_seconds,
         "ledger.reconcile": settings.reconcile_seconds,
         "verification.advance": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,

@@ -234,6 +234,24 @@ PROVIDER: dict[tuple[ProviderStatus, ProviderEvent], ProviderStatus] = {
 }
 
 
+class AuctionStatus(StrEnum):
+    OPEN = "open"  # its secret is committed to; orders gather, sealed
+    CLOSED = "closed"  # orders fixed and their hash public; the block that decides the lot is yet to come
+    CLEARED = "cleared"  # all is public
+
+
+class AuctionEvent(StrEnum):
+    CLOSE = "close"
+    CLEAR = "clear"
+
+
+_A, _AE = AuctionStatus, AuctionEvent
+AUCTION: dict[tuple[AuctionStatus, AuctionEvent], AuctionStatus] = {
+    (_A.OPEN, _AE.CLOSE): _A.CLOSED,
+    (_A.CLOSED, _AE.CLEAR): _A.CLEARED,
+}
+
+
 class LeaseStatus(StrEnum):
     OFFERED = "offered"  # addressed to one node, not yet pulled
     ACTIVE = "active"  # pulled; heartbeats extend it

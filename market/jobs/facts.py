@@ -65,6 +65,11 @@ def get(session: Session, job_id: str) -> JobFacts:
     return _facts(job)
 
 
+def ids_of(session: Session, payer: str) -> set[str]:
+    """Ids of all jobs of a payer."""
+    return repository.ids_of(session, payer)
+
+
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     """The job's checkpoints by round."""
     pins = repository.pins_of_job(session, job_id)

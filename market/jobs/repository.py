@@ -50,6 +50,10 @@ def jobs_of(session: Session, payer: str, limit: int, before: tuple[datetime, st
     return list(session.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)))
 
 
+def ids_of(session: Session, payer: str) -> set[str]:
+    return set(session.scalars(select(Job.id).where(Job.payer == payer)))
+
+
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
     """Jobs that stand in the book of a tier, oldest first."""
     query = select(Job).where(Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, Job.wait_until > now)

@@ -27,8 +27,14 @@ class CheckpointOptions(RequestModel):
     redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove they hold a copy.")
 
 
+Region = Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
+
+
 class Requirements(RequestModel):
-    """Wishes beyond the tier. This network offers none yet; a key here is refused rather than ignored."""
+    """Wishes beyond the tier; a key that is not known is refused rather than ignored."""
+
+    regions: list[Region] = Field(default=[], max_length=64, description="Where it may run; empty: anywhere.")
+    excluded_regions: list[Region] = Field(default=[], max_length=64, description="Where it may not.")
 
 
 class JobSpec(RequestModel):

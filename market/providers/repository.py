@@ -1,6 +1,6 @@
 """Queries on providers, stakes, benchmarks and asks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Row, Select, func, select, update
@@ -83,6 +83,26 @@ def standing_offers(
         .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
     )
     return session.execute(statement).all()
+
+
+def active_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Addresses of those of the providers that are active."""
+    statement = select(Provider.address).where(
+        Provider.address.in_(addresses), Provider.status == ProviderStatus.ACTIVE
+    )
+    return set(session.scalars(statement))
+
+
+def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+    """Price and time of the open ask of each of the providers that has one."""
+    statement = select(AskRow).where(AskRow.provider.in_(addresses), AskRow.status == "open")
+    return {ask.provider: (ask.min_price_wei, ask.created_at) for ask in session.scalars(statement)}
+
+
+def expire_asks(session: Session, now: datetime) -> None:
+    """Close the open asks whose time is over."""
+    statement = update(AskRow).where(AskRow.status == "open", AskRow.valid_until <= now)
+    session.execute(statement.values(status="expired"))
 
 
 def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:

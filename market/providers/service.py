@@ -5,6 +5,7 @@ it is trusted with replays, whose results are compared, so its registration stan
 verifier's minimum stake makes it active.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -136,6 +137,16 @@ def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout
         )
         for provider, ask, stake_wei in repository.standing_offers(session, tier_id, seen_since, now)
     ]
+
+
+def active_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Those of the providers that may work now."""
+    return repository.active_among(session, addresses)
+
+
+def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+    """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
+    return repository.standing_prices(session, addresses)
 
 
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:

@@ -43,7 +43,7 @@ def build_record(session: Session, network: NetworkParameters, job: JobFacts) ->
         order_signature=job.order_signature,
         outcome=job.reason or job.status,
         clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
-        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id),
+        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id, job.id),
         units=[_unit(session, unit, windows) for unit in jobs.job_units(session, job.id)],
         slashes=[
             SlashRecord(s.round, s.slot, s.provider, s.offence, s.evidence, s.evidence_cid)

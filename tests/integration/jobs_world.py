@@ -115,13 +115,13 @@ class World:
             session.add(Account(address=wallet.address))
         return wallet
 
-    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT) -> str:
+    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> str:
         """An active Bronze provider that was just seen, with a standing ask."""
         address = str(self.wallet().address)
-        self.register(address, price=price, environment=environment)
+        self.register(address, price=price, environment=environment, region=region)
         return address
 
-    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT) -> None:
+    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> None:
         """Make an account an active provider with a standing ask."""
         with self.database.transaction() as session:
             session.add(
@@ -129,7 +129,7 @@ class World:
                     address=address,
                     kind="provider",
                     name="node",
-                    region="eu",
+                    region=region,
                     hardware={},
                     environment_class=environment,
                     status=ProviderStatus.ACTIVE,
@@ -153,7 +153,16 @@ class World:
                 )
             )
 
-    def job(self, *, nodes: int = 4, redundancy: int = 3, wait_seconds: float = 600, rounds: int = 2) -> str:
+    def job(
+        self,
+        *,
+        nodes: int = 4,
+        redundancy: int = 3,
+        wait_seconds: float = 600,
+        rounds: int = 2,
+        max_price: int = 4 * ZEN,
+        requirements: dict[str, object] | None = None,
+    ) -> str:
         """A job whose deposit is final, standing in the book."""
         payer = str(self.wallet().address)
         settings = {**SPEC["training_config"], "rounds": rounds}
@@ -170,7 +179,7 @@ class World:
             segments=spec.segments,
             samplingBps=200,
             budget=10 * ZEN,
-            maxPrice=4 * ZEN,
+            maxPrice=max_price,
             waitUntil=int(wait_until.timestamp()),
             nonce=secrets.randbits(128),
         )
@@ -191,7 +200,7 @@ class World:
                     sampling_bps=order.samplingBps,
                     checkpoint_interval=1,
                     redundancy=redundancy,
-                    requirements={},
+                    requirements=requirements or {},
                     units_ordered=order.units,
                     unit_weight_us=weight,
                     budget_wei=order.budget,

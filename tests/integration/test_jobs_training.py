@@ -307,12 +307,14 @@ def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> Non
 def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     job_id = world.job()
     end = world.read(job_id).wait_until
-    assert [bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, end - timedelta(seconds=1)))]
+    assert [
+        bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, "eu", end - timedelta(seconds=1)))
+    ]
     assert matching.expire_due(world.database, end - timedelta(microseconds=1)) == 0
     assert matching.expire_due(world.database, end) == 1
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
     assert ("settlement.settle", (job_id,)) in world.wakes.seen
-    assert world.rows(lambda session: matching.open_bids(session, 1, end)) == []
+    assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
 
 
 def test_an_abandoned_replay_is_reported_to_verification(

@@ -3,7 +3,6 @@
 from celery import shared_task
 
 from market.auctions import service as auctions
-from market.db.base import utc_now
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -14,9 +13,16 @@ from worker.context import context
 
 @shared_task(name="auctions.clear")
 def clear() -> None:
-    """Clear every book whose round is due."""
+    """Close every round that is due, and clear those that need no lot."""
     c = context()
-    auctions.clear_due(c.database, c.settings, c.network, utc_now())
+    auctions.clear_due(c.database, c.settings, c.network)
+
+
+@shared_task(name="auctions.draw")
+def draw() -> None:
+    """Clear the closed rounds whose lot can be drawn."""
+    c = context()
+    auctions.draw_due(c.database, c.network, c.chain)
 
 
 @shared_task(name="jobs.dispatch")

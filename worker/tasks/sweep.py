@@ -6,9 +6,10 @@ from celery import shared_task
 
 from market.accounts import service as accounts
 from market.api.idempotency import forget_old_answers
-from market.db.base import utc_now
+from market.db.session import database_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
+from market.providers import asks
 from worker.context import context
 from worker.tasks.market import aggregate, announce_events, dispatch, settle
 
@@ -21,8 +22,9 @@ def sweep() -> None:
     with c.database.exclusive("sweep") as held:
         if not held:
             return
-        now = utc_now()
         with c.database.transaction() as session:
+            now = database_now(session)
+            asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
