@@ -12,6 +12,7 @@ from market.api.deps import ServicesDep
 from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
 from market.ledger.reconciliation import last_reconciliation
+from market.settlement.claims import void_batches
 
 router = APIRouter(tags=["operations"])
 
@@ -68,6 +69,7 @@ def _gather(services: Services) -> None:
     """What workers have left in the database for every API process to show."""
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
+        services.metrics.settlements_void(void_batches(session))
         last = last_reconciliation(session)
     if last is not None:
         services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)

@@ -6,8 +6,9 @@ from market.jobs.facts import (
     CheckpointFacts,
     JobFacts,
     checkpoints_of,
-    finish_settlement,
+    end_settlement,
     get,
+    note_payment,
     reopen_settlement,
     set_record,
     start_settling,
@@ -16,6 +17,15 @@ from market.jobs.leases import create_lease, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
+from market.jobs.payment import (
+    AlreadySettled,
+    jobs_to_settle,
+    payable_units,
+    put_in_batch,
+    strike_unit,
+    take_from_batch,
+    unpaid_count,
+)
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
     UnitFacts,
@@ -32,6 +42,7 @@ from market.jobs.units import (
 )
 
 __all__ = [
+    "AlreadySettled",
     "CheckpointFacts",
     "JobFacts",
     "UnitFacts",
@@ -45,22 +56,29 @@ __all__ = [
     "create_lease",
     "dispatch",
     "due_jobs",
+    "end_settlement",
     "expire_due_jobs",
     "expire_due_leases",
-    "finish_settlement",
     "get",
     "job_units",
+    "jobs_to_settle",
     "mark_checking",
+    "note_payment",
     "on_deposit_intent",
     "on_job_cancelled",
     "on_job_opened",
     "open_bids",
     "pass_unit",
+    "payable_units",
+    "put_in_batch",
     "reject_unit",
     "reopen_settlement",
     "set_record",
     "start_settling",
+    "strike_unit",
+    "take_from_batch",
     "unit_facts",
+    "unpaid_count",
     "unverified_units_of",
     "vacate",
     "window_units",

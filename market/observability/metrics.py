@@ -39,6 +39,13 @@ class Metrics:
             "zoo_transactions_waiting", "Transactions held back, by reason.", ["reason"], registry=self.registry
         )
 
+        self._void = Gauge(
+            "zoo_settlements_void",
+            "Settlement batches that were vetoed or refused.",
+            ["reason"],
+            registry=self.registry,
+        )
+
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self._requests.labels(method, route, status).inc()
@@ -60,6 +67,11 @@ class Metrics:
         self._waiting.clear()
         for reason, count in reasons.items():
             self._waiting.labels(reason).set(count)
+
+    def settlements_void(self, reasons: Mapping[str, int]) -> None:
+        """Keep how many settlement batches came to nothing so far."""
+        for reason, count in reasons.items():
+            self._void.labels(reason).set(count)
 
     def render(self) -> bytes:
         """All metrics in the text format."""
