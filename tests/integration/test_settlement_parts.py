@@ -240,9 +240,9 @@ def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: Settle
         assert void_batches(session) == {settlement.VETOED: 1}
 
     market.settled()
+    assert [[line["jobId"] for line in lines] for lines in market.lines()][1:] == [[over], [running]]
     market.end(running)
     market.settled()
-    assert [sorted(line["jobId"] for line in lines) for lines in market.lines()][1:] == [[over], [running]]
     market.pass_challenge_period()
     assert list(market.claim_all().values()) == [2 * UNIT_PAY, UNIT_PAY, 0, 0]
     market.check(over, running)
@@ -331,12 +331,12 @@ def test_a_job_that_the_contract_refuses_keeps_nobody_else_from_pay(market: Sett
 
 
 moves = st.lists(
-    st.tuples(st.sampled_from(["work", "reject", "settle", "send", "veto", "end"]), st.integers(0, 1)), max_size=12
+    st.tuples(st.sampled_from(["work", "reject", "settle", "send", "veto", "end"]), st.integers(0, 1)), max_size=10
 )
 
 
 @hypothesis_settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
 @given(moves)
 def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
@@ -373,5 +373,6 @@ def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
     for job in ids:
         end(job)
     for turn in range(8):
-        market.settled(after=hours(later + 48 * turn))
+        if any(market.read(job).status != JobStatus.SETTLED for job in ids):
+            market.settled(after=hours(later + 48 * turn))
     market.check(*ids)

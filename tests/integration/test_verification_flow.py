@@ -393,4 +393,4 @@ def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
     world.wakes.seen.clear()
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
     assert world.read(job_id).status == "settling"
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
