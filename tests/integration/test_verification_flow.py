@@ -185,6 +185,7 @@ def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
     assert nodes[0] not in world.rows(repository.slot_holders)
     (slash,), (intent,) = world.slashes(), world.intents("slash")
     assert intent.arguments == [nodes[0], "2", slash.evidence]
+    assert intent.amount == 1000 * 10**18  # all that is at stake counts towards the limits of the hot key
     assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
     for pending in (IntentStatus.QUEUED, IntentStatus.BROADCAST, IntentStatus.MINED, IntentStatus.FINAL):
         world.put_intents(pending, 100 * RETRY_AFTER)  # however slow the chain is, it is asked once
