@@ -110,7 +110,7 @@ def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str)
     assert len(collections(world)) == 2
 
 
-def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str) -> None:
+def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str, api: httpx.Client) -> None:
     before = world.read(posted)
     assert before.status == JobStatus.SETTLED
     taken = {"net": before.paid_wei, "fee": before.fee_wei, "refunded": False}
@@ -120,6 +120,7 @@ def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted
     job = world.read(posted)
     assert (job.status, job.reason) == (JobStatus.SETTLING, "cancelled_by_payer")
     assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, before.refund_wei)
+    assert 'zoo_settlements_void{reason="settlement_vetoed"} 1.0' in api.get("/metrics").text
     assert all(listed(world, unit.provider) == [] for unit in world.units(posted))
     claims.collect_fees(world.database, lambda: int(time.time()))
     assert collections(world) == []

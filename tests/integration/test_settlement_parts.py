@@ -336,7 +336,7 @@ moves = st.lists(
 
 
 @hypothesis_settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
 @given(moves)
 def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
