@@ -6,7 +6,7 @@ ledger makes of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -33,7 +33,7 @@ from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.settlement_check import Verification, check_batches, fetch_record
 from zoo_compute.settlement_events import ChainReader
-from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol.hashing import keccak, sha256, to_hex
 from zoo_protocol.receipt import JobSettlement, net_unit_price
 from zoo_protocol.record import JobRecord
 
@@ -213,7 +213,10 @@ class SettlementWorld:
         """Number of the newest batch in the contract."""
         escrow = self.chain.deployment.address("JobEscrow")
         return int(
-            self.chain.anvil.rpc("eth_call", {"to": escrow, "data": "0x" + _selector("batchCount()")}, "latest"), 16
+            self.chain.anvil.rpc(
+                "eth_call", {"to": escrow, "data": "0x" + keccak(b"batchCount()")[:4].hex()}, "latest"
+            ),
+            16,
         )
 
     def check(self, *job_ids: str) -> None:
@@ -239,14 +242,5 @@ class SettlementWorld:
             assert result.findings == []
 
 
-def _selector(signature: str) -> str:
-    from web3 import Web3
-
-    return Web3.keccak(text=signature)[:4].hex().removeprefix("0x")
-
-
 def hours(number: float) -> timedelta:
     return timedelta(hours=number)
-
-
-__all__ = ["PRICE", "PROVIDERS", "UNIT_PAY", "SettlementWorld", "datetime", "hours"]
