@@ -59,6 +59,10 @@ class Settings(BaseSettings):
     max_zen_per_day: PositiveInt = 5_000_000
     max_ether_per_day: PositiveInt = 10
     reconcile_seconds: PositiveFloat = 60.0
+    settlement_interval_seconds: PositiveFloat = Field(default=3600.0, description="between batches of running jobs")
+    settlement_units: PositiveInt = Field(default=5_000, description="waiting units that make a batch due at once")
+    settlement_max_units: PositiveInt = Field(default=10_000, description="units in a batch, unless one round has more")
+    settlement_max_jobs: PositiveInt = Field(default=100, le=256, description="jobs in a batch; the contract takes 256")
 
     log_level: str = "INFO"
     log_json: bool = True

@@ -42,6 +42,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "auctions.draw": settings.chain_poll_seconds,
         "ledger.reconcile": settings.reconcile_seconds,
         "verification.advance": settings.sweep_interval_seconds,
+        "settlement.settle": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,
         "sweep.all": settings.sweep_interval_seconds,
     }

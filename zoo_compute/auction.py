@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from zoo_compute.errors import Mismatch, Unreachable
 from zoo_compute.models import Answer, Wei
-from zoo_compute.receipt import Finding
+from zoo_compute.settlement_check import Finding
 from zoo_protocol.auction import book_hash, commitment, lot_seed
 from zoo_protocol.hashing import from_hex, to_hex
 

@@ -151,9 +151,9 @@ class Provider(Answer):
 
 
 class Claim(Answer):
-    """What a provider can take from one settlement batch."""
+    """What a provider can take from one settlement batch, for its work in these jobs."""
 
-    job_id: str
+    job_ids: list[str]
     batch_id: int
     amount_wei: Wei
     proof: list[str]

@@ -13,6 +13,7 @@ from market.api.deps import ServicesDep
 from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
 from market.ledger.reconciliation import last_reconciliation
+from market.settlement.claims import void_batches
 from market.verification.service import outstanding
 
 router = APIRouter(tags=["operations"])
@@ -71,6 +72,7 @@ def _gather(services: Services) -> None:
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
         services.metrics.acknowledgements(*astuple(outstanding(session)))
+        services.metrics.settlements_void(void_batches(session))
         last = last_reconciliation(session)
     if last is not None:
         services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)

@@ -88,6 +88,7 @@ class UnitEvent(StrEnum):
     DRAW = "draw"
     PASS = "pass"
     REJECT = "reject"
+    STRIKE = "strike"
 
 
 _U, _UE = UnitStatus, UnitEvent
@@ -100,6 +101,7 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
     (_U.UPLOADED, _UE.REJECT): _U.REJECTED,
     (_U.CHECKING, _UE.PASS): _U.VERIFIED,
     (_U.CHECKING, _UE.REJECT): _U.REJECTED,
+    (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute on chain refuted it before it was paid
 }
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
 

@@ -86,7 +86,7 @@ def expire_due(database: Database, now: datetime) -> int:
             job = repository.lock_job(session, job_id)
             if job is not None and job.status == JobStatus.MATCHING:
                 move_job(session, job, JobEvent.EXPIRE, reason="expired")
-                wake_after_commit(session, "settlement.settle", job_id)
+                wake_after_commit(session, "settlement.settle")
     return len(due)
 
 
@@ -131,4 +131,4 @@ def _cancel(session: Session, job: Job, actor: str) -> None:
     if trains:
         stop_training(session, job, _CANCELLED)
     else:
-        wake_after_commit(session, "settlement.settle", job.id)
+        wake_after_commit(session, "settlement.settle")

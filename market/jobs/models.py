@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -97,6 +97,10 @@ class Unit(Base, CreatedAt):
             "id",
             postgresql_where=text("window_id IS NULL AND commitment_signature IS NOT NULL"),
         ),
+        Index(
+            "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
+        ),
+        CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -124,6 +128,9 @@ class Unit(Base, CreatedAt):
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The batch that pays it. A trigger (market.jobs.ddl) keeps a unit in its batch while that stands.
+    settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
+    settlement_reason: Mapped[str | None] = mapped_column(String(64))  # why the batch that it was in is void
 
 
 class Acknowledgement(Base, CreatedAt):

@@ -30,7 +30,6 @@ _TRAINS_NO_MORE = (
     JobStatus.EXPIRED,
     JobStatus.FAILED,
     JobStatus.DISPUTED,
-    JobStatus.SETTLING,
 )
 
 
@@ -214,8 +213,7 @@ def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
         if missing_pins(session, job) and not waited:
             return
         move_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
-    if job.record_cid is None:  # once there is a record, its settlement is on its way
-        wake_after_commit(session, "settlement.settle", job.id)
+    wake_after_commit(session, "settlement.settle")
 
 
 def missing_pins(session: Session, job: Job) -> Mapping[int, int]:

@@ -50,6 +50,12 @@ class Metrics:
         self._claims = Gauge(
             "zoo_omission_claims_open", "Claims on chain that a commitment was left out.", registry=self.registry
         )
+        self._void = Gauge(
+            "zoo_settlements_void",
+            "Settlement batches that were vetoed or refused.",
+            ["reason"],
+            registry=self.registry,
+        )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
@@ -78,6 +84,11 @@ class Metrics:
         self._outstanding.set(outstanding)
         self._late.set(late)
         self._claims.set(open_claims)
+
+    def settlements_void(self, reasons: Mapping[str, int]) -> None:
+        """Keep how many settlement batches came to nothing so far."""
+        for reason, count in reasons.items():
+            self._void.labels(reason).set(count)
 
     def render(self) -> bytes:
         """All metrics in the text format."""

@@ -38,6 +38,11 @@ def stake_of(session: Session, address: str) -> int:
     return session.scalar(select(Stake.stake_wei).where(Stake.address == address)) or 0
 
 
+def at_risk(session: Session, address: str) -> int:
+    """Stake in wei with what was asked back and not withdrawn; 0 for an unknown wallet."""
+    return session.scalar(select(Stake.stake_wei + Stake.unbonding_wei).where(Stake.address == address)) or 0
+
+
 def page(session: Session, after: str, limit: int) -> Sequence[Row[Provider, int]]:
     """Providers with their stakes, by address, beginning after ``after``."""
     statement = _with_stake().where(Provider.address > after).order_by(Provider.address).limit(limit)

@@ -107,6 +107,11 @@ def get(session: Session, address: str) -> tuple[Provider, int]:
     return row[0], row[1]
 
 
+def at_risk(session: Session, address: str) -> int:
+    """What a slash can take of the wallet at most, in wei, as the chain said with finality."""
+    return repository.at_risk(session, address)
+
+
 def list_page(session: Session, after: str, limit: int) -> list[tuple[Provider, int]]:
     """Providers with their active stakes in wei, by address, beginning after ``after``."""
     return [(row[0], row[1]) for row in repository.page(session, after, limit)]

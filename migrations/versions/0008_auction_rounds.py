@@ -1,6 +1,6 @@
 """Auction rounds per zone: committed secret, seed block, sealed orders, and what the price history is made of.
 
-Revision: 0008, after 0005.
+Revision: 0008, after 0007.
 """
 
 import sqlalchemy as sa

@@ -17,7 +17,7 @@ from market.chain.sender import IntentHandlers, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
-from market.domain.network import DEVNET, ZEN
+from market.domain.network import DEVNET, ZEN, NetworkParameters
 from market.ledger import mirror
 from market.settings import Settings
 from support.anvil import CHAIN_ID, MNEMONIC, AnvilProcess
@@ -45,12 +45,12 @@ FUNDS = 100_000 * ZEN
 BOND = 1_000 * ZEN
 
 
-def deploy_contracts(anvil: AnvilProcess) -> Deployment:
-    """The devnet's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
+def deploy_contracts(anvil: AnvilProcess, network: NetworkParameters = DEVNET) -> Deployment:
+    """The network's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
     client = ChainClient(anvil.url, CHAIN_ID)
     roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address, ACKNOWLEDGER.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
-    return deploy(client, OPERATOR.key, DEVNET, roles, funded, BOND)
+    return deploy(client, OPERATOR.key, network, roles, funded, BOND)
 
 
 def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path) -> Settings:

@@ -47,10 +47,10 @@ def advance() -> None:
 
 
 @shared_task(name="settlement.settle")
-def settle(job_id: str) -> None:
-    """Publish the job's record and queue its settlement."""
+def settle() -> None:
+    """Queue the settlement of verified units, and of jobs that have ended."""
     c = context()
-    settlement.settle(c.database, c.storage, c.network, job_id)
+    settlement.settle(c.database, c.storage, c.network, c.settings)
 
 
 @shared_task(name="settlement.collect_fees")

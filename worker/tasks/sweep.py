@@ -11,7 +11,7 @@ from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from market.providers import asks
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, dispatch, settle
+from worker.tasks.market import aggregate, announce_events, dispatch
 
 
 @shared_task(name="sweep.all")
@@ -31,6 +31,6 @@ def sweep() -> None:
         jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
         jobs.expire_due_jobs(c.database, now)
         for job_id in jobs.due_jobs(c.database):
-            for task in (dispatch, aggregate, settle):
+            for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()

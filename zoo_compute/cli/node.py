@@ -109,10 +109,16 @@ def earnings(
         print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
     else:
         rows = [
-            [claim.batch_id, claim.job_id, f"{format_zen(claim.amount_wei)} ZEN", claim.claimable_at, claim.claim_tx]
+            [
+                claim.batch_id,
+                " ".join(claim.job_ids),
+                f"{format_zen(claim.amount_wei)} ZEN",
+                claim.claimable_at,
+                claim.claim_tx,
+            ]
             for claim in found
         ]
-        print_table(("batch", "job", "amount", "claimable at", "transaction"), rows)
+        print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
         if claimed_omissions:
             note("claims for commitments that the market left out:")
             _print_omission_claims(claimed_omissions)
