@@ -42,11 +42,11 @@ def put(connection: Connection, table: str, **values: object) -> None:
     connection.execute(found.insert().values({c.name: dull[c.type.python_type] for c in needed} | values))
 
 
-def migrate(engine: Engine, revision: str) -> None:
+def migrate(engine: Engine, revision: str, *, down: bool = False) -> None:
     config = Config(str(ROOT / "alembic.ini"))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        (command.downgrade if revision in ("base", "-1") else command.upgrade)(config, revision)
+        (command.downgrade if down else command.upgrade)(config, revision)
 
 
 def test_migrations_make_what_the_models_describe(empty: Engine) -> None:
@@ -65,7 +65,7 @@ def test_migrations_install_the_ledgers_triggers(empty: Engine) -> None:
 
 def test_migrations_can_be_taken_back_and_made_again(empty: Engine) -> None:
     migrate(empty, "head")
-    migrate(empty, "base")
+    migrate(empty, "base", down=True)
     assert set(inspect(empty).get_table_names()) <= {"alembic_version"}
     migrate(empty, "head")
 
@@ -84,7 +84,7 @@ def test_what_was_settled_by_whole_jobs_stays_settled_and_what_was_vetoed_is_set
                 put(connection, "tx_intents", id=number, key=f"settle:{job}", status="queued", arguments=[])
                 put(connection, "settlement_batches", job_id=job, root=f"root {job}", vetoed=job == "vetoed")
                 put(connection, "settlement_claims", job_id=job, provider="node", proof=[job])
-    migrate(empty, "head")
+    migrate(empty, "0006")
     query = """
         SELECT u.job_id, b.root, u.settlement_reason, l.status, l.units, l.to_round, c.proof, c.job_ids
         FROM units u LEFT JOIN settlement_lines l ON l.job_id = u.job_id
@@ -99,7 +99,7 @@ def test_what_was_settled_by_whole_jobs_stays_settled_and_what_was_vetoed_is_set
         ("sent", "root sent", None, "pending", 1, 4, ["sent"], ["sent"]),
         ("running", None, None, None, None, None, None, None),
     ]
-    migrate(empty, "-1")
+    migrate(empty, "0005", down=True)
     with empty.connect() as connection:
         kept = connection.execute(text("SELECT job_id, root FROM settlement_batches ORDER BY job_id")).all()
     assert [tuple(row) for row in kept] == [("paid", "root paid"), ("sent", "root sent")]
