@@ -35,7 +35,9 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param pauser First holder of PAUSER_ROLE: a guardian who can act at once, where an admin is a timelock.
-    constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser) AccessControlDefaultAdminRules(adminDelay, admin) {
+    constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser)
+        AccessControlDefaultAdminRules(adminDelay, admin)
+    {
         require(address(zen) != address(0), InvalidParameter("token"));
         token = zen;
         _grantRole(PAUSER_ROLE, pauser);

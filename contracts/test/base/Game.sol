@@ -9,7 +9,7 @@ import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {WorkWindows} from "../../src/WorkWindows.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
 import {EscrowDouble, StakingDouble} from "./Doubles.sol";
-import {Trees} from "./Trees.sol";
+import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
 /// @notice A unit of work in a committed window, a challenger, and referees; with the moves of a dispute.
@@ -134,7 +134,7 @@ abstract contract Game {
         );
         unit.jobId = keccak256(abi.encode(orderType, order));
         (unit.round, unit.slot, unit.provider) = (3, 1, provider);
-        unit.traceRoot = Trees.root(_leaves());
+        unit.traceRoot = Tree.root(_leaves());
         unit.payloadHash = keccak256("payload");
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("another unit");
@@ -143,8 +143,8 @@ abstract contract Game {
     function _commitWindow(bytes32 neighbour) internal {
         bytes32[] memory units = new bytes32[](2);
         (units[0], units[1]) = (_unitId(), neighbour);
-        windowRoot = Trees.root(units);
-        windowProof = Trees.proof(units, 0);
+        windowRoot = Tree.root(units);
+        windowProof = Tree.proof(units, 0);
         windows.commitWindow(windowRoot, 2);
     }
 
@@ -167,7 +167,7 @@ abstract contract Game {
     }
 
     function _opening(uint256 boundary) internal view returns (IDisputes.Opening memory) {
-        return IDisputes.Opening(states[boundary], Trees.proof(_leaves(), boundary));
+        return IDisputes.Opening(states[boundary], Tree.proof(_leaves(), boundary));
     }
 
     // --- the moves
