@@ -9,6 +9,7 @@ import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {WorkWindows} from "../../src/WorkWindows.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
 import {EscrowDouble, StakingDouble} from "./Doubles.sol";
+import {Traces} from "./Traces.sol";
 import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
@@ -159,11 +160,8 @@ abstract contract Game {
         }
     }
 
-    /// @dev As docs/protocol.md encodes it.
     function _stateLeaf(uint256 boundary, bytes32 state, bytes32 environment) internal view returns (bytes32) {
-        bytes memory head = abi.encodePacked("zoo-trace-1", unit.jobId, uint64(unit.round), uint64(unit.slot));
-        bytes memory encoded = abi.encodePacked(head, uint64(boundary), state, environment);
-        return keccak256(abi.encode(keccak256(encoded)));
+        return Traces.leaf(unit, boundary, state, environment);
     }
 
     function _opening(uint256 boundary) internal view returns (IDisputes.Opening memory) {
