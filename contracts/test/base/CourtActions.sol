@@ -27,6 +27,10 @@ contract CourtActions is CourtBooks, OmissionActions {
             vm.prank(referees[i]);
             court.registerReferee();
         }
+        for (uint32 i = 0; i < 3; ++i) {
+            this.openJob(20, 1 ether, 1 days);
+            this.settle(i, i);
+        }
     }
 
     /// @dev A result that is in a window before its batch is posted, if it ever is.
@@ -38,46 +42,34 @@ contract CourtActions is CourtBooks, OmissionActions {
         _commit(units);
     }
 
-    function challenge(uint256 pick, uint256 who, uint16 lo, uint16 hi) external booked {
+    /// @dev Of any unit, or again of the one disputed last; often with its pay withheld at once.
+    function challenge(uint256 pick, uint256 seed) external booked {
         if (works.length == 0) return;
-        Work memory work = works[pick % works.length];
-        lo %= Traces.SEGMENTS;
-        hi = lo + 1 + hi % (Traces.SEGMENTS - lo);
-        address account = challenger(who);
-        bytes32 id = court.disputeIdOf(work.unitId, account, lo, hi);
-        bool over = block.timestamp > work.committedAt + DISPUTE_PERIOD;
-        if (over || court.units(work.unitId).convicted || court.disputes(id).challenger != address(0)) return;
-        token.transfer(account, BOND);
-        vm.prank(account);
-        token.approve(address(court), BOND);
-        bytes memory signature = _commitmentSignature(work.unit);
-        vm.prank(account);
-        court.open(orderOf[work.unit.jobId], work.unit, signature, work.windowRoot, work.windowProof, lo, hi);
-        disputeIds.push(id);
-        openIds.push(id);
+        seed = uint256(keccak256(abi.encode(pick, seed)));
+        uint256 index = pick % works.length;
+        if (seed & 3 == 0 && disputeIds.length > 0) index = _workOfDispute(disputeIds.length - 1);
+        uint16 lo = uint16((seed >> 8) % Traces.SEGMENTS);
+        uint16 hi = lo + 1 + uint16((seed >> 16) % (Traces.SEGMENTS - lo));
+        _challenge(works[index], challenger(seed >> 24), lo, hi);
+        if (seed >> 32 & 1 == 0) _withholdUnit(works[index]);
     }
 
-    /// @dev The next move of one dispute: by whose turn it is, by whom it bores, or by whoever found a second state.
+    /// @dev Some moves of one dispute: by whose turn it is, by whom it bores, or by whoever found a second state.
     function play(uint256 pick, uint256 seed) external booked {
-        if (openIds.length > 0) _play(openIds[pick % openIds.length], seed);
+        if (openIds.length == 0) return;
+        bytes32 id = openIds[pick % openIds.length];
+        for (uint256 i = 0; i <= seed % 4 && _isOpen(id); ++i) {
+            _play(id, uint256(keccak256(abi.encode(seed, i))));
+            _bookSoFar();
+        }
     }
 
     function withholdUnit(uint256 pick) external booked {
-        if (disputeIds.length == 0) return;
-        bytes32 unitId = court.disputes(disputeIds[pick % disputeIds.length]).unitId;
-        Work memory work = works[workOf[unitId] - 1];
-        if (work.batchId == 0 || vetoed[work.batchId] || isHeld(unitId)) return;
-        (Bill memory bill, bool over) = _at(work.batchId);
-        IDisputes.Unit memory unit = court.units(unitId);
-        if (over || payOf[unitId].struck || (unit.open == 0 && !unit.unpaid)) return;
-        court.withhold(work.unit, work.batchId, bill.prices[work.index], _unitProof(bill, work.index));
+        if (disputeIds.length > 0) _withholdUnit(works[_workOfDispute(pick % disputeIds.length)]);
     }
 
-    function settleUnit(uint256 pick) external booked {
-        if (disputeIds.length == 0) return;
-        bytes32 unitId = court.disputes(disputeIds[pick % disputeIds.length]).unitId;
-        _restore(unitId);
-        if (isHeld(unitId)) _returnStruck(unitId);
+    function settleUnits() external booked {
+        _settleUnits();
     }
 
     function withdrawCredits(uint256 pick) external booked {
@@ -100,6 +92,20 @@ contract CourtActions is CourtBooks, OmissionActions {
         }
     }
 
+    /// @dev Moves that disputes have less to do with.
+    function other(uint256 kind, uint256 pick, uint96 amount) external {
+        kind %= 9;
+        if (kind == 0) this.stake(pick, amount);
+        else if (kind == 1) this.requestUnstake(pick, amount);
+        else if (kind == 2) this.withdraw(pick);
+        else if (kind == 3) this.slash(pick, uint8(amount));
+        else if (kind == 4) this.release(pick);
+        else if (kind == 5) this.pause(amount & 1 == 0);
+        else if (kind == 6) this.collectFees(pick);
+        else if (kind == 7) this.cancel(pick);
+        else this.refund(pick);
+    }
+
     /// @dev Minutes, where `wait` takes days.
     function tick(uint256 time) external {
         vm.warp(block.timestamp + _bound(time, 1, 90 minutes));
@@ -113,11 +119,7 @@ contract CourtActions is CourtBooks, OmissionActions {
             while (_isOpen(disputeIds[i])) _let(disputeIds[i]);
         }
         _bookSoFar();
-        for (uint256 i = 0; i < works.length; ++i) {
-            _restore(works[i].unitId);
-            if (isHeld(works[i].unitId)) _returnStruck(works[i].unitId);
-        }
-        _bookSoFar();
+        _settleUnits();
         _everybodyIsPaid();
         for (uint256 i = 0; i < parties(); ++i) {
             _withdrawCredits(party(i));
@@ -135,6 +137,29 @@ contract CourtActions is CourtBooks, OmissionActions {
         return (token, treasury, staking, escrow, court, omissions, payer);
     }
 
+    function _challenge(Work memory work, address account, uint16 lo, uint16 hi) private {
+        bytes32 id = court.disputeIdOf(work.unitId, account, lo, hi);
+        bool over = block.timestamp > work.committedAt + DISPUTE_PERIOD;
+        if (over || court.units(work.unitId).convicted || court.disputes(id).challenger != address(0)) return;
+        token.transfer(account, BOND);
+        vm.prank(account);
+        token.approve(address(court), BOND);
+        bytes memory signature = _commitmentSignature(work.unit);
+        vm.prank(account);
+        court.open(orderOf[work.unit.jobId], work.unit, signature, work.windowRoot, work.windowProof, lo, hi);
+        disputeIds.push(id);
+        openIds.push(id);
+    }
+
+    function _withholdUnit(Work memory work) private {
+        Pay memory pay = payOf[work.unitId];
+        if (work.batchId == 0 || vetoed[work.batchId] || isHeld(work.unitId) || pay.struck) return;
+        (Bill memory bill, bool over) = _at(work.batchId);
+        IDisputes.Unit memory unit = court.units(work.unitId);
+        if (over || (unit.open == 0 && !unit.unpaid)) return;
+        court.withhold(work.unit, work.batchId, bill.prices[work.index], _unitProof(bill, work.index));
+    }
+
     function _play(bytes32 id, uint256 seed) private {
         IDisputes.Dispute memory d = court.disputes(id);
         UnitCommitment memory unit = works[workOf[d.unitId] - 1].unit;
@@ -145,8 +170,8 @@ contract CourtActions is CourtBooks, OmissionActions {
             court.proveTwoStates(
                 id, unit, Traces.DOUBLED, environments, unit.opening(Traces.DOUBLED), unit.secondOpening()
             );
-        } else if (block.timestamp > d.deadline) {
-            court.expire(id);
+        } else if (block.timestamp > d.deadline || seed >> 40 & 3 == 0) {
+            _let(id);
         } else if (d.status == IDisputes.Status.Ends) {
             court.revealEnds(id, unit, Traces.ENVIRONMENT, unit.opening(d.lo), unit.opening(d.hi));
         } else if (d.status == IDisputes.Status.Middle) {
@@ -173,20 +198,29 @@ contract CourtActions is CourtBooks, OmissionActions {
             if (block.number <= d.seedBlock) vm.roll(d.seedBlock + 1);
             court.drawCommittee(id);
         } else {
-            if (block.timestamp <= d.deadline) _later(d.deadline - block.timestamp + 1);
+            if (block.timestamp <= d.deadline) vm.warp(d.deadline + 1);
             court.expire(id);
         }
     }
 
-    function _restore(bytes32 unitId) private {
-        IDisputes.Unit memory unit = court.units(unitId);
-        bool cleared = unit.disputableUntil > 0 && block.timestamp > unit.disputableUntil;
-        if (cleared && unit.open == 0 && !unit.unpaid) court.restore(unitId);
+    /// @dev Pays or returns what can be of the withheld.
+    function _settleUnits() private {
+        for (uint256 i = 0; i < disputeIds.length; ++i) {
+            bytes32 unitId = court.disputes(disputeIds[i]).unitId;
+            IDisputes.Unit memory unit = court.units(unitId);
+            if (unit.unpaid && isHeld(unitId)) _returnStruck(unitId);
+            if (!unit.unpaid && unit.open == 0 && block.timestamp > unit.disputableUntil) court.restore(unitId);
+            _bookSoFar();
+        }
     }
 
     function _returnStruck(bytes32 unitId) private {
         (, bool over) = _at(payOf[unitId].batchId);
-        if (over && court.units(unitId).unpaid) escrow.returnStruck(unitId);
+        if (over) escrow.returnStruck(unitId);
+    }
+
+    function _workOfDispute(uint256 index) private view returns (uint256) {
+        return workOf[court.disputes(disputeIds[index]).unitId] - 1;
     }
 
     function _withdrawCredits(address account) private {

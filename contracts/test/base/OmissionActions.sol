@@ -10,20 +10,11 @@ abstract contract OmissionActions is Court {
     UnitCommitment[] private claimedUnits;
     mapping(address account => uint256) public compensated; // with the stakes that came back
 
-    function deposit(uint96 amount) external {
+    function moveBond(uint256 kind, uint96 amount) external {
         amount = uint96(_bound(amount, 1, 100 ether));
-        token.approve(address(omissions), amount);
-        omissions.deposit(amount);
-    }
-
-    function announceWithdrawal(uint96 amount) external {
-        _announce(_bound(amount, 1, 200 ether));
-    }
-
-    function withdrawBond() external {
-        IOmissions.Withdrawal memory announced = omissions.withdrawal();
-        bool open = announced.amount > 0 && block.timestamp >= announced.releaseAt;
-        if (open && omissions.bond() > omissions.openClaims() * COMPENSATION) _withdrawBond();
+        if (kind % 3 == 0) _announce(amount);
+        else if (kind % 3 == 1) _deposit(amount);
+        else _withdrawBond();
     }
 
     /// @dev Of work that is in a window, or of work that the operator lost.
@@ -80,7 +71,15 @@ abstract contract OmissionActions is Court {
         omissions.requestWithdrawal(uint96(amount));
     }
 
+    function _deposit(uint96 amount) private {
+        token.approve(address(omissions), amount);
+        omissions.deposit(amount);
+    }
+
     function _withdrawBond() private {
+        IOmissions.Withdrawal memory announced = omissions.withdrawal();
+        bool open = announced.amount > 0 && block.timestamp >= announced.releaseAt;
+        if (!open || omissions.bond() <= omissions.openClaims() * COMPENSATION) return;
         vm.prank(operator);
         omissions.withdraw();
     }
