@@ -5,6 +5,7 @@ import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
+import {ExactTransfers} from "../src/base/ExactTransfers.sol";
 import {ZenIntake} from "../src/base/ZenIntake.sol";
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
@@ -326,7 +327,7 @@ contract JobEscrowOpenTest is Settlements {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
         taking.setFee(1);
-        vm.expectRevert(abi.encodeWithSelector(ZenIntake.TransferShort.selector, 1 ether, 1 ether - 1));
+        vm.expectRevert(abi.encodeWithSelector(ExactTransfers.TransferShort.selector, 1 ether, 1 ether - 1));
         other.openJob(order, signature, 0, 0, 0, 0);
         taking.setFee(0);
         other.openJob(order, signature, 0, 0, 0, 0);
