@@ -268,8 +268,7 @@ contract FrontRunningDisputesTest is Game, Races {
 
     function _encodeClaim(uint40 includeBy) private view returns (bytes memory) {
         UnitCommitment memory claimed = unit;
-        bytes memory acknowledgement =
-            _sign(ACKNOWLEDGER_KEY, omissions.acknowledgementDigest(_unitId(), includeBy));
+        bytes memory acknowledgement = _sign(ACKNOWLEDGER_KEY, omissions.acknowledgementDigest(_unitId(), includeBy));
         return abi.encodeCall(omissions.claim, (claimed, includeBy, acknowledgement));
     }
 

@@ -23,9 +23,8 @@ contract FrontRunningRolesTest is Economy, Races {
     function setUp() public override {
         super.setUp();
         IOmissions.Terms memory terms = IOmissions.Terms(2 ether, 30 ether, 3 days, 1 days, 5 days);
-        Omissions omissions = new Omissions(
-            IZenToken(address(token)), windows, terms, 1 days, admin, operator, stranger
-        );
+        Omissions omissions =
+            new Omissions(IZenToken(address(token)), windows, terms, 1 days, admin, operator, stranger);
         guarded = [
             address(token),
             address(treasury),
@@ -95,13 +94,11 @@ contract FrontRunningRolesTest is Economy, Races {
         bytes[] memory calls = new bytes[](1);
         (targets[0], calls[0]) = (address(token), abi.encodeCall(token.transfer, (heir, 10 ether)));
         uint256[] memory values = new uint256[](1);
-        bytes memory schedule = abi.encodeCall(
-            timelock.scheduleBatch, (targets, values, calls, bytes32(0), bytes32(0), 2 days)
-        );
+        bytes memory schedule =
+            abi.encodeCall(timelock.scheduleBatch, (targets, values, calls, bytes32(0), bytes32(0), 2 days));
         _onlyFor(address(timelock), operator, schedule);
         vm.warp(block.timestamp + 2 days);
-        bytes memory execute =
-            abi.encodeCall(timelock.executeBatch, (targets, values, calls, bytes32(0), bytes32(0)));
+        bytes memory execute = abi.encodeCall(timelock.executeBatch, (targets, values, calls, bytes32(0), bytes32(0)));
         _sameWhoeverIsFirst(address(timelock), operator, execute);
     }
 
@@ -183,9 +180,8 @@ contract FrontRunningRolesTest is Economy, Races {
         bytes32 lock = keccak256(
             abi.encode(timelock.getMinDelay(), timelock.hasRole(role, heir), timelock.hasRole(role, operator))
         );
-        bytes32 allowed = keccak256(
-            abi.encode(token.allowance(payer, operator), token.allowance(payer, THIEF), token.totalSupply())
-        );
+        bytes32 allowed =
+            keccak256(abi.encode(token.allowance(payer, operator), token.allowance(payer, THIEF), token.totalSupply()));
         return keccak256(abi.encode(roles, balances, lock, allowed));
     }
 }

@@ -3,7 +3,6 @@ pragma solidity 0.8.37;
 
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
-import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {ExactTransfers} from "../src/base/ExactTransfers.sol";
 import {ZenIntake} from "../src/base/ZenIntake.sol";
@@ -12,6 +11,7 @@ import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
+import {FeeToken} from "./base/BadTokens.sol";
 import {Settlements} from "./base/Settlements.sol";
 
 /// @dev A contract that pays for jobs and accepts the signatures of one key.
@@ -28,26 +28,6 @@ contract ContractPayer is IERC1271 {
 
     function isValidSignature(bytes32, bytes memory signature) external view returns (bytes4) {
         return keccak256(signature) == accepted ? IERC1271.isValidSignature.selector : bytes4(0);
-    }
-}
-
-/// @dev Keeps a part of what it is told to move.
-contract FeeToken is ERC20 {
-    uint256 private fee;
-
-    constructor() ERC20("Taking", "T") {}
-
-    function mint(address to, uint256 amount) external {
-        _mint(to, amount);
-    }
-
-    function setFee(uint256 newFee) external {
-        fee = newFee;
-    }
-
-    function _update(address from, address to, uint256 amount) internal override {
-        super._update(from, to, amount);
-        if (from != address(0) && fee > 0) super._update(to, address(0), fee);
     }
 }
 

@@ -130,10 +130,7 @@ abstract contract Game {
     function _commitUnit() internal {
         order.payer = payer;
         order.segments = uint16(states.length - 1);
-        bytes32 orderType = keccak256(
-            "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint48 unitWeight,uint16 segments,uint16 samplingBps,uint96 budget,uint80 maxPrice,uint40 waitUntil,uint256 nonce)"
-        );
-        unit.jobId = keccak256(abi.encode(orderType, order));
+        unit.jobId = _jobId();
         (unit.round, unit.slot, unit.provider) = (3, 1, provider);
         unit.traceRoot = Tree.root(_leaves());
         unit.payloadHash = keccak256("payload");
@@ -147,6 +144,13 @@ abstract contract Game {
         windowRoot = Tree.root(units);
         windowProof = Tree.proof(units, 0);
         windows.commitWindow(windowRoot, 2);
+    }
+
+    function _jobId() internal view returns (bytes32) {
+        bytes32 orderType = keccak256(
+            "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint48 unitWeight,uint16 segments,uint16 samplingBps,uint96 budget,uint80 maxPrice,uint40 waitUntil,uint256 nonce)"
+        );
+        return keccak256(abi.encode(orderType, order));
     }
 
     function _unitId() internal view returns (bytes32) {
