@@ -27,6 +27,7 @@ contract CourtActions is CourtBooks, OmissionActions {
             vm.prank(referees[i]);
             court.registerReferee();
         }
+        this.requestUnstake(0, 4_000 ether); // so that a slash takes more than the stake that is left
         for (uint32 i = 0; i < 3; ++i) {
             this.openJob(20, 1 ether, 1 days);
             this.settle(i, i);
@@ -209,7 +210,9 @@ contract CourtActions is CourtBooks, OmissionActions {
             bytes32 unitId = court.disputes(disputeIds[i]).unitId;
             IDisputes.Unit memory unit = court.units(unitId);
             if (unit.unpaid && isHeld(unitId)) _returnStruck(unitId);
-            if (!unit.unpaid && unit.open == 0 && block.timestamp > unit.disputableUntil) court.restore(unitId);
+            bool cleared = !unit.unpaid && unit.open == 0 && block.timestamp > unit.disputableUntil;
+            (bool done,) = address(court).call(abi.encodeCall(court.restore, (unitId)));
+            require(done == cleared, "restored if and only if it survived its disputes");
             _bookSoFar();
         }
     }
