@@ -15,11 +15,13 @@ from market.api.openapi import COMMON, install_openapi, operation_id
 from market.api.services import Services
 from market.auctions.router import router as auctions
 from market.chain.contracts import Deployment
+from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.db.session import Database
 from market.domain.network import NETWORKS
 from market.events.router import router as events
+from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
 from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
@@ -31,7 +33,9 @@ from market.settlement.router import router as settlement
 from market.storage.router import UPLOAD_PATH
 from market.storage.router import router as storage
 from market.storage.service import Storage
+from market.verification.router import router as verification
 from market.wakeups import celery_wake, connect_redis
+from zoo_protocol.messages import omissions_domain
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
@@ -46,6 +50,7 @@ def build_services(settings: Settings) -> Services:
     Raises:
         ValueError: the deployment file or an address is malformed.
         OSError: the deployment file cannot be read.
+        UnusableKey: there is no key to acknowledge commitments with.
     """
     deployment = Deployment.load(Path(settings.deployment_file))
     return Services(
@@ -54,6 +59,11 @@ def build_services(settings: Settings) -> Services:
         network=NETWORKS[settings.network],
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
+        acknowledger=Acknowledger(
+            Signer.acknowledger(settings),
+            omissions_domain(deployment.chain_id, deployment.address("Omissions")),
+            settings.inclusion_seconds,
+        ),
         storage=Storage(settings.ipfs_api),
         redis=connect_redis(settings.redis_url),
         metrics=Metrics(),
@@ -95,6 +105,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         jobs,
         events,
         leases,
+        verification,
         settlement,
         ledger,
         health.router,

@@ -1,10 +1,13 @@
 """Settings of every market process, read from the environment (prefix ``ZOO_``) once, at start."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
 
 class Settings(BaseSettings):
@@ -29,6 +32,10 @@ class Settings(BaseSettings):
     operator_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     operator_keystore_password: SecretStr | None = None
     operator_keystore_password_file: Path | None = None
+    acknowledger_key: SecretStr | None = Field(default=None, description="private key holding ACKNOWLEDGER_ROLE")
+    acknowledger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
+    acknowledger_keystore_password: SecretStr | None = None
+    acknowledger_keystore_password_file: Path | None = None
 
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
@@ -37,6 +44,7 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
 
     auction_interval_seconds: PositiveFloat = 5.0
+    price_notice_seconds: PositiveFloat = 86_400.0
     sweep_interval_seconds: PositiveFloat = 2.0
     chain_poll_seconds: PositiveFloat = 1.0
     heartbeat_timeout_seconds: PositiveFloat = 30.0
@@ -44,6 +52,7 @@ class Settings(BaseSettings):
     round_deadline_seconds: PositiveFloat = 600.0
     round_slack_seconds: PositiveFloat = 30.0
     window_seconds: PositiveFloat = 10.0
+    inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500
@@ -51,18 +60,71 @@ class Settings(BaseSettings):
     max_zen_per_day: PositiveInt = 5_000_000
     max_ether_per_day: PositiveInt = 10
     reconcile_seconds: PositiveFloat = 60.0
+    settlement_interval_seconds: PositiveFloat = Field(default=3600.0, description="between batches of running jobs")
+    settlement_units: PositiveInt = Field(default=5_000, description="waiting units that make a batch due at once")
+    settlement_max_units: PositiveInt = Field(default=10_000, description="units in a batch, unless one round has more")
+    settlement_max_jobs: PositiveInt = Field(default=100, le=256, description="jobs in a batch; the contract takes 256")
 
     log_level: str = "INFO"
     log_json: bool = True
 
+    @property
+    def operator_source(self) -> "KeySource":
+        """Where the operator's key is."""
+        return KeySource(
+            "ZOO_OPERATOR",
+            self.operator_key,
+            self.operator_keystore,
+            self.operator_keystore_password,
+            self.operator_keystore_password_file,
+        )
+
+    @property
+    def acknowledger_source(self) -> "KeySource":
+        """Where the acknowledger's key is."""
+        return KeySource(
+            "ZOO_ACKNOWLEDGER",
+            self.acknowledger_key,
+            self.acknowledger_keystore,
+            self.acknowledger_keystore_password,
+            self.acknowledger_keystore_password_file,
+        )
+
+    @property
+    def upload_seconds(self) -> float:
+        """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
+        return self.inclusion_seconds / 2
+
     @model_validator(mode="after")
-    def _one_key(self) -> Self:
-        if self.operator_key is not None and self.operator_keystore is not None:
-            raise ValueError("set ZOO_OPERATOR_KEY or ZOO_OPERATOR_KEYSTORE, not both")
-        passwords = (self.operator_keystore_password, self.operator_keystore_password_file)
-        if (self.operator_keystore is not None) != (sum(password is not None for password in passwords) == 1):
-            raise ValueError(
-                "ZOO_OPERATOR_KEYSTORE goes with one of ZOO_OPERATOR_KEYSTORE_PASSWORD_FILE and "
-                "ZOO_OPERATOR_KEYSTORE_PASSWORD"
-            )
+    def _one_key_each(self) -> Self:
+        for source in (self.operator_source, self.acknowledger_source):
+            source.check()
         return self
+
+    @model_validator(mode="after")
+    def _time_to_include(self) -> Self:
+        if self.inclusion_seconds < 4 * self.window_seconds:
+            raise ValueError("ZOO_INCLUSION_SECONDS must be at least four times ZOO_WINDOW_SECONDS")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """What the settings say of one key. ``name`` begins its variables' names."""
+
+    name: str
+    key: SecretStr | None
+    keystore: Path | None
+    password: SecretStr | None
+    password_file: Path | None
+
+    def check(self) -> None:
+        """Raise ValueError unless it is one key, or one keystore with one password, or nothing."""
+        if self.key is not None and self.keystore is not None:
+            raise ValueError(f"set {self.name}_KEY or {self.name}_KEYSTORE, not both")
+        passwords = sum(password is not None for password in (self.password, self.password_file))
+        if (self.keystore is not None) != (passwords == 1):
+            raise ValueError(
+                f"{self.name}_KEYSTORE goes with one of {self.name}_KEYSTORE_PASSWORD_FILE and "
+                f"{self.name}_KEYSTORE_PASSWORD"
+            )

@@ -5,6 +5,7 @@ from market.auctions import models as auctions
 from market.chain import models as chain
 from market.db.base import Base
 from market.events import models as events
+from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
 from market.ledger import models as ledger
 from market.providers import models as providers
@@ -17,6 +18,7 @@ __all__ = [
     "chain",
     "events",
     "jobs",
+    "jobs_ddl",
     "ledger",
     "metadata",
     "providers",

@@ -39,8 +39,10 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "chain.index": settings.chain_poll_seconds,
         "chain.send": settings.chain_poll_seconds,
         "auctions.clear": settings.auction_interval_seconds,
+        "auctions.draw": settings.chain_poll_seconds,
         "ledger.reconcile": settings.reconcile_seconds,
         "verification.advance": settings.sweep_interval_seconds,
+        "settlement.settle": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,
         "sweep.all": settings.sweep_interval_seconds,
     }

@@ -22,7 +22,7 @@ from market.observability.logs import configure_logs
 from market.providers import attestations
 from market.providers import service as providers
 from market.settings import Settings
-from market.settlement import claims
+from market.settlement import claims, disputes
 from market.settlement import service as settlement
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -85,12 +85,19 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["WorkWindows", "WindowCommitted"].append(verification.on_window_committed)
     handlers["WorkWindows", "SeedRescheduled"].append(verification.on_seed_rescheduled)
     handlers["WorkWindows", "SeedLatched"].append(verification.on_seed_latched)
+    handlers["Omissions", "ClaimOpened"].append(verification.on_claim_opened)
+    handlers["Omissions", "ClaimAnswered"].append(verification.on_claim_answered)
+    handlers["Omissions", "Compensated"].append(verification.on_compensated)
     handlers["JobEscrow", "JobOpened"].append(jobs.on_job_opened)
     handlers["JobEscrow", "JobSettled"].append(settlement.on_job_settled)
     handlers["JobEscrow", "JobCancelled"].append(jobs.on_job_cancelled)
     handlers["JobEscrow", "JobRefunded"].append(settlement.on_job_refunded)
     handlers["JobEscrow", "BatchPosted"].append(claims.on_batch_posted)
-    handlers["JobEscrow", "BatchVetoed"].append(claims.on_batch_vetoed)
+    handlers["JobEscrow", "BatchVetoed"].append(settlement.on_batch_vetoed)
+    handlers["JobEscrow", "SettlementReverted"].append(settlement.on_settlement_reverted)
+    handlers["JobEscrow", "UnitWithheld"].append(disputes.on_unit_withheld)
+    handlers["JobEscrow", "UnitRestored"].append(disputes.on_unit_restored)
+    handlers["Disputes", "DisputeEnded"].append(disputes.on_dispute_ended)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 

@@ -27,7 +27,7 @@ from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
-from zoo_compute.models import Claim, JobState, Network, Provider, Quote
+from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
@@ -187,6 +187,10 @@ class Client:
         if self.wallet is None:
             raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
         return take(self.claims(), self.network(), self.wallet, to)
+
+    def omission_claims(self) -> list[OmissionClaim]:
+        """Your claims for commitments that the market acknowledged and left out, the newest first."""
+        return [OmissionClaim.model_validate(item) for item in self.connection.get("/v1/omissions")]
 
     def fetch(self, cid: str, *, max_bytes: int) -> bytes:
         """A file from storage, every block checked against its CID.

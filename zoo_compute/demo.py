@@ -102,16 +102,18 @@ def await_payout(client: Client, job_id: str) -> None:
     """
     network = client.network()
     chain = ChainReader(network.rpc_url, network.contracts)
-    settled = chain.settled(job_id)
+    settlement = chain.settlement(job_id)
     note(f"settled; pay can be claimed after a challenge period of {network.challenge_seconds} s")
     deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
     while time.monotonic() < deadline:
-        batch = chain.batch(settled.batch)
-        if sum(batch.claimed.values()) == settled.paid and batch.fee_collected == settled.fee:
-            note(f"{len(batch.claimed)} providers have claimed {format_zen(settled.paid)} ZEN")
+        batches = [chain.batch(part.batch) for part in settlement.parts if part.batch]
+        claimed = sum(sum(batch.claimed.values()) for batch in batches)
+        if claimed == settlement.paid and sum(batch.fee_collected for batch in batches) == settlement.fee:
+            providers = {provider for batch in batches for provider in batch.claimed}
+            note(f"{len(providers)} providers have claimed {format_zen(claimed)} ZEN from {len(batches)} batches")
             return
         time.sleep(0.5)
-    raise Mismatch("demo-unclaimed", f"of {settled.paid} wei only {sum(batch.claimed.values())} were claimed in time")
+    raise Mismatch("demo-unclaimed", f"of {settlement.paid} wei only {claimed} were claimed in time")
 
 
 def check_story(receipt: dict[str, Any], *, cheat: str) -> None:

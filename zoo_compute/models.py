@@ -151,14 +151,25 @@ class Provider(Answer):
 
 
 class Claim(Answer):
-    """What a provider can take from one settlement batch."""
+    """What a provider can take from one settlement batch, for its work in these jobs."""
 
-    job_id: str
+    job_ids: list[str]
     batch_id: int
     amount_wei: Wei
     proof: list[str]
     claimable_at: datetime
     claim_tx: str | None
+
+
+class OmissionClaim(Answer):
+    """A claim that the market left an acknowledged commitment out: open, answered or compensated."""
+
+    unit_id: str
+    status: str
+    include_by: datetime
+    deadline: datetime
+    compensation_wei: Wei | None
+    tx: str | None
 
 
 class Event(Answer):

@@ -7,20 +7,19 @@ those which the seed draws, that every CID resolves to bytes with that hash, and
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.settlement_check import Finding, Verification, check_batches, fetch_record
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid, merkle
 from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
-from zoo_protocol.receipt import BPS, Opened, Settled, Slashed, build_receipt, unit_price
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, RecordError, UnitRecord, unit_leaf
+from zoo_protocol.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
+from zoo_protocol.record import JobRecord, RecordError, UnitRecord, unit_leaf
 from zoo_protocol.sampling import draw_segments
-from zoo_protocol.settlement import build_batch
 from zoo_protocol.trace import payload_hash
 
 MAX_BLOB_BYTES = 2**30
@@ -30,29 +29,6 @@ _OF_THE_MOMENT = ("treasury_balance_wei",)  # true when it was asked for, and la
 
 LossFunction = Callable[[bytes, bytes, bytes], float]
 """(canonical spec, model file, validation split) -> validation loss in nats per token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that does not agree. ``where`` names it, ``code`` is stable."""
-
-    code: str
-    where: str
-    expected: str
-    found: str
-
-
-@dataclass(slots=True)
-class Verification:
-    """The receipt as recomputed, and everything that does not agree (empty: it all does)."""
-
-    receipt: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    def expect(self, code: str, where: str, expected: object, found: object) -> None:
-        """Note a finding unless the two are equal."""
-        if expected != found:
-            self.findings.append(Finding(code, where, str(expected), str(found)))
 
 
 def verify_job(
@@ -72,8 +48,9 @@ def verify_job(
     result = Verification()
     try:
         opened = chain.opened(job_id)
-        settled = chain.settled(job_id)
-        record = JobRecord.from_bytes(_fetch_record(gateway, from_hex(settled.record)))
+        settlement = chain.settlement(job_id)
+        digest = settlement.parts[-1].record
+        record = JobRecord.from_bytes(fetch_record(gateway, digest))
     except ChainDisagrees as error:
         result.expect(error.code, "chain", "one event", str(error))
         return result
@@ -81,17 +58,18 @@ def verify_job(
         result.expect("bad_record", error.field, "a job record", str(error))
         return result
     except (BlockNotFound, ContentError, GatewayUnavailable) as error:
-        result.expect("unresolvable", "JobSettled.record", settled.record, str(error))
+        result.expect("unresolvable", "JobSettled.record", digest, str(error))
         return result
     result.expect("wrong_record", "record.job_id", job_id, record.job_id)
     _check_order(result, chain, gateway, record, opened)
-    _check_money(result, chain, record, opened, settled)
+    _check_money(result, chain, record, opened, settlement)
+    check_batches(result, chain, gateway, record, settlement)
     _check_windows(result, chain, record)
     for unit in record.units:
         _check_unit(result, chain, gateway, record, unit)
     slashes = _check_slashes(result, chain, gateway, record)
     _check_checkpoints(result, gateway, record, loss)
-    result.receipt = build_receipt(record, opened, settled, slashes, chain.treasury_balance())
+    result.receipt = build_receipt(record, opened, settlement, slashes, chain.treasury_balance())
     return result
 
 
@@ -122,44 +100,22 @@ def _check_order(
         result.expect("wrong_spec", "spec_cid", opened.spec_hash, to_hex(keccak(spec)))
 
 
-def _check_money(result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settled: Settled) -> None:
+def _check_money(
+    result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settlement: JobSettlement
+) -> None:
     paid_units = record.paid_units()
     price = int(record.clearing_price_wei_per_gpu_hour)
     gross = unit_price(price, opened.unit_weight) * len(paid_units)
     fee = gross * opened.fee_bps // BPS
     result.expect("wrong_deposit", "JobOpened.budget", opened.budget, chain.deposited(opened))
-    result.expect("wrong_price", "JobSettled.price", price if paid_units else settled.price, settled.price)
-    result.expect("price_above_maximum", "JobSettled.price", True, settled.price <= opened.max_price)
+    for part in settlement.parts:
+        result.expect("wrong_price", "JobSettled.price", price if part.units else part.price, part.price)
+        result.expect("price_above_maximum", "JobSettled.price", True, part.price <= opened.max_price)
     result.expect("too_many_units", "record.units", True, len(paid_units) <= opened.units)
-    result.expect("wrong_units", "JobSettled.units", len(paid_units), settled.units)
-    result.expect("wrong_payment", "JobSettled.paid", gross - fee, settled.paid)
-    result.expect("wrong_fee", "JobSettled.fee", fee, settled.fee)
-    result.expect("wrong_refund", "JobSettled.refund", opened.budget - gross, settled.refund)
-    refund = {opened.payer: settled.refund} if settled.refund else {}
-    result.expect("wrong_transfers", "settlement", refund, dict(chain.transfers(settled)))
-    _check_batch(result, chain, record, opened, settled)
-
-
-def _check_batch(result: Verification, chain: ChainReader, record: JobRecord, opened: Opened, settled: Settled) -> None:
-    """The batch pays each provider what its units in the record earned, and nobody took more out of it."""
-    try:
-        batch = build_batch(record, settled.record, opened.fee_bps)
-        if not batch.claims:
-            result.expect("wrong_batch", "JobSettled.batchId", 0, settled.batch)
-            return
-        posted = chain.batch(settled.batch)
-    except (RecordError, ValueError) as error:
-        result.expect("wrong_batch", "record", "units that make a batch", str(error))
-        return
-    except ChainDisagrees as error:
-        result.expect(error.code, "JobSettled.batchId", "one batch", str(error))
-        return
-    result.expect("wrong_batch", "BatchPosted.root", batch.root, posted.root)
-    result.expect("wrong_batch", "BatchPosted", (settled.paid, settled.fee), (posted.net, posted.fee))
-    result.expect("wrong_fee", "FeesCollected", True, posted.fee_collected <= posted.fee)
-    earned = {claim.provider: claim.amount for claim in batch.claims}
-    for provider, amount in posted.claimed.items():
-        result.expect("wrong_payment", f"Claimed[{provider}]", earned.get(provider, 0), amount)
+    result.expect("wrong_units", "JobSettled.units", len(paid_units), sum(part.units for part in settlement.parts))
+    result.expect("wrong_payment", "JobSettled.paid", gross - fee, settlement.paid)
+    result.expect("wrong_fee", "JobSettled.fee", fee, settlement.fee)
+    result.expect("wrong_refund", "JobSettled.refund", opened.budget - gross, settlement.refund)
 
 
 def _check_windows(result: Verification, chain: ChainReader, record: JobRecord) -> None:
@@ -271,14 +227,6 @@ def _validation_split(result: Verification, gateway: GatewayClient, spec: bytes)
     if manifest is None:
         return None
     return _fetch(result, gateway, "dataset.validation", json.loads(manifest)["validation"]["cid"])
-
-
-def _fetch_record(gateway: GatewayClient, digest: bytes) -> bytes:
-    block, tree = cid.cids_of_digest(digest)
-    try:
-        return gateway.fetch(block, max_bytes=MAX_RECORD_BYTES)
-    except BlockNotFound:
-        return gateway.fetch(tree, max_bytes=MAX_RECORD_BYTES)
 
 
 def _fetch(result: Verification, gateway: GatewayClient, where: str, content: str | None) -> bytes | None:

@@ -13,7 +13,7 @@ from web3.types import EventData, TxReceipt
 
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.receipt import Opened, Settled, Slashed
+from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed
 
 
 class ChainDisagrees(Exception):
@@ -78,23 +78,33 @@ class ChainReader:
         event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
         return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
 
-    def settled(self, job_id: str) -> Settled:
-        """The job's settlement. One that a guardian vetoed does not count.
+    def settlement(self, job_id: str) -> JobSettlement:
+        """All that was settled of a job, to its end. What a guardian vetoed does not count.
 
         Raises:
-            ChainDisagrees: ``not_settled`` unless the escrow holds exactly one such event.
+            ChainDisagrees: ``not_settled`` if money of it is in escrow, or nothing was ever settled.
         """
-        reverted = self._events("JobEscrow", "SettlementReverted", jobId=from_hex(job_id))
-        vetoed = {event["args"]["batchId"] for event in reverted}
-        events = self._events("JobEscrow", "JobSettled", jobId=from_hex(job_id))
-        standing = [event for event in events if event["args"]["batchId"] not in vetoed]
-        if len(standing) != 1:
-            raise ChainDisagrees("not_settled", f"job {job_id} has {len(standing)} settlements; one was expected")
-        return Settled.from_event(_plain(standing[0]), to_hex(standing[0]["transactionHash"]))
+        names = ("JobSettled", "SettlementReverted", "JobRefunded")
+        events = [event for name in names for event in self._events("JobEscrow", name, jobId=from_hex(job_id))]
+        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
+        found = JobSettlement.from_events(
+            (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
+        )
+        if found.last is None:
+            raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
+        return found
 
-    def transfers(self, settled: Settled) -> Mapping[str, int]:
+    def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
+        """(job id, line) of everything that was settled in the same transaction, in its order."""
+        events = (
+            self._contracts["JobEscrow"].events.JobSettled().process_receipt(self._receipt(part.tx), errors=DISCARD)
+        )
+        lines = (_plain(event) for event in events)
+        return [(args["jobId"], Settled.from_event(args, part.tx)) for args in lines]
+
+    def transfers(self, part: Settled) -> Mapping[str, int]:
         """recipient -> ZEN that left the escrow in the settlement's transaction, by the token's own events."""
-        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(settled.tx), errors=DISCARD)
+        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(self._receipt(part.tx), errors=DISCARD)
         transfers: Counter[str] = Counter()
         for transfer in moved:
             if transfer["args"]["from"] == self.address("JobEscrow"):

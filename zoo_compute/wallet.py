@@ -137,19 +137,17 @@ class Chain:
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
         self._wallet = wallet
         self._sender = to_checksum_address(wallet.address)
-        self._token, self._staking, self._escrow = (
-            self._web3.eth.contract(address=to_checksum_address(contracts[name]), abi=artifact(name).abi)
-            for name in ("ZenToken", "ProviderStaking", "JobEscrow")
-        )
+        self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
+        self._token, self._staking, self._escrow = map(self._contract, ("ZenToken", "ProviderStaking", "JobEscrow"))
 
     def balance(self, address: str | None = None) -> int:
         """ZEN of an address (default: the wallet's own)."""
-        with _chain_errors():
+        with chain_errors():
             return int(self._token.functions.balanceOf(address or self._sender).call())
 
     def staked(self) -> int:
         """The wallet's stake that counts towards a tier."""
-        with _chain_errors():
+        with chain_errors():
             return int(self._staking.functions.stakeOf(self._sender).call())
 
     def stake(self, amount: int) -> str:
@@ -165,7 +163,7 @@ class Chain:
                 remedy="Send ZEN to this address, and start again.",
             )
         deadline = int(time.time()) + _PERMIT_SECONDS
-        with _chain_errors():
+        with chain_errors():
             permit = messages.permit_typed_data(
                 self._web3.eth.chain_id,
                 self._token.address,
@@ -194,7 +192,7 @@ class Chain:
 
     def time(self) -> int:
         """Unix time of the latest block: the clock that the contracts go by."""
-        with _chain_errors():
+        with chain_errors():
             return int(self._web3.eth.get_block("latest")["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
@@ -205,9 +203,12 @@ class Chain:
         """
         return self._send(self._token.functions.transfer(to, amount))
 
+    def _contract(self, name: str) -> Any:
+        return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
+
     def _send(self, call: Any) -> str:
         eth = self._web3.eth
-        with _chain_errors():
+        with chain_errors():
             nonce = eth.get_transaction_count(self._sender, "pending")
             transaction = call.build_transaction({"from": self._sender, "nonce": nonce})
             sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
@@ -218,7 +219,7 @@ class Chain:
 
 
 @contextmanager
-def _chain_errors() -> Iterator[None]:
+def chain_errors() -> Iterator[None]:
     """web3's errors as this package's."""
     from requests.exceptions import RequestException
     from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError

@@ -1,9 +1,11 @@
 """EIP-712 messages: what users, providers and the market sign.
 
-All share one domain (name, version, chain id, the JobEscrow contract), so a signature is worth nothing on
-another chain or deployment. The Solidity side declares the same structs; tests run the same vectors on both.
+All but acknowledgements share one domain (name, version, chain id, the JobEscrow contract), so a signature is worth
+nothing on another chain or deployment; acknowledgements have that of the Omissions contract, which judges them. The
+Solidity side declares the same structs; tests run the same vectors on both.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +18,12 @@ from zoo_protocol.hashing import keccak, to_hex
 
 DOMAIN_NAME = "ZooCompute"
 DOMAIN_VERSION = "1"
+OMISSIONS_DOMAIN_NAME = "ZooOmissions"
+
+MAX_PROMISE_SECONDS = 86_400
+"""An acknowledgement that promises inclusion later than so long after the delivery is worth nothing to a node."""
+
+_CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # of secp256k1 (SEC 2)
 
 _DOMAIN_TYPE = [
     {"name": "name", "type": "string"},
@@ -54,6 +62,11 @@ UNIT_COMMITMENT_TYPE = [
     {"name": "provider", "type": "address"},
     {"name": "traceRoot", "type": "bytes32"},
     {"name": "payloadHash", "type": "bytes32"},
+]
+
+ACKNOWLEDGEMENT_TYPE = [
+    {"name": "unitId", "type": "bytes32"},
+    {"name": "includeBy", "type": "uint40"},
 ]
 
 PERMIT_TYPE = [
@@ -129,13 +142,30 @@ class UnitCommitment:
     payloadHash: str
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """The operator's receipt for a commitment: the leaf ``unitId`` will be in a window committed by ``includeBy``.
+
+    ``unitId`` is :func:`zoo_protocol.record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
+    """
+
+    unitId: str
+    includeBy: int
+
+
 _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
     JobOrder: ("JobOrder", JOB_ORDER_TYPE),
     Ask: ("Ask", ASK_TYPE),
     UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
+    Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
 }
 
-Message = JobOrder | Ask | UnitCommitment
+Message = JobOrder | Ask | UnitCommitment | Acknowledgement
+
+
+def omissions_domain(chain_id: int, contract: str) -> Domain:
+    """The domain of acknowledgements, given the address of the Omissions contract."""
+    return Domain(chain_id, contract, OMISSIONS_DOMAIN_NAME)
 
 
 def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
@@ -181,6 +211,21 @@ def digest(domain: Domain, message: Message) -> bytes:
 def sign(private_key: str, document: dict[str, Any]) -> str:
     """65-byte signature (r, s, v) of an EIP-712 document as 0x hex."""
     return to_hex(bytes(Account.sign_message(signable(document), private_key).signature))
+
+
+def recover_strictly(document: dict[str, Any], signature: str) -> str:
+    """As :func:`recover`, but only of a signature that OpenZeppelin's ``ECDSA`` takes: what else verifies here is
+    worth nothing to a contract.
+
+    Raises:
+        ValueError: if it is not 65 bytes with the lower of both s and v 27 or 28 (EIP-2), 0x hex.
+    """
+    if not re.fullmatch("0x[0-9a-fA-F]{130}", signature):
+        raise ValueError("malformed signature: it is not 65 bytes of 0x hex")
+    raw = bytes.fromhex(signature[2:])
+    if int.from_bytes(raw[32:64]) > _CURVE_ORDER // 2 or raw[64] not in (27, 28):
+        raise ValueError("malformed signature: no contract takes its s or v")
+    return recover(document, signature)
 
 
 def recover(document: dict[str, Any], signature: str) -> str:

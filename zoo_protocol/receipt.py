@@ -3,8 +3,8 @@
 The market builds it from its final, indexed logs; an outsider from any RPC node. No amount comes from anywhere else.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zoo_protocol.record import VERIFIED, JobRecord
@@ -45,14 +45,20 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The settlement as the contract executed it (event JobSettled), amounts in wei. ``batch`` 0: nobody is paid."""
+    """One line of a settlement as the contract executed it (event JobSettled), amounts in wei.
+
+    ``batch`` 0: nobody is paid. ``last``: it ended the job, and ``refund`` went to its payer.
+    """
 
     batch: int
     price: int
     units: int
+    from_round: int
+    to_round: int
     paid: int
     fee: int
     refund: int
+    last: bool
     record: str
     tx: str
 
@@ -63,12 +69,68 @@ class Settled:
             batch=args["batchId"],
             price=args["price"],
             units=args["units"],
+            from_round=args["fromRound"],
+            to_round=args["toRound"],
             paid=args["paid"],
             fee=args["fee"],
             refund=args["refund"],
+            last=args["last"],
             record=args["record"],
             tx=tx,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettlement:
+    """All that was settled of one job, amounts in wei: what stands, without what a guardian vetoed.
+
+    ``refund`` is what its payer has back, for a refund stays where it is whatever is vetoed. ``next_round`` is the
+    contract's: the first that the next line has to settle. ``over``: nothing of the job is left in escrow.
+    """
+
+    parts: tuple[Settled, ...] = ()
+    refund: int = 0
+    next_round: int = 0
+    over: bool = False
+
+    @classmethod
+    def from_events(cls, events: Iterable[tuple[str, Mapping[str, Any], str]]) -> "JobSettlement":
+        """From (name, arguments, transaction) of the job's events in the escrow, in the chain's order."""
+        found = cls()
+        for name, args, tx in events:
+            if name == "JobSettled":
+                part = Settled.from_event(args, tx)
+                found = cls((*found.parts, part), found.refund + part.refund, part.to_round, part.last)
+            elif name == "JobRefunded":
+                found = replace(found, refund=found.refund + args["amount"], over=True)
+            elif name == "SettlementReverted":
+                found = found._without(args["batchId"], args["net"] + args["fee"] if args["refunded"] else None)
+        return found
+
+    def _without(self, batch: int, refunded: int | None) -> "JobSettlement":
+        next_round = self.next_round
+        for part in reversed(self.parts):
+            if part.batch == batch and part.to_round == next_round:
+                next_round = part.from_round
+        return JobSettlement(
+            parts=tuple(part for part in self.parts if part.batch != batch),
+            refund=self.refund + (refunded or 0),
+            next_round=next_round,
+            over=refunded is not None,
+        )
+
+    @property
+    def last(self) -> Settled | None:
+        """The line that ended the job; None while it has money in escrow, or if it was refunded unsettled."""
+        return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
+
+    @property
+    def paid(self) -> int:
+        return sum(part.paid for part in self.parts)
+
+    @property
+    def fee(self) -> int:
+        return sum(part.fee for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +156,37 @@ def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
 
 
 def build_receipt(
-    record: JobRecord, opened: Opened, settled: Settled, slashes: Sequence[Slashed], treasury_balance: int
+    record: JobRecord, opened: Opened, settlement: JobSettlement, slashes: Sequence[Slashed], treasury_balance: int
 ) -> dict[str, Any]:
-    """The receipt as JSON: amounts as decimal strings of wei, ``treasury_balance`` at the time of asking."""
-    net = net_unit_price(settled.price, opened.unit_weight, opened.fee_bps)
+    """The receipt of a job that was settled to its end, as JSON.
+
+    Amounts are decimal strings of wei; ``treasury_balance`` is that at the time of asking.
+    """
+    last = settlement.parts[-1]
+    price = max(part.price for part in settlement.parts)  # 0 in lines that pay nobody
+    net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
     return {
         "job_id": record.job_id,
         "tier": record.tier,
         "outcome": record.outcome,
-        "clearing_price_wei_per_gpu_hour": str(settled.price),
+        "clearing_price_wei_per_gpu_hour": str(price),
         "budget_wei": record.order["budget"],
         "escrowed_wei": str(opened.budget),
-        "paid_wei": str(settled.paid),
-        "fee_wei": str(settled.fee),
-        "refund_wei": str(settled.refund),
-        "settlement_batch": settled.batch,
+        "paid_wei": str(settlement.paid),
+        "fee_wei": str(settlement.fee),
+        "refund_wei": str(settlement.refund),
+        "settlements": [
+            {
+                "batch": part.batch,
+                "from_round": part.from_round,
+                "to_round": part.to_round,
+                "units": part.units,
+                "paid_wei": str(part.paid),
+                "fee_wei": str(part.fee),
+                "tx": part.tx,
+            }
+            for part in settlement.parts
+        ],
         "units": [
             {
                 "provider": unit.provider,
@@ -133,7 +211,7 @@ def build_receipt(
         "initial_loss": _number(record.initial_loss),
         "final_loss": _number(record.final_loss),
         "final_model_cid": record.final_model_cid,
-        "settlement_tx": settled.tx,
+        "settlement_tx": last.tx,
         "treasury_balance_wei": str(treasury_balance),
     }
 

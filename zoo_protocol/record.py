@@ -1,4 +1,4 @@
-"""The job record: what a settlement was decided on, published before it is paid.
+"""The job record: what a settlement was decided on, published before it is paid; and the units that a batch pays.
 
 The market stores it as a file of canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``: the
 chain says which record is the right one, and its CID follows (:func:`zoo_protocol.cid.cids_of_digest`). With the
@@ -6,15 +6,17 @@ record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_com
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex
+from zoo_protocol.messages import UnitCommitment
 
-KIND = "zoo-job-record/1"
+KIND = "zoo-job-record/2"
+BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
 
@@ -87,7 +89,11 @@ class WindowRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """Everything about one job that its settlement rests on. Amounts are decimal strings of wei."""
+    """Everything that a settlement of one job rests on. Amounts are decimal strings of wei.
+
+    The record of the line that ends a job has all its units; one of before has those that its line pays. ``batch_cid``
+    names the :class:`PaidUnits` of the whole batch; None where nothing is paid.
+    """
 
     job_id: str
     network: str
@@ -108,6 +114,7 @@ class JobRecord:
     final_loss: str | None
     final_model_cid: str | None
     times: dict[str, str]
+    batch_cid: str | None
 
     def to_bytes(self) -> bytes:
         """Canonical JSON of the record."""
@@ -120,13 +127,7 @@ class JobRecord:
         Raises:
             RecordError: naming the field that is missing, unknown or of the wrong type.
         """
-        try:
-            document = json.loads(data)
-        except ValueError as error:
-            raise RecordError("record", f"is not JSON: {error}") from error
-        if not isinstance(document, dict) or document.pop("kind", None) != KIND:
-            raise RecordError("kind", f"is not {KIND!r}")
-        record = _load(cls, document, "record")
+        record = _parse(cls, KIND, data)
         assert isinstance(record, cls)
         return record
 
@@ -137,6 +138,41 @@ class JobRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PaidUnit:
+    """A unit that a batch pays: its commitment, and its price in wei per GPU-hour as a decimal string."""
+
+    job_id: str
+    round: int
+    slot: int
+    provider: str
+    trace_root: str
+    payload_hash: str
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class PaidUnits:
+    """All units of one settlement batch, of whatever jobs: with the lines on chain they make its root."""
+
+    units: list[PaidUnit]
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON."""
+        return canonical_json({"kind": BATCH_KIND, **asdict(self)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "PaidUnits":
+        """Parse and check the shape.
+
+        Raises:
+            RecordError: naming the field that is missing, unknown or of the wrong type.
+        """
+        found = _parse(cls, BATCH_KIND, data)
+        assert isinstance(found, cls)
+        return found
+
+
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
     """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six)."""
     encoded = abi_encode(
@@ -144,6 +180,21 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
         [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
     )
     return merkle.leaf_hash(encoded)
+
+
+def leaf_of(commitment: UnitCommitment) -> bytes:
+    """The leaf of a commitment in its window's tree; in the Omissions contract the id of its unit."""
+    return unit_leaf(*astuple(commitment))
+
+
+def _parse(cls: type, kind: str, data: bytes) -> Any:
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise RecordError("record", f"is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.pop("kind", None) != kind:
+        raise RecordError("kind", f"is not {kind!r}")
+    return _load(cls, document, "record")
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:

@@ -1,12 +1,13 @@
 """The Merkle tree of a settlement batch, by which providers claim their pay and disputes find a paid unit.
 
 Under the batch's root lie three things, joined by the sorted-pair hash: claims (one leaf for each provider), paid units
-(one leaf for each unit), and the hash of the lines that say what the batch takes from each job. The contract computes
-that hash and joins the three, so a tree cannot speak for other lines than those that were settled (docs/protocol.md).
+(one leaf for each unit, in the order of the lines), and the hash of the lines that say what the batch takes from each
+job. The contract computes that hash and joins the three, so a tree cannot speak for other lines than those that were
+settled (docs/protocol.md).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,7 @@ from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.receipt import net_unit_price
-from zoo_protocol.record import JobRecord, RecordError, UnitRecord
+from zoo_protocol.record import PaidUnit, RecordError
 
 _LINE_TYPE = "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"
 NO_ROOT = "0x" + "00" * 32
@@ -69,25 +69,19 @@ class Batch:
     claims: list[Claim]
 
 
-def paid_leaf(job_id: str, unit: UnitRecord, price: int) -> bytes:
-    """Leaf of a paid unit: its commitment and its price in wei per GPU-hour.
-
-    Raises:
-        RecordError: if the unit lacks its commitment.
-    """
-    if unit.trace_root is None or unit.payload_hash is None:
-        raise RecordError(f"units[{unit.round}/{unit.slot}]", "is to be paid but has no commitment")
+def paid_leaf(unit: PaidUnit) -> bytes:
+    """Leaf of a paid unit: its commitment and its price in wei per GPU-hour."""
     return merkle.leaf_hash(
         abi_encode(
             ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32", "uint80"],
             [
-                from_hex(job_id),
+                from_hex(unit.job_id),
                 unit.round,
                 unit.slot,
                 unit.provider,
                 from_hex(unit.trace_root),
                 from_hex(unit.payload_hash),
-                price,
+                int(unit.price),
             ],
         )
     )
@@ -115,33 +109,37 @@ def lines_hash(lines: Sequence[JobLine]) -> bytes:
     return keccak(abi_encode([_LINE_TYPE], [values]))
 
 
-def build_batch(record: JobRecord, record_digest: str, fee_bps: int) -> Batch:
-    """The batch that settles a whole job by its record, and ends it.
+def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: Mapping[str, int]) -> Batch:
+    """The batch that pays these units by these lines.
 
     Args:
-        record_digest: SHA2-256 digest inside the CID of the record, 0x hex.
-        fee_bps: fee of the job, fixed when it was opened.
+        unit_pay: what the provider of one unit of each job gets, wei net of the fee.
 
     Raises:
-        RecordError: if a paid unit lacks its commitment, or the record's numbers are no numbers.
+        RecordError: if a line counts other units than there are of its job, or a unit belongs to no line.
     """
-    paid = record.paid_units()
-    price = int(record.clearing_price_wei_per_gpu_hour) if paid else 0
-    rounds = max((unit.round for unit in paid), default=-1) + 1
-    lines = [JobLine(record.job_id, price, len(paid), 0, rounds, True, record_digest)]
-    if not paid:
-        return Batch(lines, NO_ROOT, NO_ROOT, NO_ROOT, [])
+    place = {line.job_id: index for index, line in enumerate(lines)}
+    found = Counter(unit.job_id for unit in units)
+    for line in lines:
+        if found.pop(line.job_id, 0) != line.units:
+            raise RecordError("units", f"are not the {line.units} units of job {line.job_id} that its line pays")
+    if found:
+        raise RecordError("units", f"belong to no line: those of job {next(iter(found))}")
+    if not units:
+        return Batch(list(lines), NO_ROOT, NO_ROOT, NO_ROOT, [])
 
-    net = net_unit_price(price, int(record.order["unitWeight"]), fee_bps)
-    counts = Counter(unit.provider for unit in paid)
-    amounts = [(provider, counts[provider] * net) for provider in sorted(counts, key=lambda text: int(text, 16))]
+    pay: Counter[str] = Counter()
+    for unit in units:
+        pay[unit.provider] += unit_pay[unit.job_id]
+    amounts = [(provider, pay[provider]) for provider in sorted(pay, key=lambda text: int(text, 16))]
     claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
     claims_root = merkle.root(claim_leaves)
-    units_root = merkle.root([paid_leaf(record.job_id, unit, price) for unit in paid])
+    ordered = sorted(units, key=lambda unit: (place[unit.job_id], unit.round, unit.slot))
+    units_root = merkle.root([paid_leaf(unit) for unit in ordered])
     beside_claims = merkle.parent_hash(units_root, lines_hash(lines))
     claims = [
         Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), beside_claims)])
         for index, (provider, amount) in enumerate(amounts)
     ]
     root = merkle.parent_hash(claims_root, beside_claims)
-    return Batch(lines, to_hex(claims_root), to_hex(units_root), to_hex(root), claims)
+    return Batch(list(lines), to_hex(claims_root), to_hex(units_root), to_hex(root), claims)

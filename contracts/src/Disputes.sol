@@ -247,10 +247,10 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
         if (_isCleared(dispute.unitId)) escrow.release(dispute.unitId, true);
     }
 
-    /// @dev Credits each signer the same fee, as far as the funds go, and returns what is left.
+    /// @dev Credits each signer the same fee, as far as the funds go for all seats, and returns what is left. Were they
+    /// shared among those that signed, members could send the verdict first without the others' signatures, for more.
     function _payReferees(bytes32 disputeId, address[] memory signers, uint256 funds) private returns (uint256) {
-        if (signers.length == 0) return funds;
-        uint256 fee = Math.min(_refereeFee, funds / signers.length);
+        uint256 fee = Math.min(_refereeFee, funds / _seats);
         for (uint256 i = 0; i < signers.length; ++i) {
             _credit(disputeId, signers[i], fee);
         }

@@ -10,6 +10,7 @@ import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {ExactTransfers} from "./base/ExactTransfers.sol";
 import {Acknowledgement, DisputeMessages} from "./DisputeMessages.sol";
 import {IOmissions} from "./interfaces/IOmissions.sol";
 import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
@@ -20,6 +21,7 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 /// @dev One storage slot per claim. Holds the bond and the stakes of open claims, nothing else.
 contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuardTransient, EIP712 {
     using DisputeMessages for Acknowledgement;
+    using ExactTransfers for IZenToken;
     using Messages for UnitCommitment;
     using SafeERC20 for IZenToken;
 
@@ -81,7 +83,7 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
         require(amount > 0, ZeroAmount());
         bond += amount;
         emit Deposited(msg.sender, amount, bond);
-        token.safeTransferFrom(msg.sender, address(this), amount);
+        token.take(msg.sender, amount);
     }
 
     /// @inheritdoc IOmissions
@@ -123,7 +125,7 @@ contract Omissions is IOmissions, AccessControlDefaultAdminRules, ReentrancyGuar
         _claims[unitId] = Claim(msg.sender, includeBy, deadline, State.Open);
         ++openClaims;
         emit ClaimOpened(unitId, msg.sender, includeBy, deadline);
-        token.safeTransferFrom(msg.sender, address(this), _stake);
+        token.take(msg.sender, _stake);
     }
 
     /// @inheritdoc IOmissions

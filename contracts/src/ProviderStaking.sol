@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
+import {ExactTransfers} from "./base/ExactTransfers.sol";
 import {ZenIntake} from "./base/ZenIntake.sol";
 import {IProviderStaking} from "./interfaces/IProviderStaking.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
@@ -11,6 +12,7 @@ import {IZenToken} from "./interfaces/IZenToken.sol";
 /// @title Stakes of providers and verifiers
 /// @dev One storage slot per account, a second one for those who commit.
 contract ProviderStaking is IProviderStaking, ZenIntake {
+    using ExactTransfers for IZenToken;
     using SafeERC20 for IZenToken;
 
     bytes32 public constant SLASHER_ROLE = keccak256("SLASHER_ROLE");
@@ -195,7 +197,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         uint96 total = _accounts[msg.sender].stake + amount;
         _accounts[msg.sender].stake = total;
         emit Staked(msg.sender, amount, total);
-        _receive(msg.sender, amount);
+        token.take(msg.sender, amount);
     }
 
     /// @dev Takes `bps` of everything at risk, stake first, and jails.

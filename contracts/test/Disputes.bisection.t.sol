@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {Game} from "./base/Game.sol";
-import {Trees} from "./base/Trees.sol";
+import {Tree} from "./base/Tree.sol";
 
 /// @notice Turns, who lets one pass, several disputes of one unit, and what strategies lead to.
 contract DisputesBisectionTest is Game {
@@ -250,12 +250,12 @@ contract DisputesBisectionTest is Game {
             leaves[j] = _stateLeaf(j, states[j], ENVIRONMENT);
         }
         leaves[3] = _stateLeaf(1, shown, ENVIRONMENT);
-        unit.traceRoot = Trees.root(leaves);
+        unit.traceRoot = Tree.root(leaves);
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("a third unit");
-        IDisputes.Opening memory start = IDisputes.Opening(states[0], Trees.proof(leaves, 0));
-        IDisputes.Opening memory good = IDisputes.Opening(states[1], Trees.proof(leaves, 1));
-        IDisputes.Opening memory bad = IDisputes.Opening(shown, Trees.proof(leaves, 3));
+        IDisputes.Opening memory start = IDisputes.Opening(states[0], Tree.proof(leaves, 0));
+        IDisputes.Opening memory good = IDisputes.Opening(states[1], Tree.proof(leaves, 1));
+        IDisputes.Opening memory bad = IDisputes.Opening(shown, Tree.proof(leaves, 3));
 
         bytes32 id = disputes.disputeIdOf(_unitId(), challenger, 0, 1);
         bytes[] memory calls = new bytes[](2);

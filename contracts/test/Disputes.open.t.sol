@@ -6,7 +6,7 @@ import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IWorkWindows} from "../src/interfaces/IWorkWindows.sol";
 import {UnitCommitment} from "../src/Messages.sol";
 import {Game} from "./base/Game.sol";
-import {Trees} from "./base/Trees.sol";
+import {Tree} from "./base/Tree.sol";
 
 /// @notice What can be disputed, and which states can be opened.
 contract DisputesOpenTest is Game {
@@ -195,12 +195,12 @@ contract DisputesOpenTest is Game {
     function test_allStatesShareOneEnvironment() public {
         bytes32[] memory leaves = _leaves();
         leaves[4] = _stateLeaf(4, states[4], "another");
-        unit.traceRoot = Trees.root(leaves);
+        unit.traceRoot = Tree.root(leaves);
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("a third unit");
         IDisputes.Opening[3] memory openings;
         for (uint256 i = 0; i < 3; ++i) {
-            openings[i] = IDisputes.Opening(states[4 * i], Trees.proof(leaves, 4 * i));
+            openings[i] = IDisputes.Opening(states[4 * i], Tree.proof(leaves, 4 * i));
         }
         bytes32 id = _open(0, 8);
         disputes.revealEnds(id, unit, ENVIRONMENT, openings[0], openings[2]);

@@ -3,7 +3,7 @@ pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {Game} from "./base/Game.sol";
-import {Trees} from "./base/Trees.sol";
+import {Tree} from "./base/Tree.sol";
 
 /// @notice A trace must have one state for each boundary: with two, a provider could show each side another.
 contract DisputesStatesTest is Game {
@@ -26,11 +26,11 @@ contract DisputesStatesTest is Game {
             both[i] = one[i];
         }
         both[one.length] = _stateLeaf(BOUNDARY, state, environment);
-        unit.traceRoot = Trees.root(both);
+        unit.traceRoot = Tree.root(both);
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow(state);
-        first = IDisputes.Opening(states[BOUNDARY], Trees.proof(both, BOUNDARY));
-        second = IDisputes.Opening(state, Trees.proof(both, one.length));
+        first = IDisputes.Opening(states[BOUNDARY], Tree.proof(both, BOUNDARY));
+        second = IDisputes.Opening(state, Tree.proof(both, one.length));
     }
 
     function _prove(bytes32 id, bytes32[2] memory environments) private {
@@ -93,7 +93,7 @@ contract DisputesStatesTest is Game {
             both[i] = _leaves()[i];
         }
         both[states.length] = _stateLeaf(BOUNDARY, SECOND, ENVIRONMENT);
-        IDisputes.Opening memory end = IDisputes.Opening(states[BOUNDARY + 1], Trees.proof(both, BOUNDARY + 1));
+        IDisputes.Opening memory end = IDisputes.Opening(states[BOUNDARY + 1], Tree.proof(both, BOUNDARY + 1));
         disputes.revealEnds(id, unit, ENVIRONMENT, first, end);
         vm.assertEq(disputes.pendingDraws(), 1);
         _prove(id, [ENVIRONMENT, ENVIRONMENT]);

@@ -3,14 +3,15 @@ pragma solidity 0.8.37;
 
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
-import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
+import {ExactTransfers} from "../src/base/ExactTransfers.sol";
 import {ZenIntake} from "../src/base/ZenIntake.sol";
 import {IJobEscrow} from "../src/interfaces/IJobEscrow.sol";
 import {IProviderStaking} from "../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../src/JobEscrow.sol";
 import {JobOrder} from "../src/Messages.sol";
+import {FeeToken} from "./base/BadTokens.sol";
 import {Settlements} from "./base/Settlements.sol";
 
 /// @dev A contract that pays for jobs and accepts the signatures of one key.
@@ -27,26 +28,6 @@ contract ContractPayer is IERC1271 {
 
     function isValidSignature(bytes32, bytes memory signature) external view returns (bytes4) {
         return keccak256(signature) == accepted ? IERC1271.isValidSignature.selector : bytes4(0);
-    }
-}
-
-/// @dev Keeps a part of what it is told to move.
-contract FeeToken is ERC20 {
-    uint256 private fee;
-
-    constructor() ERC20("Taking", "T") {}
-
-    function mint(address to, uint256 amount) external {
-        _mint(to, amount);
-    }
-
-    function setFee(uint256 newFee) external {
-        fee = newFee;
-    }
-
-    function _update(address from, address to, uint256 amount) internal override {
-        super._update(from, to, amount);
-        if (from != address(0) && fee > 0) super._update(to, address(0), fee);
     }
 }
 
@@ -326,7 +307,7 @@ contract JobEscrowOpenTest is Settlements {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
         taking.setFee(1);
-        vm.expectRevert(abi.encodeWithSelector(ZenIntake.TransferShort.selector, 1 ether, 1 ether - 1));
+        vm.expectRevert(abi.encodeWithSelector(ExactTransfers.TransferShort.selector, 1 ether, 1 ether - 1));
         other.openJob(order, signature, 0, 0, 0, 0);
         taking.setFee(0);
         other.openJob(order, signature, 0, 0, 0, 0);

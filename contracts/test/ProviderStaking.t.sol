@@ -198,9 +198,12 @@ contract ProviderStakingTest is Staking {
     function test_constructorRefusesAnEndlessDelay() public {
         uint96[4] memory minimumStakes;
         vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "delay"));
-        new ProviderStaking(IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, admin, operator, disputes);
-        staking =
-            new ProviderStaking(IZenToken(address(token)), 365 days, minimumStakes, 1 days, admin, admin, operator, disputes);
+        new ProviderStaking(
+            IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, admin, operator, disputes
+        );
+        staking = new ProviderStaking(
+            IZenToken(address(token)), 365 days, minimumStakes, 1 days, admin, admin, operator, disputes
+        );
         vm.assertEq(staking.unbondingDelay(), 365 days);
         vm.assertTrue(staking.hasRole(staking.SLASHER_ROLE(), operator));
         vm.assertTrue(staking.hasRole(staking.DISPUTES_ROLE(), disputes));

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {Economy} from "./base/Economy.sol";
+import {Tree} from "./base/Tree.sol";
 
 /// @notice The arithmetic of rewards, with random numbers.
 contract RewardsFuzzTest is Economy {
@@ -40,7 +41,7 @@ contract RewardsFuzzTest is Economy {
                 total += part;
             }
             vm.warp(block.timestamp + MIN_EPOCH);
-            _post(_root(_leaves(next)), 0, uint96(total), 0);
+            _post(Tree.root(_leaves(next)), 0, uint96(total), 0);
             if (moves[i] % 4 == 0) {
                 vm.prank(guardian);
                 rewards.veto();
@@ -62,7 +63,7 @@ contract RewardsFuzzTest is Economy {
     function _claimIfDue(uint256[5] memory earned, uint256 who) private {
         address account = address(uint160(0x9000 + who));
         if (earned[who] == rewards.claimed(account)) return;
-        rewards.claim(account, earned[who], _proof(_leaves(earned), who));
+        rewards.claim(account, earned[who], Tree.proof(_leaves(earned), who));
         vm.assertEq(token.balanceOf(account), earned[who]);
     }
 

@@ -6,6 +6,7 @@ import {IRewards} from "../src/interfaces/IRewards.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Rewards} from "../src/Rewards.sol";
 import {Economy} from "./base/Economy.sol";
+import {Tree} from "./base/Tree.sol";
 import {ReentrantToken} from "./Reentrancy.t.sol";
 
 contract RewardsTest is Economy {
@@ -106,23 +107,23 @@ contract RewardsTest is Economy {
 
     function test_paysTheDifferenceToWhatWasPaid() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
-        _postAndWait(_root(leaves), 30 ether);
+        _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectEmit(address(rewards));
         emit IRewards.Claimed(alice, alice, 10 ether, 10 ether);
         vm.prank(stranger);
-        rewards.claim(alice, 10 ether, _proof(leaves, 0));
+        rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
         vm.assertEq(token.balanceOf(alice), 10 ether);
         vm.assertEq(rewards.claimed(alice), 10 ether);
-        bytes32[] memory proof = _proof(leaves, 0);
+        bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.NothingToClaim.selector);
         rewards.claim(alice, 10 ether, proof);
 
         leaves = _threeLeaves(15 ether, 50 ether); // Bob has not claimed: he gets both epochs at once
-        _postAndWait(_root(leaves), 35 ether);
+        _postAndWait(Tree.root(leaves), 35 ether);
         vm.expectEmit(address(rewards));
         emit IRewards.Claimed(alice, alice, 5 ether, 15 ether);
-        rewards.claim(alice, 15 ether, _proof(leaves, 0));
-        rewards.claim(bob, 50 ether, _proof(leaves, 1));
+        rewards.claim(alice, 15 ether, Tree.proof(leaves, 0));
+        rewards.claim(bob, 50 ether, Tree.proof(leaves, 1));
         vm.assertEq(token.balanceOf(alice), 15 ether);
         vm.assertEq(token.balanceOf(bob), 50 ether);
         vm.assertEq(rewards.paidOut(), 65 ether);
@@ -130,8 +131,8 @@ contract RewardsTest is Economy {
 
     function test_onlyTheAccountItselfChoosesTheReceiver() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
-        _postAndWait(_root(leaves), 30 ether);
-        bytes32[] memory proof = _proof(leaves, 0);
+        _postAndWait(Tree.root(leaves), 30 ether);
+        bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.InvalidProof.selector);
         vm.prank(stranger);
         rewards.claimTo(stranger, 10 ether, proof);
@@ -146,15 +147,15 @@ contract RewardsTest is Economy {
 
     function test_refusesFalseProofs() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
-        bytes32[] memory proof = _proof(leaves, 0);
+        bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 10 ether, proof); // before any epoch
-        _postAndWait(_root(leaves), 30 ether);
+        _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 11 ether, proof);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(bob, 10 ether, proof);
-        proof = _proof(leaves, 1);
+        proof = Tree.proof(leaves, 1);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 10 ether, proof);
     }
@@ -166,7 +167,7 @@ contract RewardsTest is Economy {
         address account = address(uint160(uint256(low)));
         bytes32[] memory proof = new bytes32[](1);
         proof[0] = leaves[2];
-        _postAndWait(_root(leaves), 30 ether);
+        _postAndWait(Tree.root(leaves), 30 ether);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(account, uint256(high), proof);
         // what a tree with leaves hashed once would let pass
@@ -178,44 +179,44 @@ contract RewardsTest is Economy {
 
     function test_theRootBeforeHoldsUntilTheDelayIsOver() public {
         bytes32[] memory old = _threeLeaves(10 ether, 20 ether);
-        _postAndWait(_root(old), 30 ether);
+        _postAndWait(Tree.root(old), 30 ether);
         bytes32[] memory leaves = _threeLeaves(11 ether, 22 ether);
-        _post(_root(leaves), 0, 3 ether, 0);
-        bytes32[] memory proof = _proof(leaves, 0);
+        _post(Tree.root(leaves), 0, 3 ether, 0);
+        bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.warp(block.timestamp + CLAIM_DELAY - 1);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(alice, 11 ether, proof);
-        rewards.claim(alice, 10 ether, _proof(old, 0));
+        rewards.claim(alice, 10 ether, Tree.proof(old, 0));
         vm.warp(block.timestamp + 1);
         rewards.claim(alice, 11 ether, proof);
-        proof = _proof(old, 1);
+        proof = Tree.proof(old, 1);
         vm.expectRevert(IRewards.InvalidProof.selector);
         rewards.claim(bob, 20 ether, proof);
     }
 
     function test_neverPaysMoreThanWasPosted() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
-        _postAndWait(_root(leaves), 30 ether - 1); // the leaves add up to more
-        rewards.claim(alice, 10 ether, _proof(leaves, 0));
-        bytes32[] memory proof = _proof(leaves, 1);
+        _postAndWait(Tree.root(leaves), 30 ether - 1); // the leaves add up to more
+        rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
+        bytes32[] memory proof = Tree.proof(leaves, 1);
         vm.expectRevert(abi.encodeWithSelector(IRewards.ClaimsAbovePosted.selector, 30 ether, 30 ether - 1));
         rewards.claim(bob, 20 ether, proof);
         vm.assertEq(rewards.claimed(bob), 0);
         vm.assertEq(rewards.paidOut(), 10 ether);
-        _postAndWait(_root(leaves), 1);
+        _postAndWait(Tree.root(leaves), 1);
         rewards.claim(bob, 20 ether, proof);
     }
 
     function test_aSmallerLeafTakesNothingBack() public {
         bytes32[] memory leaves = _threeLeaves(10 ether, 20 ether);
-        _postAndWait(_root(leaves), 30 ether);
-        rewards.claim(alice, 10 ether, _proof(leaves, 0));
+        _postAndWait(Tree.root(leaves), 30 ether);
+        rewards.claim(alice, 10 ether, Tree.proof(leaves, 0));
         leaves = _threeLeaves(9 ether, 20 ether);
-        _postAndWait(_root(leaves), 0);
-        bytes32[] memory proof = _proof(leaves, 0);
+        _postAndWait(Tree.root(leaves), 0);
+        bytes32[] memory proof = Tree.proof(leaves, 0);
         vm.expectRevert(IRewards.NothingToClaim.selector);
         rewards.claim(alice, 9 ether, proof);
-        rewards.claim(bob, 20 ether, _proof(leaves, 1));
+        rewards.claim(bob, 20 ether, Tree.proof(leaves, 1));
     }
 
     function test_aTokenThatCallsBackCannotEnterAClaim() public {
@@ -224,9 +225,9 @@ contract RewardsTest is Economy {
         hostile.mint(address(rewards), 30 ether);
         bytes32[] memory leaves = new bytes32[](2);
         (leaves[0], leaves[1]) = (_leaf(alice, 10 ether), _leaf(address(hostile), 20 ether));
-        _postAndWait(_root(leaves), 30 ether);
-        bytes memory claim = abi.encodeCall(rewards.claim, (alice, 10 ether, _proof(leaves, 0)));
-        bytes memory claimTo = abi.encodeCall(rewards.claimTo, (bob, 20 ether, _proof(leaves, 1)));
+        _postAndWait(Tree.root(leaves), 30 ether);
+        bytes memory claim = abi.encodeCall(rewards.claim, (alice, 10 ether, Tree.proof(leaves, 0)));
+        bytes memory claimTo = abi.encodeCall(rewards.claimTo, (bob, 20 ether, Tree.proof(leaves, 1)));
         bytes4 refusal = ReentrancyGuardTransient.ReentrancyGuardReentrantCall.selector;
         hostile.attack(address(rewards), claim, claimTo);
         vm.assertEq(hostile.answer(), abi.encodeWithSelector(refusal));

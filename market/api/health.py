@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import astuple
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
@@ -12,6 +13,8 @@ from market.api.deps import ServicesDep
 from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
 from market.ledger.reconciliation import last_reconciliation
+from market.settlement.claims import void_batches
+from market.verification.service import outstanding
 
 router = APIRouter(tags=["operations"])
 
@@ -68,6 +71,8 @@ def _gather(services: Services) -> None:
     """What workers have left in the database for every API process to show."""
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
+        services.metrics.acknowledgements(*astuple(outstanding(session)))
+        services.metrics.settlements_void(void_batches(session))
         last = last_reconciliation(session)
     if last is not None:
         services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)

@@ -8,6 +8,7 @@ from market.chain.contracts import Deployment
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import NetworkParameters
+from market.jobs.acknowledgements import Acknowledger
 from market.observability.metrics import Metrics
 from market.settings import Settings
 from market.storage.service import Storage
@@ -23,6 +24,7 @@ class Services:
     network: NetworkParameters
     deployment: Deployment
     chain: ChainViews
+    acknowledger: Acknowledger
     storage: Storage
     redis: Redis
     metrics: Metrics

@@ -1,8 +1,9 @@
-"""Tables of the call market: one row per cleared round of a book."""
+"""Tables of the call market: one row per round of a book."""
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Integer, String, UniqueConstraint
+from sqlalchemy import BigInteger, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -10,20 +11,36 @@ from market.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 
 class AuctionRound(Base, CreatedAt):
-    """One clearing of one book (tier). The seed's hash is public before the round closes, the seed after."""
+    """One round of one book (tier and zone), from its opening to its clearing."""
 
     __tablename__ = "auction_rounds"
-    __table_args__ = (UniqueConstraint("tier_id", "number"),)
+    __table_args__ = (
+        UniqueConstraint("tier_id", "zone", "number"),
+        Index("ix_auction_rounds_closed", "id", postgresql_where=text("status = 'closed'")),
+        Index("ix_auction_rounds_cleared_at", "tier_id", "zone", "cleared_at"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     tier_id: Mapped[int] = mapped_column(Integer)
+    zone: Mapped[str] = mapped_column(String(32))
     number: Mapped[int] = mapped_column(Integer)
-    seed: Mapped[str] = mapped_column(Hash32)  # secret until cleared
-    seed_hash: Mapped[str] = mapped_column(Hash32)
-    status: Mapped[str] = mapped_column(String(16))  # open | cleared
+    status: Mapped[str] = mapped_column(String(16))  # lifecycle.AuctionStatus
+    reason: Mapped[str | None] = mapped_column(String(64))  # traded | void: no match could be placed
+    secret: Mapped[str] = mapped_column(Hash32)  # private until cleared
+    commitment: Mapped[str] = mapped_column(Hash32)
     closes_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    closed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cleared_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    price_wei: Mapped[int | None] = mapped_column(Wei)
+    book: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)  # orders as cleared; private until cleared
+    book_hash: Mapped[str | None] = mapped_column(Hash32)
+    owners: Mapped[dict[str, dict[str, str]]] = mapped_column(JSONB, default=dict)  # whose they are; always private
+    seed_block: Mapped[int | None] = mapped_column(BigInteger)  # only where the lot decides
+    seed_block_hash: Mapped[str | None] = mapped_column(Hash32)
     rule: Mapped[str | None] = mapped_column(String(16))  # sbba | posted
-    book: Mapped[dict[str, object]] = mapped_column(JSONB, default=dict)  # orders as cleared, for replay
-    matches: Mapped[list[object]] = mapped_column(JSONB, default=list)
+    price_wei: Mapped[int | None] = mapped_column(Wei)
+    matches: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, default=list)
+    # What the price history is made of.
+    bid_nodes: Mapped[int | None] = mapped_column(Integer)  # wanted and offered when the round closed
+    ask_nodes: Mapped[int | None] = mapped_column(Integer)
+    volume_us: Mapped[int] = mapped_column(Wei, default=0)  # reference GPU-microseconds of the jobs placed
+    waits_ms: Mapped[list[int]] = mapped_column(JSONB, default=list)  # of each job placed, from its funding on

@@ -1,59 +1,143 @@
-"""Auction rounds, for all to see and, once cleared, to repeat."""
+"""Auction rounds and prices, for all to see and, once cleared, to repeat."""
 
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
+from pydantic import AwareDatetime
 
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
-from market.api.errors import UnknownTier
 from market.api.openapi import refusals
 from market.auctions import service
-from market.auctions.errors import RoundNotFound
+from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
-from market.auctions.schemas import RoundView
-from market.domain.network import NetworkParameters, Tier
+from market.auctions.schemas import BookView, History, HistoryPoint, OwnOrders, RoundPage, RoundSummary, RoundView
+from market.auctions.service import Book
+from market.db.base import utc_now
+from market.jobs import service as jobs
 
 router = APIRouter(prefix="/v1/auctions", tags=["auctions"])
 
-TierName = Annotated[str, Path(max_length=16, examples=["bronze"])]
+BookName = Annotated[
+    str,
+    Path(max_length=64, pattern=r"^[a-z0-9-]+\.[a-z0-9-]{1,32}$", examples=["bronze.eu-west"], description="tier.zone"),
+]
+Number = Annotated[int, Path(ge=0, lt=2**31)]
+Instant = Annotated[AwareDatetime, Query(ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(3000, 1, 1, tzinfo=UTC))]
+
+_BUCKETS = {
+    "1m": timedelta(minutes=1),
+    "5m": timedelta(minutes=5),
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "1d": timedelta(days=1),
+}
+BucketName = Literal["1m", "5m", "15m", "1h", "6h", "1d"]
 
 
-@router.get("/{tier}/rounds/latest", responses=refusals(UnknownTier, RoundNotFound))
-def get_latest_round(tier: TierName, services: ServicesDep, session: Uow) -> RoundView:
-    """The newest round of a tier's book."""
-    row = _tier(services.network, tier)
-    return _view(row, service.get_round(session, row, None))
+@router.get("")
+def list_books(services: ServicesDep, session: Uow) -> list[BookView]:
+    """All books with their last prices."""
+    return [
+        BookView(
+            book=book.name,
+            tier=book.tier.name,
+            zone=book.zone,
+            newest_round=newest.number,
+            status=newest.status,  # type: ignore[arg-type]  # of the lifecycle
+            last_price_wei_per_gpu_hour=price,
+        )
+        for book, newest, price in service.books(session, services.network)
+    ]
 
 
-@router.get("/{tier}/rounds/{number}", responses=refusals(UnknownTier, RoundNotFound))
-def get_round(
-    tier: TierName, number: Annotated[int, Path(ge=0, lt=2**31)], services: ServicesDep, session: Uow
-) -> RoundView:
-    """One round of a tier's book."""
-    row = _tier(services.network, tier)
-    return _view(row, service.get_round(session, row, number))
-
-
-def _tier(network: NetworkParameters, name: str) -> Tier:
-    try:
-        return network.tier(name)
-    except KeyError:
-        names = ", ".join(tier.name for tier in network.tiers)
-        raise UnknownTier(f"no tier {name!r}; there are {names}", field="tier") from None
-
-
-def _view(tier: Tier, row: AuctionRound) -> RoundView:
-    cleared = row.status == "cleared"
-    return RoundView(
-        tier=tier.name,
-        number=row.number,
-        status="cleared" if cleared else "open",
-        closes_at=row.closes_at,
-        cleared_at=row.cleared_at,
-        seed_hash=row.seed_hash,
-        seed=row.seed if cleared else None,
-        rule=row.rule,
-        price_wei_per_gpu_hour=row.price_wei,
-        book=row.book if cleared else None,
-        matches=row.matches,
+@router.get("/{book}/rounds", responses=refusals(BookNotFound))
+def list_auction_rounds(
+    book: BookName,
+    services: ServicesDep,
+    session: Uow,
+    after: Annotated[int | None, Query(ge=0, lt=2**31, description="Number of the last one seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> RoundPage:
+    """Rounds of a book without their orders, newest first."""
+    named = service.book_named(services.network, book)
+    found = service.list_rounds(session, named, after, limit)
+    return RoundPage(
+        items=[RoundSummary.model_validate(_summary(named, auction)) for auction in found],
+        next_after=found[-1].number if len(found) == limit else None,
     )
+
+
+@router.get("/{book}/rounds/latest", responses=refusals(BookNotFound, RoundNotFound))
+def get_latest_round(book: BookName, services: ServicesDep, session: Uow) -> RoundView:
+    """The newest round of a book."""
+    named = service.book_named(services.network, book)
+    return _view(named, service.get_round(session, named, None))
+
+
+@router.get("/{book}/rounds/{number}", responses=refusals(BookNotFound, RoundNotFound))
+def get_auction_round(book: BookName, number: Number, services: ServicesDep, session: Uow) -> RoundView:
+    """One round of a book."""
+    named = service.book_named(services.network, book)
+    return _view(named, service.get_round(session, named, number))
+
+
+@router.get("/{book}/rounds/{number}/orders", responses=refusals(NotAuthenticated, BookNotFound, RoundNotFound))
+def list_own_orders(
+    book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> OwnOrders:
+    """Under which names your own orders stand in a round, from its close on."""
+    named = service.book_named(services.network, book)
+    job_ids = jobs.ids_of(session, account.address)
+    return OwnOrders.model_validate(service.own_orders(session, named, number, account.address, job_ids))
+
+
+@router.get("/{book}/history", responses=refusals(BookNotFound, HistoryTooLong))
+def get_price_history(
+    book: BookName,
+    services: ServicesDep,
+    session: Uow,
+    start: Annotated[Instant | None, Query(alias="from", description="Default: a day before `to`.")] = None,
+    end: Annotated[Instant | None, Query(alias="to", description="Default: now.")] = None,
+    bucket: Annotated[BucketName, Query(description="Length of a step.")] = "1h",
+) -> History:
+    """Prices, volume, depth and time to fill of a book, as a series."""
+    named = service.book_named(services.network, book)
+    end = end or utc_now()
+    found = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
+    points = [HistoryPoint.model_validate(point, from_attributes=True) for point in found]
+    return History(book=named.name, bucket=bucket, points=points)
+
+
+def _summary(book: Book, auction: AuctionRound) -> dict[str, object]:
+    public = service.is_public(auction)
+    return {
+        "book": book.name,
+        "number": auction.number,
+        "status": auction.status,
+        "reason": auction.reason,
+        "commitment": auction.commitment,
+        "closes_at": auction.closes_at,
+        "closed_at": auction.closed_at,
+        "cleared_at": auction.cleared_at,
+        "book_hash": auction.book_hash,
+        "seed_block": auction.seed_block,
+        "rule": auction.rule,
+        "price_wei_per_gpu_hour": auction.price_wei,
+        "bid_nodes": auction.bid_nodes if public else None,
+        "ask_nodes": auction.ask_nodes if public else None,
+    }
+
+
+def _view(book: Book, auction: AuctionRound) -> RoundView:
+    public = service.is_public(auction)
+    orders = {
+        "secret": auction.secret if public else None,
+        "seed_block_hash": auction.seed_block_hash,
+        "orders": auction.book if public else None,
+        "matches": auction.matches,
+    }
+    return RoundView.model_validate(_summary(book, auction) | orders)

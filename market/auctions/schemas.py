@@ -7,18 +7,120 @@ from pydantic import BaseModel, Field
 
 from market.api.types import WeiOut
 
+Price = Annotated[WeiOut, Field(description="Wei of ZEN per GPU-hour, fee included.")]
 
-class RoundView(BaseModel):
-    """One round of a tier's book. While it is open the book is sealed; afterwards anyone can repeat the clearing."""
 
-    tier: str
+class PublishedBid(BaseModel):
+    """A gang of nodes that a job wants, all or none."""
+
+    id: Annotated[str, Field(description="Random name of the order in this round.")]
+    nodes: int
+    limit_price_wei: WeiOut
+    arrival: Annotated[int, Field(description="Place in the sequence in which the bids came.")]
+
+
+class PublishedAsk(BaseModel):
+    """One node's offer, net of the fee."""
+
+    id: str
+    min_price_wei: WeiOut
+    arrival: int
+
+
+class PublishedBook(BaseModel):
+    """All orders of a round as cleared, and the two numbers that the rule takes."""
+
+    environment_class: str
+    reserve_price_wei: WeiOut
+    fee_bps: int
+    bids: list[PublishedBid]
+    asks: list[PublishedAsk]
+
+
+class PublishedMatch(BaseModel):
+    """A bid and the asks that serve it."""
+
+    bid: str
+    asks: list[str]
+    placed: Annotated[
+        bool, Field(description="False if the job, or the right of a node to work, had ended when the round cleared.")
+    ]
+
+
+class RoundSummary(BaseModel):
+    """One round of a book, without its orders."""
+
+    book: str
     number: int
-    status: Literal["open", "cleared"]
-    closes_at: Annotated[datetime, Field(description="From then on it clears as soon as somebody can trade.")]
+    status: Literal["open", "closed", "cleared"]
+    reason: Annotated[str | None, Field(description="Of a cleared round: traded, or void if no match was placed.")]
+    commitment: Annotated[str, Field(description="SHA-256 of the round's secret, public from the opening.")]
+    closes_at: Annotated[datetime, Field(description="From then on it closes as soon as somebody can trade.")]
+    closed_at: Annotated[datetime | None, Field(description="When the orders were fixed.")]
     cleared_at: datetime | None
-    seed_hash: Annotated[str, Field(description="SHA-256 of the seed of the lot, public from the opening.")]
-    seed: Annotated[str | None, Field(description="The seed; null while the round is open.")]
+    book_hash: Annotated[
+        str | None, Field(description="SHA-256 of the orders' canonical JSON (RFC 8785), public from the close.")
+    ]
+    seed_block: Annotated[
+        int | None, Field(description="The block whose hash decides the lot; null where no lot is needed.")
+    ]
     rule: Annotated[str | None, Field(description="sbba or posted")]
-    price_wei_per_gpu_hour: WeiOut | None
-    book: Annotated[dict[str, object] | None, Field(description="Orders as cleared; null while the round is open.")]
-    matches: list[object]
+    price_wei_per_gpu_hour: Price | None
+    bid_nodes: Annotated[int | None, Field(description="Nodes wanted at the close; null before the clearing.")]
+    ask_nodes: Annotated[int | None, Field(description="Nodes offered at the close; null before the clearing.")]
+
+
+class RoundView(RoundSummary):
+    """One round of a book. Its orders are sealed until it is cleared; afterwards anyone can repeat the clearing."""
+
+    secret: Annotated[str | None, Field(description="What the commitment is the hash of; null before the clearing.")]
+    seed_block_hash: str | None
+    orders: Annotated[PublishedBook | None, Field(description="Null before the clearing.")]
+    matches: list[PublishedMatch]
+
+
+class RoundPage(BaseModel):
+    items: list[RoundSummary]
+    next_after: Annotated[int | None, Field(description="Pass it as `after` for older rounds; null on the last page.")]
+
+
+class OwnOrders(BaseModel):
+    """Your orders in a round: by their names there, your jobs' ids and your node's address."""
+
+    bids: dict[str, str]
+    asks: dict[str, str]
+
+
+class BookView(BaseModel):
+    """One book: a tier in a zone."""
+
+    book: str
+    tier: str
+    zone: str
+    newest_round: int
+    status: Literal["open", "closed", "cleared"]
+    last_price_wei_per_gpu_hour: Price | None
+
+
+class HistoryPoint(BaseModel):
+    """The trades of a book in one step of time."""
+
+    start: datetime
+    rounds: Annotated[int, Field(description="Rounds that traded.")]
+    last_wei: Price
+    low_wei: Price
+    high_wei: Price
+    mean_wei: Annotated[Price, Field(description="Weighted by volume, rounded down.")]
+    volume_us: Annotated[WeiOut, Field(description="Reference GPU-microseconds of the jobs placed.")]
+    bid_nodes: Annotated[int, Field(description="Nodes wanted when the last of the rounds closed.")]
+    ask_nodes: Annotated[int, Field(description="Nodes offered when the last of the rounds closed.")]
+    fill_p50_ms: Annotated[int, Field(description="Median milliseconds from a job's funding to its match.")]
+    fill_p90_ms: Annotated[int, Field(description="Nine of ten jobs were matched at least this fast.")]
+
+
+class History(BaseModel):
+    """A book's trades, oldest first; steps without a trade are left out."""
+
+    book: str
+    bucket: str
+    points: list[HistoryPoint]

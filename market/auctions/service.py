@@ -1,151 +1,191 @@
-"""The call market in operation: a book per tier, cleared when its round is due.
+"""What others may use of the auctions: the two steps of the workers, and everything that is public."""
 
-A round gathers orders for at least the auction interval, and from then on clears as soon as somebody can trade; a
-round in which nobody can stays open, so only clearings with trades are recorded. The seed of the lot is drawn when
-the round opens, its hash is public at once, the seed itself after the clearing.
-
-All nodes of a job must be of one environment class, because replays compare bits within a class. So a round clears
-the asks of one class; which class comes first rotates with the round's number.
-"""
-
-import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from market.auctions import repository
-from market.auctions.errors import RoundNotFound
+from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
-from market.db.session import Database
-from market.domain.auction import AskOrder, BidOrder, Clearing, clear
+from market.auctions.rounds import clear_due, draw_due
+from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
-from market.jobs import service as jobs
-from market.providers import service as providers
-from market.providers.service import Offer
-from market.settings import Settings
-from zoo_protocol.hashing import from_hex, sha256, to_hex
+
+__all__ = [
+    "Book",
+    "Bucket",
+    "book_named",
+    "books",
+    "clear_due",
+    "draw_due",
+    "get_round",
+    "history",
+    "is_public",
+    "last_price",
+    "list_rounds",
+    "own_orders",
+    "summary",
+]
+
+MAX_BUCKETS = 1_000
+_SEPARATOR = "."
 
 
-def clear_due(database: Database, settings: Settings, network: NetworkParameters, now: datetime) -> int:
-    """Clear the book of every tier whose round is due. Returns how many jobs were matched."""
-    matched = 0
-    for tier in network.tiers:
-        with database.transaction() as session:
-            matched += _clear_tier(session, settings, network, tier, now)
-    return matched
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The orders of one tier in one zone."""
+
+    tier: Tier
+    zone: str
+
+    @property
+    def name(self) -> str:
+        """As it stands in addresses."""
+        return f"{self.tier.name}{_SEPARATOR}{self.zone}"
 
 
-def _clear_tier(session: Session, settings: Settings, network: NetworkParameters, tier: Tier, now: datetime) -> int:
-    auction = repository.lock_newest(session, tier.id)
-    if auction is None:
-        _open_round(session, tier.id, 0, now, settings.auction_interval_seconds)
-        return 0
-    if auction.closes_at > now:
-        return 0
-    bids = jobs.open_bids(session, tier.id, now)
-    busy = jobs.busy_providers(session)
-    standing = providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds)
-    free = {offer.ask_id: offer for offer in standing if offer.provider not in busy}
-    for environment_class in _rotation(free.values(), auction.number):
-        asks = [
-            AskOrder(offer.ask_id, offer.min_price_wei, offer.placed_at)
-            for offer in free.values()
-            if offer.environment_class == environment_class
-        ]
-        clearing = clear(bids, asks, tier.reserve_price_wei, network.fee_bps, from_hex(auction.seed))
-        if clearing.price is None:
-            continue
-        placed = [
-            job_id
-            for job_id, ask_ids in clearing.fills.items()
-            if jobs.assign(
-                session,
-                job_id,
-                clearing.price,
-                auction.id,
-                [free[ask_id].provider for ask_id in ask_ids],
-                environment_class,
-            )
-        ]
-        _record(auction, clearing, placed, _book(bids, asks, tier, network.fee_bps, environment_class), now)
-        _open_round(session, tier.id, auction.number + 1, now, settings.auction_interval_seconds)
-        return len(placed)
-    return 0
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The trades of a book in one step of time.
+
+    Prices in wei per GPU-hour; ``mean_wei`` is weighted by volume and floored. ``volume_us``: reference
+    GPU-microseconds of the jobs placed. ``bid_nodes`` and ``ask_nodes``: wanted and offered when the last round closed.
+    ``fill_p50_ms`` and ``fill_p90_ms``: from a job's funding to its match.
+    """
+
+    start: datetime
+    rounds: int
+    last_wei: int
+    low_wei: int
+    high_wei: int
+    mean_wei: int
+    volume_us: int
+    bid_nodes: int
+    ask_nodes: int
+    fill_p50_ms: int
+    fill_p90_ms: int
 
 
-def _rotation(offers: Iterable[Offer], number: int) -> list[str]:
-    """The environment classes on offer, each round beginning with the next one."""
-    classes = sorted({offer.environment_class for offer in offers})
-    first = number % len(classes) if classes else 0
-    return classes[first:] + classes[:first]
+def book_named(network: NetworkParameters, name: str) -> Book:
+    """The book of that name, such as ``bronze.eu-west``.
+
+    Raises:
+        BookNotFound: the network has no such tier, or the name is malformed.
+    """
+    tier_name, separator, zone = name.partition(_SEPARATOR)
+    if separator and zone:
+        for tier in network.tiers:
+            if tier.name == tier_name:
+                return Book(tier, zone)
+    tiers = ", ".join(tier.name for tier in network.tiers)
+    raise BookNotFound(f"{name!r} is no tier ({tiers}), a dot, and a zone", field="book")
 
 
-def _book(
-    bids: list[BidOrder], asks: list[AskOrder], tier: Tier, fee_bps: int, environment_class: str
-) -> dict[str, object]:
-    """Everything, besides the seed, that the clearing followed from."""
-    return {
-        "environment_class": environment_class,
-        "reserve_price_wei": str(tier.reserve_price_wei),
-        "fee_bps": fee_bps,
-        "bids": [
-            {"id": bid.id, "nodes": bid.qty, "limit_price_wei": str(bid.limit_price), "time": bid.time.isoformat()}
-            for bid in bids
-        ],
-        "asks": [{"id": ask.id, "min_price_wei": str(ask.limit_price), "time": ask.time.isoformat()} for ask in asks],
-    }
-
-
-def _record(
-    auction: AuctionRound, clearing: Clearing, placed: list[str], book: dict[str, object], now: datetime
-) -> None:
-    """Close the round. A match is not ``placed`` if its job or a node left the market in the same instant."""
-    auction.status = "cleared"
-    auction.cleared_at = now
-    auction.price_wei = clearing.price
-    auction.rule = clearing.rule
-    auction.book = book
-    auction.matches = [
-        {"bid": job_id, "asks": list(ask_ids), "placed": job_id in placed} for job_id, ask_ids in clearing.fills.items()
+def books(session: Session, network: NetworkParameters) -> list[tuple[Book, AuctionRound, int | None]]:
+    """Every book with its newest round and the price at which it traded last."""
+    tiers = {tier.id: tier for tier in network.tiers}
+    return [
+        (Book(tiers[auction.tier_id], auction.zone), auction, last_price(session, auction.tier_id, auction.zone))
+        for auction in repository.newest_of_each_book(session)
+        if auction.tier_id in tiers
     ]
 
 
-def _open_round(session: Session, tier_id: int, number: int, now: datetime, interval_seconds: float) -> None:
-    seed = secrets.token_bytes(32)
-    repository.insert_round(
-        session,
-        tier_id=tier_id,
-        number=number,
-        seed=to_hex(seed),
-        seed_hash=to_hex(sha256(seed)),
-        status="open",
-        closes_at=now + timedelta(seconds=interval_seconds),
-        book={},
-        matches=[],
-    )
-
-
-def get_round(session: Session, tier: Tier, number: int | None) -> AuctionRound:
-    """A round of a tier's book; None for the newest.
+def get_round(session: Session, book: Book, number: int | None) -> AuctionRound:
+    """A round of a book; None for the newest.
 
     Raises:
         RoundNotFound: the book has no such round.
     """
-    found = repository.newest(session, tier.id) if number is None else repository.by_number(session, tier.id, number)
+    if number is None:
+        found = repository.newest(session, book.tier.id, book.zone)
+    else:
+        found = repository.by_number(session, book.tier.id, book.zone, number)
     if found is None:
-        raise RoundNotFound(f"tier {tier.name} has no round {number}", field="number")
+        which = "round" if number is None else f"round {number}"
+        raise RoundNotFound(f"book {book.name} has no {which}", field="book" if number is None else "number")
     return found
 
 
-def summary(session: Session, round_id: int) -> dict[str, str]:
+def list_rounds(session: Session, book: Book, before: int | None, limit: int) -> Sequence[AuctionRound]:
+    """Rounds of a book, newest first, without their orders, beginning below the number ``before``."""
+    return repository.page(session, book.tier.id, book.zone, before, limit)
+
+
+def own_orders(session: Session, book: Book, number: int, address: str, job_ids: set[str]) -> dict[str, dict[str, str]]:
+    """Under which names a party's orders stand in a closed round.
+
+    Args:
+        address: a provider's; its ask is looked for.
+        job_ids: jobs whose bids are looked for.
+
+    Returns:
+        ``{"bids": {name: job id}, "asks": {name: address}}``.
+
+    Raises:
+        RoundNotFound: the book has no such round.
+    """
+    owners = get_round(session, book, number).owners
+    return {
+        "bids": {name: job_id for name, job_id in owners.get("bids", {}).items() if job_id in job_ids},
+        "asks": {name: provider for name, provider in owners.get("asks", {}).items() if provider == address},
+    }
+
+
+def history(session: Session, book: Book, start: datetime, end: datetime, bucket: timedelta) -> list[Bucket]:
+    """The trades of a book from ``start`` to before ``end`` in steps of ``bucket``; steps without trades are left out.
+
+    Raises:
+        HistoryTooLong: the span has no length, or more than ``MAX_BUCKETS`` steps.
+    """
+    steps = -(-(end - start) // bucket)
+    if not 0 < steps <= MAX_BUCKETS:
+        raise HistoryTooLong(
+            f"from {start.isoformat()} to {end.isoformat()} there are {max(steps, 0)} steps, not 1 to {MAX_BUCKETS}",
+            field="from" if steps <= 0 else "bucket",
+        )
+    waits = repository.wait_buckets(session, book.tier.id, book.zone, start, end, bucket)
+    return [
+        Bucket(
+            start=row.start,
+            rounds=row.rounds,
+            last_wei=int(row.last),
+            low_wei=int(row.low),
+            high_wei=int(row.high),
+            mean_wei=int(row.mean),
+            volume_us=int(row.volume),
+            bid_nodes=row.bid_nodes,
+            ask_nodes=row.ask_nodes,
+            fill_p50_ms=waits[row.start][0],
+            fill_p90_ms=waits[row.start][1],
+        )
+        for row in repository.price_buckets(session, book.tier.id, book.zone, start, end, bucket)
+    ]
+
+
+def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
     """The cleared round of a match, as a job's record tells of it: enough to ask for the round and replay it."""
     found = repository.by_id(session, round_id)
     assert found is not None, f"matched in round {round_id}, which is not there"
-    return {"number": str(found.number), "seed": found.seed, "seed_hash": found.seed_hash, "rule": found.rule or ""}
+    order = next((name for name, owner in found.owners.get("bids", {}).items() if owner == job_id), "")
+    return {
+        "zone": found.zone,
+        "number": str(found.number),
+        "order": order,
+        "book_hash": found.book_hash or "",
+        "commitment": found.commitment,
+        "secret": found.secret,
+        "rule": found.rule or "",
+    }
 
 
-def last_price(session: Session, tier_id: int) -> int | None:
-    """The clearing price in wei per GPU-hour at which the tier traded last."""
-    found = repository.newest_cleared(session, tier_id)
-    return found.price_wei if found else None
+def last_price(session: Session, tier_id: int, zone: str | None = None) -> int | None:
+    """The price in wei per GPU-hour at which the tier, or one book of it, traded last."""
+    return repository.last_traded(session, tier_id, zone)
+
+
+def is_public(auction: AuctionRound) -> bool:
+    """Whether a round's orders may be shown: not before it is cleared."""
+    return auction.status == AuctionStatus.CLEARED

@@ -21,6 +21,7 @@ USED: Mapping[str, Sequence[str]] = {
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
     "JobEscrow": ("openJob", "settle", "collectFees", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
+    "Omissions": ("respond", "bond"),
     "Treasury": ("available", "spent", "received"),
 }
 """By contract: the functions that the market calls, and the views that it reads."""

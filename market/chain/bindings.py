@@ -54,6 +54,15 @@ class JobEscrowBatch(TypedDict):
     contested: bool
 
 
+class UnitCommitment(TypedDict):
+    jobId: str | bytes
+    round: int
+    slot: int
+    provider: str
+    traceRoot: str | bytes
+    payloadHash: str | bytes
+
+
 class ZenToken:
     """Functions of the contract ZenToken."""
 
@@ -137,6 +146,18 @@ class WorkWindows:
     @staticmethod
     def latchSeed(root: str | bytes) -> Call:
         return Call(contract="WorkWindows", function="latchSeed", arguments=[root])
+
+
+class Omissions:
+    """Functions of the contract Omissions."""
+
+    @staticmethod
+    def respond(unit: UnitCommitment, windowRoot: str | bytes, proof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Omissions", function="respond", arguments=[unit, windowRoot, proof])
+
+    @staticmethod
+    def bond() -> View[int]:
+        return View(contract="Omissions", function="bond", arguments=[])
 
 
 class Treasury:

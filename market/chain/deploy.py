@@ -40,12 +40,14 @@ class Roles:
     """Who may do what. Everything that an admin can change goes through the timelock.
 
     ``admin`` announces changes and payments of the treasury; ``operator`` opens, settles, commits windows and slashes;
-    ``guardian`` pauses intake and vetoes settlements and rewards.
+    ``guardian`` pauses intake and vetoes settlements and rewards; ``acknowledger``, a plain key, signs for delivered
+    commitments that they will be in a window.
     """
 
     admin: str
     operator: str
     guardian: str
+    acknowledger: str
 
 
 def deploy(
@@ -54,10 +56,12 @@ def deploy(
     network: NetworkParameters,
     roles: Roles,
     allocations: Mapping[str, int] | None = None,
+    bond: int = 0,
 ) -> Deployment:
     """Deploy all contracts with the network's parameters.
 
-    The deployer gets the initial supply, and passes on the allocations: wei of ZEN by address.
+    The deployer gets the initial supply, and passes on the allocations (wei of ZEN by address) and the operator's bond
+    for acknowledged commitments, in wei.
 
     Raises:
         DeploymentFailed: a transaction reverted or was not mined.
@@ -75,6 +79,12 @@ def deploy(
         data = encode_call("ZenToken", "transfer", [address, wei])
         transactions.send(contracts["ZenToken"], data, f"allocation to {address}")
     transactions.wait()
+    if bond > 0:
+        omissions = contracts["Omissions"]
+        transactions.send(contracts["ZenToken"], encode_call("ZenToken", "approve", [omissions, bond]), "approval")
+        transactions.wait()
+        transactions.send(omissions, encode_call("Omissions", "deposit", [bond]), "the operator's bond")
+        transactions.wait()
     return Deployment(network.name, client.chain_id, start_block, contracts)
 
 
@@ -83,7 +93,6 @@ def _constructor_arguments(
 ) -> dict[str, list[Any]]:
     """The arguments of each contract's constructor, in the order in which they are created."""
     zen, staking, timelock = (contracts[name] for name in ("ZenToken", "ProviderStaking", "Timelock"))
-    operator = roles.operator
     governed = (ADMIN_DELAY_SECONDS, timelock)
     stakes = [network.verifier_minimum_stake_wei, *(tier.minimum_stake_wei for tier in network.tiers)]
     parties = [contracts["Treasury"], roles.operator, roles.guardian, contracts["Disputes"]]
@@ -112,7 +121,14 @@ def _constructor_arguments(
             *governed,
         ],
         "Disputes": [zen, staking, contracts["WorkWindows"], contracts["JobEscrow"], astuple(network.disputes)],
-        "Omissions": [zen, contracts["WorkWindows"], astuple(network.omissions), *governed, operator, operator],
+        "Omissions": [
+            zen,
+            contracts["WorkWindows"],
+            astuple(network.omissions),
+            *governed,
+            roles.operator,
+            roles.acknowledger,
+        ],
         "Emission": [zen, contracts["Rewards"], network.emission_yearly_wei],
         "Rewards": [
             zen,
@@ -214,14 +230,22 @@ def _run(options: argparse.Namespace) -> str:
             f"{file} names contracts that chain {chain_id} does not have; "
             "correct the node's URL, or move the file away to deploy anew"
         )
-    try:
-        deployer = str(Account.from_key(key).address)
-    except ValueError:  # the library's message would show the key
-        raise DeploymentFailed(f"{options.deployer_key_env} holds no private key (32 bytes as hex)") from None
-    roles = Roles(options.admin or deployer, options.operator or deployer, options.guardian or deployer)
-    deployment = deploy(client, key, NETWORKS[options.network], roles, dict(options.allocate))
+    deployer = _address_of(options.deployer_key_env) or ""
+    acknowledger = options.acknowledger or _address_of("ZOO_ACKNOWLEDGER_KEY") or deployer
+    roles = Roles(options.admin or deployer, options.operator or deployer, options.guardian or deployer, acknowledger)
+    network, bond = NETWORKS[options.network], options.bond * ZEN
+    deployment = deploy(client, key, network, roles, dict(options.allocate), bond)
     deployment.save(file)
     return f"{file}: deployed on chain {chain_id} from block {deployment.start_block}"
+
+
+def _address_of(variable: str) -> str | None:
+    """The address of the key in that variable; None if it is not set."""
+    key = os.environ.get(variable)
+    try:
+        return str(Account.from_key(key).address) if key else None
+    except ValueError:  # the library's message would show the key
+        raise DeploymentFailed(f"{variable} holds no private key (32 bytes as hex)") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -234,6 +258,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--admin", type=_address, help="proposer at the timelock, which rules all contracts; default: the deployer")
     add("--operator", type=_address, help="the market's signer; default: the deployer")
     add("--guardian", type=_address, help="who may pause intake and veto settlements; default: the deployer")
+    add(
+        "--acknowledger",
+        type=_address,
+        help="signer of acknowledgements; default: the address of ZOO_ACKNOWLEDGER_KEY, or else the deployer",
+    )
+    add("--bond", type=_zen, default=0, metavar="ZEN", help="the operator's bond for acknowledged commitments")
     add("--allocate", type=_allocation, action="append", default=[], metavar="ADDRESS=ZEN", help="repeatable")
     return parser
 
@@ -244,11 +274,15 @@ def _address(text: str) -> str:
     return to_checksum_address(text)
 
 
+def _zen(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of ZEN")
+    return int(text)
+
+
 def _allocation(text: str) -> tuple[str, int]:
     address, _, amount = text.partition("=")
-    if not amount.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS=ZEN with a whole number of ZEN")
-    return _address(address), int(amount) * ZEN
+    return _address(address), _zen(amount) * ZEN
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the operator's hot key may move: an intent above a limit waits for an operator, or for a day to pass.
+"""What the operator's hot key may pay or burn: an intent above a limit waits for an operator, or for a day to pass.
 
 A day is the last 24 hours. The limits bound what a fault in the market, or somebody who can queue intents, can do with
 the key; against a stolen key only the contracts' own rules help.
@@ -21,7 +21,7 @@ _ETHER = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In wei: ZEN that one transaction, or those of a day, pay out; the chain's coin that a day's gas may cost."""
+    """In wei: ZEN that one transaction, or those of a day, pay out or may burn; the chain's coin for a day's gas."""
 
     per_transaction: int
     per_day: int

@@ -37,7 +37,7 @@ def queue_intent(
     Args:
         arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
             lists, and structs as mappings by field name.
-        amount: wei of ZEN that the call pays out on our word alone; the limits of the hot key count it.
+        amount: wei of ZEN that the call pays out, or can burn, on our word alone; the limits of the hot key count it.
 
     Raises:
         BadArguments: the call does not fit the contract's interface, or the key stands for another call.

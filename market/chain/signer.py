@@ -1,4 +1,4 @@
-"""The operator's hot key. It is read once, signs transactions, and appears in no text: no log, error or dump."""
+"""The market's hot keys. Each is read once, signs, and appears in no text: no log, error or dump."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,13 @@ from eth_account.signers.local import LocalAccount
 from pydantic import SecretStr
 
 from market.chain.errors import UnusableKey
-from market.settings import Settings
+from market.settings import KeySource, Settings
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import signable
 
 
 class Signer:
-    """Signs transactions with one key."""
+    """Signs with one key."""
 
     def __init__(self, key: SecretStr) -> None:
         """
@@ -23,7 +25,7 @@ class Signer:
         try:
             self._account: LocalAccount = Account.from_key(key.get_secret_value().strip())
         except Exception:  # libraries raise many kinds here, and some name the key
-            raise UnusableKey("the operator's key is not 32 bytes in hex that lie on the curve secp256k1") from None
+            raise UnusableKey("the key is not 32 bytes in hex that lie on the curve secp256k1") from None
         self.address = str(self._account.address)
 
     @classmethod
@@ -46,23 +48,32 @@ class Signer:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Signer":
-        """The key that the settings name.
+        """The operator's key.
 
         Raises:
-            UnusableKey: they name none, or one that cannot be used.
+            UnusableKey: the settings name none, or one that cannot be used.
         """
-        if settings.operator_key is not None:
-            return cls(settings.operator_key)
-        if settings.operator_keystore is None:
-            raise UnusableKey("this process sends transactions: set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY")
-        password, file = settings.operator_keystore_password, settings.operator_keystore_password_file
+        return cls._from_source(settings.operator_source, "sends transactions")
+
+    @classmethod
+    def acknowledger(cls, settings: Settings) -> "Signer":
+        """The acknowledger's key. Raises UnusableKey alike."""
+        return cls._from_source(settings.acknowledger_source, "acknowledges commitments")
+
+    @classmethod
+    def _from_source(cls, source: KeySource, use: str) -> "Signer":
+        if source.key is not None:
+            return cls(source.key)
+        if source.keystore is None:
+            raise UnusableKey(f"this process {use}: set {source.name}_KEYSTORE or {source.name}_KEY")
+        password, file = source.password, source.password_file
         if password is None:
             assert file is not None, "the settings see to one of the two"
             try:
                 password = SecretStr(file.read_text().rstrip("\r\n"))
             except OSError as error:
                 raise UnusableKey(f"password file {file}: {error.strerror}") from None
-        return cls.from_keystore(settings.operator_keystore, password)
+        return cls.from_keystore(source.keystore, password)
 
     def __repr__(self) -> str:
         return f"Signer({self.address})"
@@ -71,3 +82,7 @@ class Signer:
         """(hash, raw bytes) of the signed transaction."""
         signed = self._account.sign_transaction(transaction)
         return "0x" + signed.hash.hex(), bytes(signed.raw_transaction)
+
+    def sign_typed_data(self, document: dict[str, Any]) -> str:
+        """65-byte signature of an EIP-712 document as 0x hex."""
+        return to_hex(bytes(self._account.sign_message(signable(document)).signature))

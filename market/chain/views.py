@@ -76,6 +76,11 @@ class ChainViews:
         """Unix time of the latest block."""
         return self.client.head().timestamp
 
+    def block_hash(self, number: int) -> str | None:
+        """Hash of the block of that number; None where there is none yet."""
+        found = self.client.block(number)
+        return None if found is None else found.hash
+
     def balance_of(self, address: str, block: BlockTag = "latest") -> int:
         """ZEN of an address, in wei."""
         return self._view(ZenToken.balanceOf(address), block)

@@ -7,8 +7,9 @@ only after it has committed, and dropped when it rolls back; a lost one is made 
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -21,6 +22,12 @@ def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
     """Ask that background ``task`` runs once this unit of work has committed."""
     pending: dict[tuple[str, tuple[str, ...]], None] = session.info.setdefault(_PENDING, {})
     pending[(task, arguments)] = None
+
+
+def database_now(session: Session) -> datetime:
+    """The instant by the database's clock: the one clock that all processes share."""
+    now: datetime = session.scalars(select(func.clock_timestamp())).one()
+    return now.astimezone(UTC)
 
 
 def psycopg_url(url: str) -> str:

@@ -88,6 +88,7 @@ class UnitEvent(StrEnum):
     DRAW = "draw"
     PASS = "pass"
     REJECT = "reject"
+    STRIKE = "strike"
 
 
 _U, _UE = UnitStatus, UnitEvent
@@ -100,6 +101,7 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
     (_U.UPLOADED, _UE.REJECT): _U.REJECTED,
     (_U.CHECKING, _UE.PASS): _U.VERIFIED,
     (_U.CHECKING, _UE.REJECT): _U.REJECTED,
+    (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute on chain refuted it before it was paid
 }
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
 
@@ -122,6 +124,24 @@ WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
     (_W.CLOSED, _WE.COMMIT): _W.COMMITTED,
     (_W.COMMITTED, _WE.LATCH): _W.LATCHED,
     (_W.LATCHED, _WE.DECIDE): _W.DECIDED,
+}
+
+
+class OmissionStatus(StrEnum):
+    OPEN = "open"  # a provider says that its acknowledged commitment is in no window
+    ANSWERED = "answered"  # it was shown in a window that was committed in time
+    COMPENSATED = "compensated"  # it was not; the provider was paid from the operator's bond
+
+
+class OmissionEvent(StrEnum):
+    ANSWER = "answer"
+    COMPENSATE = "compensate"
+
+
+_O, _OE = OmissionStatus, OmissionEvent
+OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
+    (_O.OPEN, _OE.ANSWER): _O.ANSWERED,
+    (_O.OPEN, _OE.COMPENSATE): _O.COMPENSATED,
 }
 
 
@@ -213,6 +233,24 @@ PROVIDER: dict[tuple[ProviderStatus, ProviderEvent], ProviderStatus] = {
     (_P.REGISTERED, _PE.EXIT): _P.EXITED,
     (_P.BENCHMARKED, _PE.EXIT): _P.EXITED,
     (_P.ACTIVE, _PE.EXIT): _P.EXITED,
+}
+
+
+class AuctionStatus(StrEnum):
+    OPEN = "open"  # its secret is committed to; orders gather, sealed
+    CLOSED = "closed"  # orders fixed and their hash public; the block that decides the lot is yet to come
+    CLEARED = "cleared"  # all is public
+
+
+class AuctionEvent(StrEnum):
+    CLOSE = "close"
+    CLEAR = "clear"
+
+
+_A, _AE = AuctionStatus, AuctionEvent
+AUCTION: dict[tuple[AuctionStatus, AuctionEvent], AuctionStatus] = {
+    (_A.OPEN, _AE.CLOSE): _A.CLOSED,
+    (_A.CLOSED, _AE.CLEAR): _A.CLEARED,
 }
 
 

@@ -13,7 +13,8 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
-from market.jobs import pins, repository
+from market.domain.regions import allows_region
+from market.jobs import pins, renewals, repository
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
@@ -119,6 +120,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     units = repository.units_of_round(session, job.id, job.current_round)
     slots = repository.slots(session, job.id)
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+    renewals.release_dearer(session, settings, job, [slot for slot in slots if slot.slot not in done])
     _fill(session, settings, job, [slot for slot in slots if slot.provider is None and slot.slot not in done], units)
     for slot in slots:
         if slot.provider is not None and slot.slot not in done:
@@ -151,6 +153,7 @@ def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], un
         offer.provider
         for offer in providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
         if offer.environment_class == job.environment_class
+        and allows_region(job.requirements, offer.region)
         and offer.provider not in busy
         and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
         and failures.count(offer.provider) < MAX_FAILURES

@@ -65,6 +65,11 @@ def get(session: Session, job_id: str) -> JobFacts:
     return _facts(job)
 
 
+def ids_of(session: Session, payer: str) -> set[str]:
+    """Ids of all jobs of a payer."""
+    return repository.ids_of(session, payer)
+
+
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     """The job's checkpoints by round."""
     pins = repository.pins_of_job(session, job_id)
@@ -74,47 +79,49 @@ def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     ]
 
 
-def start_settling(session: Session, job_id: str) -> JobFacts | None:
-    """The job, locked and in ``settling``, if it is due to be settled.
-
-    A job that was cancelled, expired or failed is moved there once all its units are decided. None if it is not due:
-    still at work, units undecided, or settled already.
-    """
-    job = repository.lock_job(session, job_id)
-    if job is None:
-        return None
-    if job.status in _ENDED_EARLY and not repository.has_undecided_units(session, job_id):
-        move_job(session, job, JobEvent.SETTLE)
-    return _facts(job) if job.status == JobStatus.SETTLING else None
+def start_settling(session: Session) -> None:
+    """Move the jobs that were cancelled, expired or failed and whose units are all decided to ``settling``."""
+    for job_id in repository.jobs_in(session, _ENDED_EARLY):
+        job = repository.lock_job(session, job_id)
+        if job is not None and job.status in _ENDED_EARLY and not repository.has_undecided_units(session, job_id):
+            move_job(session, job, JobEvent.SETTLE)
 
 
 def set_record(session: Session, job_id: str, record_cid: str) -> None:
-    """Note the CID of the job record that goes into the settlement; the caller has the job locked in ``settling``."""
+    """Note the CID of the job record that goes into the settlement that ends the job."""
     job = repository.lock_job(session, job_id)
     if job is not None:
         job.record_cid = record_cid
 
 
-def finish_settlement(
-    session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int, tx: str, at: datetime
-) -> bool:
-    """The settlement is final on chain. False if the job is unknown or was finished before."""
+def note_payment(session: Session, job_id: str, *, paid_wei: int, fee_wei: int, refund_wei: int) -> bool:
+    """Add what left the job's escrow with finality; negative for what came back. False if the job is unknown."""
+    job = repository.lock_job(session, job_id)
+    if job is None:
+        return False
+    job.paid_wei = (job.paid_wei or 0) + paid_wei
+    job.fee_wei = (job.fee_wei or 0) + fee_wei
+    job.refund_wei = (job.refund_wei or 0) + refund_wei
+    return True
+
+
+def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> bool:
+    """Nothing of the job is left in escrow, finally. False if the job is unknown, or was ended before."""
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLING:
         return False
-    job.paid_wei, job.fee_wei, job.refund_wei = paid_wei, fee_wei, refund_wei
     job.settlement_tx, job.settled_at = tx, at
     move_job(session, job, JobEvent.SETTLEMENT_FINAL)
     return True
 
 
-def reopen_settlement(session: Session, job_id: str, reason: str) -> None:
-    """The settlement was voided on chain: nothing of the escrow is paid any more."""
+def reopen_settlement(session: Session, job_id: str) -> None:
+    """A batch of the job was voided on chain: an ended job is to be settled again. Why it ended stays its reason."""
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLED:
         return
-    job.paid_wei = job.fee_wei = job.refund_wei = job.settlement_tx = job.settled_at = None
-    move_job(session, job, JobEvent.VETO, reason=reason)
+    job.settlement_tx = job.settled_at = None
+    move_job(session, job, JobEvent.VETO)
 
 
 def _facts(job: Job) -> JobFacts:

@@ -146,6 +146,21 @@ def expire_due(database: Database, now: datetime) -> int:
     return len(due)
 
 
+def expire_uploads(database: Database, committed_before: datetime) -> int:
+    """Lose every unit that was committed before then and is still not uploaded; returns how many there were.
+
+    Its commitment was acknowledged and must enter a window in time, and after that it is too late to upload.
+    """
+    with database.transaction() as session:
+        due = repository.overdue_uploads(session, committed_before)
+    for lease_id in due:
+        with database.transaction() as session:
+            locked = repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, "upload_overdue")
+    return len(due)
+
+
 def abandon(
     session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
 ) -> None:

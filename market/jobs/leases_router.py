@@ -14,9 +14,10 @@ from market.api.errors import InvalidSignature, StorageDown
 from market.api.openapi import refusals
 from market.api.services import Services
 from market.jobs import leases, results
-from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
+from market.jobs.errors import CommitmentChanged, CommitmentRepeated, LeaseLost, ResultRefused, WrongStep
 from market.jobs.schemas import (
     Commit,
+    CommitState,
     Complete,
     FailLease,
     Heartbeat,
@@ -73,14 +74,17 @@ def extend_lease(
 
 @router.post(
     "/{lease_id}/commit",
-    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged),
+    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated),
 )
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> LeaseState:
-    """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result."""
-    results.commit(session, services.domain, lease_id, account.address, body)
-    return LeaseState(id=lease_id, status="active")
+) -> CommitState:
+    """Commit to a result: a unit's trace root and salted payload hash, or the hash of a replay's result.
+
+    For a unit you get our acknowledgement, the same again if you repeat the call. Reveal nothing without it.
+    """
+    given = results.commit(session, services.domain, services.acknowledger, lease_id, account.address, body)
+    return CommitState(id=lease_id, status="active", acknowledgement=given)
 
 
 @router.post(

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
 from market.chain.contracts import ChainEvent
-from market.db.base import utc_now
-from market.db.session import Database, wake_after_commit
+from market.db.session import Database, database_now, wake_after_commit
 from market.domain.auction import BidOrder
 from market.domain.lifecycle import JobEvent, JobStatus
+from market.domain.regions import allows_region
 from market.jobs import repository
 from market.jobs.errors import JobNotFound, NotCancellable
 from market.jobs.leases import stop_training
@@ -22,8 +22,8 @@ _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _CANCELLED = "cancelled_by_payer"
 
 
-def open_bids(session: Session, tier_id: int, now: datetime) -> list[BidOrder]:
-    """The jobs waiting in the book of a tier, oldest first.
+def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[BidOrder]:
+    """The jobs waiting in the book of a tier and zone, oldest first.
 
     A job bids for ``nodes`` at the highest price that its payer takes and at which its budget pays all its units.
     """
@@ -35,6 +35,7 @@ def open_bids(session: Session, tier_id: int, now: datetime) -> list[BidOrder]:
             time=job.funded_at or job.created_at,
         )
         for job in repository.jobs_in_book(session, tier_id, now)
+        if allows_region(job.requirements, zone)
     ]
 
 
@@ -60,7 +61,7 @@ def assign(
     """
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
-    now = utc_now()
+    now = database_now(session)
     if job is None or job.status != JobStatus.MATCHING or job.wait_until <= now:
         return False
     if repository.slot_holders(session) & set(providers):
@@ -85,7 +86,7 @@ def expire_due(database: Database, now: datetime) -> int:
             job = repository.lock_job(session, job_id)
             if job is not None and job.status == JobStatus.MATCHING:
                 move_job(session, job, JobEvent.EXPIRE, reason="expired")
-                wake_after_commit(session, "settlement.settle", job_id)
+                wake_after_commit(session, "settlement.settle")
     return len(due)
 
 
@@ -130,4 +131,4 @@ def _cancel(session: Session, job: Job, actor: str) -> None:
     if trains:
         stop_training(session, job, _CANCELLED)
     else:
-        wake_after_commit(session, "settlement.settle", job.id)
+        wake_after_commit(session, "settlement.settle")

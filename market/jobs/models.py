@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -91,6 +91,16 @@ class Unit(Base, CreatedAt):
             unique=True,
             postgresql_where=text("status NOT IN ('lost', 'rejected')"),
         ),
+        Index(
+            "ix_units_windowless",
+            "committed_at",
+            "id",
+            postgresql_where=text("window_id IS NULL AND commitment_signature IS NOT NULL"),
+        ),
+        Index(
+            "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
+        ),
+        CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -118,6 +128,20 @@ class Unit(Base, CreatedAt):
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # The batch that pays it. A trigger (market.jobs.ddl) keeps a unit in its batch while that stands.
+    settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
+    settlement_reason: Mapped[str | None] = mapped_column(String(64))  # why the batch that it was in is void
+
+
+class Acknowledgement(Base, CreatedAt):
+    """The market's signed promise for one unit's commitment, stored with it and given again unchanged."""
+
+    __tablename__ = "acknowledgements"
+
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), primary_key=True)
+    leaf: Mapped[str] = mapped_column(Hash32, unique=True)  # of the commitment; unitId in the Omissions contract
+    include_by: Mapped[datetime] = mapped_column(UtcDateTime)  # a window with the leaf is committed by then
+    signature: Mapped[str] = mapped_column(String(132))
 
 
 class Lease(Base, CreatedAt):

@@ -9,15 +9,18 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
+from market.jobs.models import Acknowledgement, Checkpoint, Job, Lease, Pin, Slot, Unit
+from zoo_protocol.messages import UnitCommitment
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.VERIFIED)
+
+_WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -47,6 +50,10 @@ def jobs_of(session: Session, payer: str, limit: int, before: tuple[datetime, st
     return list(session.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)))
 
 
+def ids_of(session: Session, payer: str) -> set[str]:
+    return set(session.scalars(select(Job.id).where(Job.payer == payer)))
+
+
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
     """Jobs that stand in the book of a tier, oldest first."""
     query = select(Job).where(Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, Job.wait_until > now)
@@ -62,6 +69,10 @@ def active_jobs(session: Session) -> list[str]:
     """Ids of jobs that dispatch may have something to do for."""
     at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
     return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest)).order_by(Job.id)))
+
+
+def jobs_in(session: Session, statuses: Collection[JobStatus]) -> list[str]:
+    return list(session.scalars(select(Job.id).where(Job.status.in_(statuses)).order_by(Job.id)))
 
 
 # --- slots
@@ -134,12 +145,16 @@ def has_undecided_units(session: Session, job_id: str) -> bool:
 
 
 def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
-    """Uploaded units that are in no window, oldest first; those that another transaction holds are left out."""
+    """Committed units that are in no window, oldest first; those that another transaction holds are left out.
+
+    Whatever became of a unit, its commitment enters a window: also if it was lost or rejected. Only what may still be
+    uploaded waits, since a provider that knew the seed could choose to deliver only what was not drawn.
+    """
     query = (
         select(Job, Unit)
         .join(Unit, Unit.job_id == Job.id)
-        .where(Unit.status == UnitStatus.UPLOADED, Unit.window_id.is_(None))
-        .order_by(Unit.uploaded_at, Unit.id)
+        .where(_WINDOWLESS, Unit.status.not_in(OPEN_UNIT))
+        .order_by(Unit.committed_at, Unit.id)
         .limit(limit)
         .with_for_update(key_share=True, skip_locked=True, of=Unit)
         .execution_options(populate_existing=True)
@@ -150,6 +165,16 @@ def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]
 def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
     query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.window_id == window_id)
     return [row._tuple() for row in session.execute(query.order_by(Unit.window_index))]
+
+
+def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
+    """What the units of a window committed to, in the order of their leaves."""
+    columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
+    query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
+    return [
+        UnitCommitment(job_id, round_, slot, provider, trace_root or "", payload_hash or "")
+        for job_id, round_, slot, provider, trace_root, payload_hash in session.execute(query).tuples()
+    ]
 
 
 def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
@@ -165,6 +190,66 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
+
+
+def jobs_to_settle(session: Session) -> list[str]:
+    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
+    has_unpaid = exists().where(Unit.job_id == Job.id, Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
+    due = or_(Job.status == JobStatus.SETTLING, has_unpaid)
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
+
+
+def first_undecided_round(session: Session, job_id: str) -> int | None:
+    query = select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED))
+    return session.scalar(query)
+
+
+def unpaid_units(session: Session, job_id: str, before_round: int) -> list[Unit]:
+    query = select(Unit).where(
+        Unit.job_id == job_id,
+        Unit.status == UnitStatus.VERIFIED,
+        Unit.settlement_id.is_(None),
+        Unit.round < before_round,
+    )
+    return list(session.scalars(query.order_by(Unit.round, Unit.slot)))
+
+
+def unpaid_count(session: Session) -> tuple[int, datetime | None]:
+    unpaid = Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
+    return session.execute(select(func.count(), func.min(Unit.decided_at)).where(*unpaid)).tuples().one()
+
+
+def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> int:
+    free = Unit.id.in_(unit_ids), Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
+    statement = update(Unit).where(*free).values(settlement_id=batch, settlement_reason=None).returning(Unit.id)
+    return len(session.scalars(statement).all())
+
+
+def take_from_batch(session: Session, batch: int, reason: str) -> int:
+    freed = update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
+    return len(session.scalars(freed.returning(Unit.id)).all())
+
+
+# --- acknowledgements
+
+
+def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
+    return session.get(Acknowledgement, unit_id)
+
+
+def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
+    """The acknowledgement of a leaf, with the unit that it is about."""
+    query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
+    found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
+    return None if found is None else found._tuple()
+
+
+def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
+    """(all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
+    overdue = func.count().filter(Acknowledgement.include_by < now)
+    query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
+    row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()
+    return row[0], row[1]
 
 
 # --- leases
@@ -214,6 +299,14 @@ def open_leases(
 def expired_leases(session: Session, now: datetime) -> list[str]:
     query = select(Lease.id).where(Lease.status.in_(OPEN_LEASE), Lease.expires_at <= now)
     return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
+
+
+def overdue_uploads(session: Session, committed_before: datetime) -> list[str]:
+    """Ids of the open train leases whose unit was committed before then and is not uploaded."""
+    query = select(Lease.id).join(Unit, Unit.id == Lease.unit_id)
+    query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
+    query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
+    return list(session.scalars(query.order_by(Unit.committed_at, Lease.id)))
 
 
 # --- checkpoints and pins

@@ -16,6 +16,7 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.jobs import repository
+from market.jobs.acknowledgements import Acknowledger, acknowledge, view
 from market.jobs.checkpoints import load_parameters, state_bytes
 from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
@@ -24,6 +25,7 @@ from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import pin_proof, record_pin
 from market.jobs.replaying import verification
 from market.jobs.schemas import (
+    AcknowledgementView,
     CommitReplay,
     CommitTraining,
     CompletePin,
@@ -58,19 +60,24 @@ class _Refusal:
 
 
 def commit(
-    session: Session, domain: Domain, lease_id: str, address: str, commitment: CommitTraining | CommitReplay
-) -> None:
-    """Take a node's commitment to its result, before anything is revealed to it.
+    session: Session,
+    domain: Domain,
+    acknowledger: Acknowledger,
+    lease_id: str,
+    address: str,
+    commitment: CommitTraining | CommitReplay,
+) -> AcknowledgementView | None:
+    """Take a node's commitment to its result, before anything is revealed to it; a unit's is acknowledged.
 
     Raises:
         LeaseLost; WrongStep: the lease takes no such commitment; InvalidSignature: it is not the holder's;
-        CommitmentChanged: another result was committed before.
+        CommitmentChanged: another result was committed before; CommitmentRepeated: it is that of an earlier unit.
     """
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
         _require_kind(lease, LeaseKind.REPLAY)
         verification().replay_committed(session, lease, commitment.result_hash)
-        return
+        return None
     _require_kind(lease, LeaseKind.TRAIN)
     assert unit is not None  # every train lease has one
     message = UnitCommitment(
@@ -91,6 +98,7 @@ def commit(
         mark_first_step(session, job.id, unit.committed_at)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
+    return view(acknowledge(session, acknowledger, unit, message, utc_now()))
 
 
 def complete(

@@ -27,8 +27,14 @@ class CheckpointOptions(RequestModel):
     redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove they hold a copy.")
 
 
+Region = Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
+
+
 class Requirements(RequestModel):
-    """Wishes beyond the tier. This network offers none yet; a key here is refused rather than ignored."""
+    """Wishes beyond the tier; a key that is not known is refused rather than ignored."""
+
+    regions: list[Region] = Field(default=[], max_length=64, description="Where it may run; empty: anywhere.")
+    excluded_regions: list[Region] = Field(default=[], max_length=64, description="Where it may not.")
 
 
 class JobSpec(RequestModel):
@@ -303,3 +309,15 @@ class FailLease(RequestModel):
 class LeaseState(BaseModel):
     id: str
     status: str
+
+
+class AcknowledgementView(BaseModel):
+    """Our signed promise that your commitment enters a window (EIP-712 Acknowledgement, contract Omissions)."""
+
+    unit_id: str = Field(description="The commitment's leaf in its window's tree.")
+    include_by: int = Field(description="Unix time by which that window's root is committed on chain.")
+    signature: str
+
+
+class CommitState(LeaseState):
+    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")

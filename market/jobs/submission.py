@@ -125,7 +125,7 @@ def submit(session: Session, checked: CheckedJob) -> Job:
         sampling_bps=order.samplingBps,
         checkpoint_interval=options.interval,
         redundancy=options.redundancy,
-        requirements={},
+        requirements=checked.request.requirements.model_dump(),
         units_ordered=order.units,
         unit_weight_us=order.unitWeight,
         budget_wei=order.budget,

@@ -4,7 +4,7 @@ Every function works in the caller's unit of work. A unit is decided when it is 
 last unit of a job that no longer trains is decided, the job goes to settlement.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,8 @@ from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.jobs import repository
 from market.jobs.models import Job, Unit
 from market.jobs.moves import move_job, move_unit
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.record import leaf_of
 
 PIN_GRACE = timedelta(seconds=60)
 """How long a trained job waits for proofs that its checkpoints are pinned before it is settled without them."""
@@ -28,7 +30,6 @@ _TRAINS_NO_MORE = (
     JobStatus.EXPIRED,
     JobStatus.FAILED,
     JobStatus.DISPUTED,
-    JobStatus.SETTLING,
 )
 
 
@@ -62,6 +63,20 @@ class UnitFacts:
     sampling_bps: int | None
     least_sampling_bps: int
 
+    @property
+    def commitment(self) -> UnitCommitment:
+        """What the provider signed, once there is a trace root."""
+        return UnitCommitment(self.job_id, self.round, self.slot, self.provider, self.trace_root, self.payload_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgementFacts:
+    """The promise that the commitment with this ``leaf`` is in a window by ``include_by``."""
+
+    leaf: str
+    include_by: datetime
+    signature: str
+
 
 def facts(job: Job, unit: Unit) -> UnitFacts:
     """The facts of ``unit`` of ``job``."""
@@ -92,7 +107,8 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
 
 
 def windowless_units(session: Session, limit: int) -> list[UnitFacts]:
-    """Uploaded units in no window yet, oldest first, locked; those that another transaction holds are skipped."""
+    """Units in no window whose commitments are due to enter one, oldest first, locked; those that another transaction
+    holds are skipped."""
     return [facts(job, unit) for job, unit in repository.lock_windowless_units(session, limit)]
 
 
@@ -106,6 +122,25 @@ def assign_window(session: Session, unit_ids: Sequence[int], window_id: int) -> 
 def window_units(session: Session, window_id: int) -> list[UnitFacts]:
     """The units of a window in the order of their leaves."""
     return [facts(job, unit) for job, unit in repository.units_of_window(session, window_id)]
+
+
+def window_leaves(session: Session, window_id: int) -> list[bytes]:
+    """The leaves of a window in their order."""
+    return [leaf_of(commitment) for commitment in repository.commitments_of_window(session, window_id)]
+
+
+def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementFacts, UnitFacts] | None:
+    """What was promised for a commitment, and its unit; None if no such commitment was acknowledged."""
+    found = repository.acknowledged_unit(session, leaf)
+    if found is None:
+        return None
+    given, job, unit = found
+    return AcknowledgementFacts(given.leaf, given.include_by, given.signature), facts(job, unit)
+
+
+def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:
+    """(all, late) acknowledged commitments whose inclusion is not final; ``open_windows``: those not final on chain."""
+    return repository.count_outstanding(session, open_windows, utc_now())
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitFacts:
@@ -178,8 +213,7 @@ def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
         if missing_pins(session, job) and not waited:
             return
         move_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
-    if job.record_cid is None:  # once there is a record, its settlement is on its way
-        wake_after_commit(session, "settlement.settle", job.id)
+    wake_after_commit(session, "settlement.settle")
 
 
 def missing_pins(session: Session, job: Job) -> Mapping[int, int]:

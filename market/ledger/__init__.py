@@ -14,11 +14,13 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ``treasury``                ZEN in the treasury contract
 ``rewards``                 ZEN in the rewards contract
 ``disputes``                ZEN in the dispute contract: bonds, and what parties have not withdrawn
-``omissions``               ZEN in the omission contract: the operator's bond, and claimants' deposits
+``omissions``               ZEN in the omission contract that is neither of the next two, as above
+``bond``                    the operator's bond for acknowledged commitments
+``omission:<unit id>``      a provider's stake in an open claim that its commitment was left out
 ``burned``                  ZEN that was destroyed
 ``issuance``                minus all ZEN ever created
 ==========================  ==========================================================================
 
 Two independent sources must agree: the token's own transfers move ZEN between the wallets and the contracts; the
-contracts' events spread ``escrow`` and ``stake`` over jobs, batches, units and stakers.
+contracts' events spread ``escrow``, ``stake`` and ``omissions`` over jobs, batches, units, stakers, bond and claims.
 """

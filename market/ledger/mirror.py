@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent, Deployment
+from market.domain.network import NETWORKS
 from market.ledger.service import post
 
 Handler = Callable[[Session, ChainEvent], None]
@@ -24,6 +25,8 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         deployment.address("Omissions"): "omissions",
     }
 
+    stake = NETWORKS[deployment.network].omissions.deposit_wei  # a term of the contract, which no event repeats
+
     def on_transfer(session: Session, event: ChainEvent) -> None:
         """ZEN came into a contract, left one, was created or destroyed. Transfers among others are not ours."""
         payer, payee = event.args["from"], event.args["to"]
@@ -31,6 +34,19 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         target = "burned" if payee == _NOBODY else holders.get(payee, f"wallet:{payee}")
         if source != target and not (source.startswith("wallet:") and target.startswith("wallet:")):
             _move(session, event, source, target, event.args["value"])
+
+    def on_omission_claimed(session: Session, event: ChainEvent) -> None:
+        """A provider put its stake on a claim that its commitment was left out."""
+        _move(session, event, "omissions", _omission(event.args), stake)
+
+    def on_omission_answered(session: Session, event: ChainEvent) -> None:
+        """The commitment was in its window: the claim's stake joins the bond."""
+        _move(session, event, _omission(event.args), "bond", stake)
+
+    def on_omission_compensated(session: Session, event: ChainEvent) -> None:
+        """It was not: the provider gets its stake back, and compensation out of the bond."""
+        taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
+        _divide(session, event, "omissions", taken)
 
     return {
         ("ZenToken", "Transfer"): on_transfer,
@@ -43,6 +59,11 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         ("JobEscrow", "UnitRestored"): on_unit_restored,
         ("JobEscrow", "UnitStruck"): on_unit_struck,
         ("JobEscrow", "JobRefunded"): on_job_refunded,
+        ("Omissions", "Deposited"): on_bond_deposited,
+        ("Omissions", "Withdrawn"): on_bond_withdrawn,
+        ("Omissions", "ClaimOpened"): on_omission_claimed,
+        ("Omissions", "ClaimAnswered"): on_omission_answered,
+        ("Omissions", "Compensated"): on_omission_compensated,
         ("ProviderStaking", "Staked"): on_staked,
         ("ProviderStaking", "Withdrawn"): on_stake_left,
         ("ProviderStaking", "Slashed"): on_stake_left,
@@ -101,6 +122,16 @@ def on_job_refunded(session: Session, event: ChainEvent) -> None:
     _move(session, event, f"escrow:{event.args['jobId']}", "escrow", event.args["amount"])
 
 
+def on_bond_deposited(session: Session, event: ChainEvent) -> None:
+    """What came into the omission contract adds to the operator's bond."""
+    _move(session, event, "omissions", "bond", event.args["amount"])
+
+
+def on_bond_withdrawn(session: Session, event: ChainEvent) -> None:
+    """The operator took some of its bond back."""
+    _move(session, event, "bond", "omissions", event.args["amount"])
+
+
 def on_staked(session: Session, event: ChainEvent) -> None:
     """What came into staking belongs to the staker."""
     _move(session, event, "stake", f"stake:{event.args['provider']}", event.args["amount"])
@@ -117,6 +148,10 @@ def _pay(args: Mapping[str, Any]) -> str:
 
 def _fee(args: Mapping[str, Any]) -> str:
     return f"fee:{args['batchId']}"
+
+
+def _omission(args: Mapping[str, Any]) -> str:
+    return f"omission:{args['unitId']}"
 
 
 def _withheld(args: Mapping[str, Any]) -> str:

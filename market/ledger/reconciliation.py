@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, ProviderStaking
+from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, Omissions, ProviderStaking
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
@@ -28,7 +28,7 @@ _HOLDINGS = {
     "Treasury": ("treasury",),
     "Rewards": ("rewards",),
     "Disputes": ("disputes",),
-    "Omissions": ("omissions",),
+    "Omissions": ("omissions", "bond", "omission"),
 }
 """The accounts that divide what each contract holds."""
 
@@ -122,6 +122,8 @@ def reconcile(
     ]
     supply = -_total(ledger, "issuance") - _total(ledger, "burned")
     checks.append(Check("supply", supply, chain.total_supply(found.hash)))
+    (bond,) = chain.many([Omissions.bond()], found.hash)
+    checks.append(Check("bond", ledger.get("bond", 0), bond))
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
     held = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)

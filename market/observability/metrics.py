@@ -39,6 +39,24 @@ class Metrics:
             "zoo_transactions_waiting", "Transactions held back, by reason.", ["reason"], registry=self.registry
         )
 
+        self._outstanding = Gauge(
+            "zoo_acknowledgements_outstanding",
+            "Acknowledged commitments whose window is not final on chain.",
+            registry=self.registry,
+        )
+        self._late = Gauge(
+            "zoo_acknowledgements_late", "Those of them that were promised for earlier.", registry=self.registry
+        )
+        self._claims = Gauge(
+            "zoo_omission_claims_open", "Claims on chain that a commitment was left out.", registry=self.registry
+        )
+        self._void = Gauge(
+            "zoo_settlements_void",
+            "Settlement batches that were vetoed or refused.",
+            ["reason"],
+            registry=self.registry,
+        )
+
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self._requests.labels(method, route, status).inc()
@@ -60,6 +78,17 @@ class Metrics:
         self._waiting.clear()
         for reason, count in reasons.items():
             self._waiting.labels(reason).set(count)
+
+    def acknowledgements(self, outstanding: int, late: int, open_claims: int) -> None:
+        """Keep how many promises of inclusion are open, how many of them are broken, and how many are held to us."""
+        self._outstanding.set(outstanding)
+        self._late.set(late)
+        self._claims.set(open_claims)
+
+    def settlements_void(self, reasons: Mapping[str, int]) -> None:
+        """Keep how many settlement batches came to nothing so far."""
+        for reason, count in reasons.items():
+            self._void.labels(reason).set(count)
 
     def render(self) -> bytes:
         """All metrics in the text format."""

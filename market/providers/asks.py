@@ -81,6 +81,11 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> None:
         raise AskNotFound(f"no open ask {ask_id}", field="ask_id")
 
 
+def expire_asks(session: Session, now: datetime) -> None:
+    """Take asks out of the book whose ``validUntil`` has passed; clearings leave them out from that instant on."""
+    repository.expire_asks(session, now)
+
+
 def asks_of(session: Session, address: str) -> list[AskRow]:
     """All asks that the provider placed, newest first."""
     return repository.asks_of(session, address)

@@ -1,6 +1,6 @@
 """Queries on providers, stakes, benchmarks and asks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Row, Select, func, select, update
@@ -36,6 +36,11 @@ def lock_stake(session: Session, address: str) -> Stake:
 def stake_of(session: Session, address: str) -> int:
     """Active stake in wei; 0 for an unknown wallet."""
     return session.scalar(select(Stake.stake_wei).where(Stake.address == address)) or 0
+
+
+def at_risk(session: Session, address: str) -> int:
+    """Stake in wei with what was asked back and not withdrawn; 0 for an unknown wallet."""
+    return session.scalar(select(Stake.stake_wei + Stake.unbonding_wei).where(Stake.address == address)) or 0
 
 
 def page(session: Session, after: str, limit: int) -> Sequence[Row[Provider, int]]:
@@ -83,6 +88,26 @@ def standing_offers(
         .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
     )
     return session.execute(statement).all()
+
+
+def active_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Addresses of those of the providers that are active."""
+    statement = select(Provider.address).where(
+        Provider.address.in_(addresses), Provider.status == ProviderStatus.ACTIVE
+    )
+    return set(session.scalars(statement))
+
+
+def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+    """Price and time of the open ask of each of the providers that has one."""
+    statement = select(AskRow).where(AskRow.provider.in_(addresses), AskRow.status == "open")
+    return {ask.provider: (ask.min_price_wei, ask.created_at) for ask in session.scalars(statement)}
+
+
+def expire_asks(session: Session, now: datetime) -> None:
+    """Close the open asks whose time is over."""
+    statement = update(AskRow).where(AskRow.status == "open", AskRow.valid_until <= now)
+    session.execute(statement.values(status="expired"))
 
 
 def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:

@@ -5,6 +5,7 @@ it is trusted with replays, whose results are compared, so its registration stan
 verifier's minimum stake makes it active.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -106,6 +107,11 @@ def get(session: Session, address: str) -> tuple[Provider, int]:
     return row[0], row[1]
 
 
+def at_risk(session: Session, address: str) -> int:
+    """What a slash can take of the wallet at most, in wei, as the chain said with finality."""
+    return repository.at_risk(session, address)
+
+
 def list_page(session: Session, after: str, limit: int) -> list[tuple[Provider, int]]:
     """Providers with their active stakes in wei, by address, beginning after ``after``."""
     return [(row[0], row[1]) for row in repository.page(session, after, limit)]
@@ -136,6 +142,16 @@ def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout
         )
         for provider, ask, stake_wei in repository.standing_offers(session, tier_id, seen_since, now)
     ]
+
+
+def active_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Those of the providers that may work now."""
+    return repository.active_among(session, addresses)
+
+
+def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
+    """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
+    return repository.standing_prices(session, addresses)
 
 
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:

@@ -15,26 +15,12 @@ from market.chain.service import queue_intent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
-from market.events.service import emit
-from market.jobs import service as jobs
 from market.settlement import repository
 from market.settlement.models import SettlementBatch, SettlementClaim
-from zoo_protocol.settlement import Batch
 
 _log = structlog.get_logger(__name__)
 
-VETOED = "settlement_vetoed"
 _BATCHES_A_COLLECTION = 50
-
-
-def remember(session: Session, job_id: str, batch: Batch) -> None:
-    """Keep the proofs of a batch that is about to be posted."""
-    session.add(SettlementBatch(job_id=job_id, root=batch.root))
-    session.flush()
-    session.add_all(
-        SettlementClaim(job_id=job_id, provider=claim.provider, amount_wei=claim.amount, proof=claim.proof)
-        for claim in batch.claims
-    )
 
 
 def claims_of(
@@ -42,6 +28,11 @@ def claims_of(
 ) -> list[tuple[SettlementBatch, SettlementClaim]]:
     """A provider's claims, by batch: those that it took already, or those that it did not."""
     return repository.claims_of(session, provider, claimed=claimed, after_batch=after_batch, limit=limit)
+
+
+def void_batches(session: Session) -> dict[str, int]:
+    """How many batches were voided, by reason."""
+    return repository.void_counts(session)
 
 
 def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
@@ -67,7 +58,7 @@ def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
             key=key,
             kind="collect_fees",
             subject=key,
-            **JobEscrow.collectFees([batch.root for batch in due]),
+            **JobEscrow.collectFees([batch.root for batch in due if batch.root is not None]),
         )
 
 
@@ -91,14 +82,3 @@ def on_batch_posted(session: Session, event: ChainEvent) -> None:
 def on_claimed(session: Session, event: ChainEvent) -> None:
     """A provider took its pay."""
     repository.note_claim(session, event.args["batchId"], event.args["provider"], event.tx_hash)
-
-
-def on_batch_vetoed(session: Session, event: ChainEvent) -> None:
-    """A guardian voided the batch. Its job's escrow is back; what is settled next is for an admin to decide."""
-    batch = repository.batch_by_id(session, event.args["batchId"])
-    if batch is None:
-        return
-    batch.vetoed = True
-    _log.error("settlement vetoed by a guardian", job=batch.job_id, batch=batch.batch_id, tx=event.tx_hash)
-    jobs.reopen_settlement(session, batch.job_id, VETOED)
-    emit(session, batch.job_id, "settlement", {"state": "vetoed", "tx": event.tx_hash})

@@ -11,7 +11,7 @@ from market.storage.errors import BlobNotFound
 from market.storage.service import Storage
 from zoo_protocol.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.receipt import Opened, Settled, Slashed, build_receipt
+from zoo_protocol.receipt import JobSettlement, Opened, Slashed, build_receipt
 from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord
 
 
@@ -23,16 +23,16 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
         StorageError: the record cannot be fetched.
     """
     with database.transaction() as session:
-        events = {(event.contract, event.name): event for event in final_events(session, job_id)}
-    opened, settled = events.get(("JobEscrow", "JobOpened")), events.get(("JobEscrow", "JobSettled"))
-    if opened is None or settled is None:
+        events = [event for event in final_events(session, job_id) if event.contract == "JobEscrow"]
+    opened = next((event for event in events if event.name == "JobOpened"), None)
+    settlement = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
+    if opened is None or settlement.last is None:
         raise NotSettledYet(
             f"Job {job_id} is not settled on chain.",
             field="job_id",
             remedy="Wait for the event 'settlement' of the job, or look at its status.",
         )
-    settlement = Settled.from_event(settled.args, settled.tx_hash)
-    record = JobRecord.from_bytes(_fetch(storage, from_hex(settlement.record)))
+    record = JobRecord.from_bytes(_fetch(storage, from_hex(settlement.last.record)))
     with database.transaction() as session:
         slashes = [
             _slashed(event, slash.offence)

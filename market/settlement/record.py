@@ -1,5 +1,6 @@
-"""The record of a job as the market knows it when all its units are decided."""
+"""The record of a job as the market knows it: of what one line settles, or of all of it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from sqlalchemy.orm import Session
@@ -20,8 +21,16 @@ from zoo_protocol.record import (
 )
 
 
-def build_record(session: Session, network: NetworkParameters, job: JobFacts) -> JobRecord:
-    """Everything that the job's settlement rests on (:mod:`zoo_protocol.record`). All its units must be decided."""
+def build_record(
+    session: Session, network: NetworkParameters, job: JobFacts, paid: Sequence[UnitFacts] | None
+) -> JobRecord:
+    """Everything that a settlement of the job rests on (:mod:`zoo_protocol.record`), but for the batch's CID.
+
+    Args:
+        paid: the units that the line pays; None for the line that ends the job, which must have all units decided.
+    """
+    units = jobs.job_units(session, job.id) if paid is None else paid
+    entered = {unit.window_id for unit in units}
     checkpoints = [
         CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
         for c in jobs.checkpoints_of(session, job.id)
@@ -29,6 +38,7 @@ def build_record(session: Session, network: NetworkParameters, job: JobFacts) ->
     windows = {
         window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
         for window in verification.windows_of_job(session, job.id)
+        if window.id in entered
     }
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
@@ -43,8 +53,8 @@ def build_record(session: Session, network: NetworkParameters, job: JobFacts) ->
         order_signature=job.order_signature,
         outcome=job.reason or job.status,
         clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
-        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id),
-        units=[_unit(session, unit, windows) for unit in jobs.job_units(session, job.id)],
+        auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id, job.id),
+        units=[_unit(session, unit, windows) for unit in units],
         slashes=[
             SlashRecord(s.round, s.slot, s.provider, s.offence, s.evidence, s.evidence_cid)
             for s in verification.job_slashes(session, job.id)
@@ -55,6 +65,7 @@ def build_record(session: Session, network: NetworkParameters, job: JobFacts) ->
         final_loss=checkpoints[-1].validation_loss if checkpoints else None,
         final_model_cid=checkpoints[-1].model_cid if checkpoints else None,
         times={name: at.isoformat() for name, at in job.times.items() if at is not None},
+        batch_cid=None,
     )
 
 

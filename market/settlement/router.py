@@ -50,7 +50,7 @@ def list_claims(
     found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)
     items = [
         ClaimView(
-            job_id=batch.job_id,
+            job_ids=claim.job_ids,
             batch_id=batch.batch_id or 0,
             amount_wei=str(claim.amount_wei),
             proof=claim.proof,

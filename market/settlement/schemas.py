@@ -37,6 +37,18 @@ class ReceiptSeconds(BaseModel):
     total: float | None = Field(description="From submission to final settlement.")
 
 
+class ReceiptSettlement(BaseModel):
+    """What one batch settled of the job: rounds `from_round` to before `to_round`."""
+
+    batch: int = Field(description="From which providers claim; 0 if no unit was paid.")
+    from_round: int
+    to_round: int
+    units: int
+    paid_wei: str
+    fee_wei: str
+    tx: str
+
+
 class Receipt(BaseModel):
     """paid + fee + refund == escrowed; fee is exactly fee_bps of paid + fee."""
 
@@ -49,7 +61,7 @@ class Receipt(BaseModel):
     paid_wei: str
     fee_wei: str
     refund_wei: str
-    settlement_batch: int = Field(description="Batch from which providers claim; 0 if no unit was paid.")
+    settlements: list[ReceiptSettlement] = Field(description="What stands, in order; the last one ended the job.")
     units: list[ReceiptUnit]
     slashes: list[ReceiptSlash]
     checkpoints: list[ReceiptCheckpoint]
@@ -65,7 +77,7 @@ class Receipt(BaseModel):
 class ClaimView(BaseModel):
     """What you can take from one settlement batch: give these to `JobEscrow.claim` with your own wallet."""
 
-    job_id: str
+    job_ids: list[str] = Field(description="The jobs that you worked for.")
     batch_id: int
     amount_wei: str
     proof: list[str] = Field(description="From your claim's leaf to the batch's root, 0x hex.")

@@ -17,12 +17,21 @@ _log = structlog.get_logger(__name__)
 
 
 def ask(
-    session: Session, *, key: str, kind: str, subject: str, contract: str, function: str, arguments: Sequence[Any]
+    session: Session,
+    *,
+    key: str,
+    kind: str,
+    subject: str,
+    contract: str,
+    function: str,
+    arguments: Sequence[Any],
+    amount: int = 0,
 ) -> None:
     """Queue the call unless it is under way or done; if it was refused (a role missing, a node that lags), anew.
 
     Args:
         key: identifies the call; each attempt has a key of its own below it.
+        amount: wei of ZEN that it moves on our word alone.
     """
     attempt = 0
     while (made := intent_by_key(session, f"{key}:{attempt}")) is not None:
@@ -38,4 +47,5 @@ def ask(
         contract=contract,
         function=function,
         arguments=arguments,
+        amount=amount,
     )

@@ -144,6 +144,7 @@ def _ask_for_slash(session: Session, slash: Slash) -> None:
         kind="slash",
         subject=slash.job_id,
         **ProviderStaking.slash(slash.provider, OFFENCE_IDS[slash.offence], slash.evidence),
+        amount=providers.at_risk(session, slash.provider),  # the penalty table may change before it is executed
     )
 
 

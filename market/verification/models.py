@@ -22,7 +22,23 @@ class Window(Base, CreatedAt):
     seed_block: Mapped[int | None] = mapped_column(BigInteger)
     seed: Mapped[str | None] = mapped_column(Hash32)
     commit_tx: Mapped[str | None] = mapped_column(Hash32)
+    committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # by the chain's clock
     latch_tx: Mapped[str | None] = mapped_column(Hash32)
+
+
+class OmissionClaim(Base, CreatedAt):
+    """A provider's claim on chain that an acknowledged commitment was left out; ``leaf`` is its unitId there."""
+
+    __tablename__ = "omission_claims"
+
+    leaf: Mapped[str] = mapped_column(Hash32, primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.OmissionStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    include_by: Mapped[datetime] = mapped_column(UtcDateTime)
+    deadline: Mapped[datetime] = mapped_column(UtcDateTime)  # last second to answer
+    compensation_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)  # that answered or compensated
 
 
 class Sample(Base, CreatedAt):

@@ -1,14 +1,27 @@
-"""The moves of windows, samples and replays, filed under their own names in the audit log."""
+"""The moves of windows, omission claims, samples and replays, filed under their own names in the audit log."""
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import REPLAY, SAMPLE, WINDOW, ReplayEvent, SampleEvent, WindowEvent
+from market.domain.lifecycle import (
+    OMISSION,
+    REPLAY,
+    SAMPLE,
+    WINDOW,
+    OmissionEvent,
+    ReplayEvent,
+    SampleEvent,
+    WindowEvent,
+)
 from market.events.service import move
-from market.verification.models import Replay, Sample, Window
+from market.verification.models import OmissionClaim, Replay, Sample, Window
 
 
 def move_window(session: Session, window: Window, event: WindowEvent) -> None:
     move(session, window, WINDOW, event, subject=("window", str(window.id)))
+
+
+def move_omission(session: Session, claim: OmissionClaim, event: OmissionEvent) -> None:
+    move(session, claim, OMISSION, event, subject=("omission", claim.leaf))
 
 
 def move_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:

@@ -1,19 +1,20 @@
-"""Every query on windows, samples, replays and slashes.
+"""Every query on windows, omission claims, samples, replays and slashes.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Rows here are locked after those of
 jobs, units and leases.
 """
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import SampleStatus, WindowStatus
-from market.verification.models import Replay, Sample, Slash, Window
+from market.domain.lifecycle import OmissionStatus, SampleStatus, WindowStatus
+from market.verification.models import OmissionClaim, Replay, Sample, Slash, Window
 
-Row = TypeVar("Row", Window, Sample, Replay, Slash)
+Row = TypeVar("Row", Window, OmissionClaim, Sample, Replay, Slash)
 
 
 def _locked(query: Select[Row]) -> Select[Row]:
@@ -46,6 +47,30 @@ def lock_window_by_contract_id(session: Session, contract_id: int) -> Window | N
 
 def lock_window(session: Session, window_id: int) -> Window | None:
     return session.scalar(_locked(select(Window).where(Window.id == window_id)))
+
+
+# --- omission claims
+
+
+def lock_omission(session: Session, leaf: str) -> OmissionClaim | None:
+    return session.scalar(_locked(select(OmissionClaim).where(OmissionClaim.leaf == leaf)))
+
+
+def open_omissions(session: Session, now: datetime) -> Sequence[OmissionClaim]:
+    """Claims that can still be answered, the most urgent first."""
+    query = select(OmissionClaim).where(OmissionClaim.status == OmissionStatus.OPEN, OmissionClaim.deadline > now)
+    return session.scalars(query.order_by(OmissionClaim.deadline, OmissionClaim.leaf)).all()
+
+
+def omissions_of(session: Session, provider: str, limit: int) -> Sequence[OmissionClaim]:
+    """A provider's claims, the newest first."""
+    query = select(OmissionClaim).where(OmissionClaim.provider == provider)
+    return session.scalars(query.order_by(OmissionClaim.created_at.desc()).limit(limit)).all()
+
+
+def count_open_omissions(session: Session) -> int:
+    query = select(func.count()).where(OmissionClaim.status == OmissionStatus.OPEN)
+    return session.scalar(query) or 0
 
 
 # --- samples

@@ -9,6 +9,13 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
 from market.verification.decisions import SlashFacts, decide_units, execute_slashes, job_slashes, on_slashed
+from market.verification.omissions import (
+    answer_claims,
+    on_claim_answered,
+    on_claim_opened,
+    on_compensated,
+    outstanding,
+)
 from market.verification.replays import (
     assign_replays,
     replay_abandoned,
@@ -36,10 +43,14 @@ __all__ = [
     "advance",
     "drawn_segments",
     "job_slashes",
+    "on_claim_answered",
+    "on_claim_opened",
+    "on_compensated",
     "on_seed_latched",
     "on_seed_rescheduled",
     "on_slashed",
     "on_window_committed",
+    "outstanding",
     "replay_abandoned",
     "replay_committed",
     "replay_revealed",
@@ -67,6 +78,7 @@ def advance(
         assign_replays(database, settings)
         decide_units(database, storage)
         execute_slashes(database)
+        answer_claims(database)
         latch_seeds(database, chain.head_number)
 
 

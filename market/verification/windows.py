@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.bindings import WorkWindows
 from market.chain.contracts import ChainEvent
-from market.db.base import utc_now
+from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import SampleEvent, SampleStatus, UnitStatus, WindowEvent, WindowStatus
 from market.domain.network import NetworkParameters
@@ -26,7 +26,7 @@ from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.record import leaf_of
 from zoo_protocol.sampling import draw_segments
 
 MAX_LEAVES = 4096
@@ -47,15 +47,12 @@ class WindowFacts:
     leaves: list[str]
 
 
-def leaf_of(unit: UnitFacts) -> bytes:
-    """The unit's leaf in its window's tree."""
-    return unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
-
-
 def close_window(database: Database, settings: Settings) -> None:
-    """Put all delivered units that are in no window into a new one, and ask for its root to be committed.
+    """Put all committed units that are in no window into a new one, and ask for its root to be committed.
 
-    A window is closed as soon as no other is on its way to the chain, at the latest after ``window_seconds``.
+    Also those that were lost or rejected since: each commitment was acknowledged, and an omitted one costs the
+    operator's bond. Only what is still being uploaded waits. A window is closed as soon as no other is on its way to
+    the chain, at the latest after ``window_seconds``.
     """
     with database.transaction() as session:
         newest = repository.newest_window(session)
@@ -65,7 +62,7 @@ def close_window(database: Database, settings: Settings) -> None:
         if not units:
             return
         units.sort(key=lambda unit: (unit.job_id, unit.round, unit.slot))
-        root = to_hex(merkle.root([leaf_of(unit) for unit in units]))
+        root = to_hex(merkle.root([leaf_of(unit.commitment) for unit in units]))
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
@@ -100,7 +97,7 @@ def on_window_committed(session: Session, event: ChainEvent) -> None:
     if window is None or window.status != WindowStatus.CLOSED:
         return
     window.chain_id_in_contract, window.seed_block = event.args["id"], event.args["seedBlock"]
-    window.commit_tx = event.tx_hash
+    window.commit_tx, window.committed_at = event.tx_hash, from_unix(event.timestamp)
     move_window(session, window, WindowEvent.COMMIT)
     wake_after_commit(session, ADVANCE)
 
@@ -178,6 +175,6 @@ def windows_of_job(session: Session, job_id: str) -> list[WindowFacts]:
     for window_id in ids:
         window = repository.window(session, window_id)
         if window is not None and window.chain_id_in_contract is not None:
-            leaves = [to_hex(leaf_of(unit)) for unit in jobs.window_units(session, window_id)]
+            leaves = [to_hex(leaf) for leaf in jobs.window_leaves(session, window_id)]
             found.append(WindowFacts(window.id, window.chain_id_in_contract, window.root, leaves))
     return found

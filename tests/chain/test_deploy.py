@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.chain import FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from support.chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
 
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
@@ -15,7 +15,8 @@ from market.domain.network import DEVNET, ZEN
 def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
     views = chain.views
     assert views.total_supply() == INITIAL_SUPPLY_WEI
-    assert views.balance_of(OPERATOR.address) == INITIAL_SUPPLY_WEI - 3 * FUNDS
+    assert views.balance_of(OPERATOR.address) == INITIAL_SUPPLY_WEI - 3 * FUNDS - BOND
+    assert views.balance_of(chain.deployment.address("Omissions")) == BOND
     assert [share.share_bps for share in views.treasury().shares] == [5_000, 3_000, 2_000]
     bronze = DEVNET.tier("bronze")
     chain.stake(PROVIDER, bronze.minimum_stake_wei - 1)

@@ -9,7 +9,7 @@ import pytest
 from eth_account import Account
 from pydantic import SecretStr, ValidationError
 from sqlalchemy import text
-from support.chain import OPERATOR, Chain
+from support.chain import OPERATOR, OTHER, PROVIDER, Chain
 
 from market.chain.errors import UnusableKey
 from market.chain.sender import Sender
@@ -17,8 +17,12 @@ from market.chain.service import intents_about, queue_intent
 from market.chain.signer import Signer
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
-from market.domain.network import ZEN
+from market.domain.network import DEVNET, ZEN
 from market.settings import Settings
+from market.verification import decisions
+from market.verification.models import Slash
+from worker.context import event_handlers
+from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
 PAYEE = "0x00000000000000000000000000000000000000AA"
 PASSWORD = "correct horse"
@@ -61,6 +65,21 @@ def test_the_key_comes_from_the_environment_or_from_an_encrypted_file(
     document = {"type": 2, "chainId": 1, "nonce": 0, "to": PAYEE, "value": 0, "data": b"", "gas": 21_000}
     _, raw = signer.sign(document | {"maxFeePerGas": 2, "maxPriorityFeePerGas": 1})
     assert Account.recover_transaction(raw) == OPERATOR.address
+
+
+def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
+    given = settings(monkeypatch, ZOO_ACKNOWLEDGER_KEYSTORE=keystore, ZOO_ACKNOWLEDGER_KEYSTORE_PASSWORD=PASSWORD)
+    signer = Signer.acknowledger(given)
+    document = typed_data(omissions_domain(1, PAYEE), Acknowledgement("0x" + "12" * 32, 7))
+    assert recover_strictly(document, signer.sign_typed_data(document)) == signer.address == OPERATOR.address
+    with pytest.raises(UnusableKey, match="set ZOO_OPERATOR_KEYSTORE or ZOO_OPERATOR_KEY"):
+        Signer.from_settings(given)
+    monkeypatch.delenv("ZOO_ACKNOWLEDGER_KEYSTORE")
+    with pytest.raises(ValidationError, match="ZOO_ACKNOWLEDGER_KEYSTORE goes with one of"):
+        settings(monkeypatch)
+    monkeypatch.delenv("ZOO_ACKNOWLEDGER_KEYSTORE_PASSWORD")
+    with pytest.raises(UnusableKey, match="acknowledges commitments: set ZOO_ACKNOWLEDGER_KEYSTORE"):
+        Signer.acknowledger(settings(monkeypatch))
 
 
 def test_what_cannot_be_used_is_refused_in_a_sentence(
@@ -175,6 +194,32 @@ def test_what_exceeds_a_limit_waits_with_its_reason_and_is_not_lost(chain: Chain
     step(chain, limited(chain, database, max_zen_per_transaction=20, max_zen_per_day=30))
     assert states(database)["large"] == (IntentStatus.FINAL, None)
     assert chain.views.balance_of(PAYEE) == 30 * ZEN
+
+
+def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain, database: Database) -> None:
+    stakers = {PROVIDER: 6 * ZEN, OTHER: 5 * ZEN}
+    for staker, amount in stakers.items():
+        chain.stake(staker, amount)
+    chain.send(OTHER, "ProviderStaking", "requestUnstake", 4 * ZEN)  # still at risk until it is withdrawn
+    chain.anvil.mine(3)
+    handlers = event_handlers(DEVNET, chain.deployment)
+    chain.index(database, handlers)
+    queue(database, "pay", 3 * ZEN)
+    for number, staker in enumerate(stakers):
+        with database.transaction() as session:
+            evidence = "0x" + f"{number:064x}"
+            slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
+            decisions._ask_for_slash(session, slash)
+    careful = limited(chain, database, max_zen_per_day=10)
+    step(chain, careful)
+    first, second = (f"slash:0x{number:064x}:0" for number in range(2))
+    assert states(database)[first] == (IntentStatus.FINAL, None)
+    assert states(database)[second] == (IntentStatus.QUEUED, "limit_per_day")
+    assert [chain.views.at_risk(staker.address) for staker in stakers] == [3 * ZEN, 5 * ZEN]
+    with database.transaction() as session:
+        session.execute(text("UPDATE tx_attempts SET created_at = created_at - interval '25 hours'"))
+    step(chain, careful)
+    assert chain.views.at_risk(OTHER.address) == 5 * ZEN // 2
 
 
 def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:

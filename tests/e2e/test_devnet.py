@@ -10,7 +10,7 @@ import pytest
 from support.devnet import Devnet
 from web3 import HTTPProvider, Web3
 
-ACCOUNTS = {"operator", "treasury", "user", "providers", "verifiers"}
+ACCOUNTS = {"operator", "acknowledger", "treasury", "user", "providers", "verifiers"}
 
 
 @pytest.mark.timeout(420)

@@ -63,6 +63,7 @@ def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pyte
         gateway_url=ipfs["gateway"],
         deployment_file=str(file),
         operator_key="0x" + "11" * 32,
+        acknowledger_key="0x" + "22" * 32,
         domain="market.test",
         public_url="https://market.test",
         max_blob_bytes=3_000_000,

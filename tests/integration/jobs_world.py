@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 from eth_account import Account as Wallets
 from eth_account.signers.local import LocalAccount
+from pydantic import SecretStr
 from sqlalchemy import select
 
 from market.accounts.models import Account
 from market.chain.contracts import ChainEvent
+from market.chain.signer import Signer
 from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
 from market.jobs import dispatch, leases, matching, results, submission
+from market.jobs.acknowledgements import Acknowledger
 from market.jobs.checkpoints import load_parameters
 from market.jobs.models import Job, Lease, Unit
-from market.jobs.schemas import CommitTraining, CompletePin, CompleteTraining, LeaseKind, LeaseView
+from market.jobs.schemas import AcknowledgementView, CommitTraining, CompletePin, CompleteTraining, LeaseKind, LeaseView
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
@@ -37,11 +40,14 @@ from training_gym.distributed.trace import boundary_leaf, fresh_state
 from training_gym.tensors import tensor_digest
 from zoo_protocol import trace
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, omissions_domain, sign, struct_hash, typed_data
 
 ZEN = 10**18
 ENVIRONMENT = to_hex(sha256(b"environment"))
 DOMAIN = Domain(31337, "0x" + "11" * 20)
+ACKNOWLEDGER = Acknowledger(
+    Signer(SecretStr("0x" + "22" * 32)), omissions_domain(31337, "0x" + "12" * 20), inclusion_seconds=3600
+)
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
 SPEC = {
     "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
@@ -109,13 +115,13 @@ class World:
             session.add(Account(address=wallet.address))
         return wallet
 
-    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT) -> str:
+    def node(self, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> str:
         """An active Bronze provider that was just seen, with a standing ask."""
         address = str(self.wallet().address)
-        self.register(address, price=price, environment=environment)
+        self.register(address, price=price, environment=environment, region=region)
         return address
 
-    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT) -> None:
+    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> None:
         """Make an account an active provider with a standing ask."""
         with self.database.transaction() as session:
             session.add(
@@ -123,7 +129,7 @@ class World:
                     address=address,
                     kind="provider",
                     name="node",
-                    region="eu",
+                    region=region,
                     hardware={},
                     environment_class=environment,
                     status=ProviderStatus.ACTIVE,
@@ -147,7 +153,16 @@ class World:
                 )
             )
 
-    def job(self, *, nodes: int = 4, redundancy: int = 3, wait_seconds: float = 600, rounds: int = 2) -> str:
+    def job(
+        self,
+        *,
+        nodes: int = 4,
+        redundancy: int = 3,
+        wait_seconds: float = 600,
+        rounds: int = 2,
+        max_price: int = 4 * ZEN,
+        requirements: dict[str, object] | None = None,
+    ) -> str:
         """A job whose deposit is final, standing in the book."""
         payer = str(self.wallet().address)
         settings = {**SPEC["training_config"], "rounds": rounds}
@@ -164,7 +179,7 @@ class World:
             segments=spec.segments,
             samplingBps=200,
             budget=10 * ZEN,
-            maxPrice=4 * ZEN,
+            maxPrice=max_price,
             waitUntil=int(wait_until.timestamp()),
             nonce=secrets.randbits(128),
         )
@@ -185,7 +200,7 @@ class World:
                     sampling_bps=order.samplingBps,
                     checkpoint_interval=1,
                     redundancy=redundancy,
-                    requirements={},
+                    requirements=requirements or {},
                     units_ordered=order.units,
                     unit_weight_us=weight,
                     budget_wei=order.budget,
@@ -321,9 +336,12 @@ class Work:
             commitment_signature=sign(key, typed_data(domain, message)),
         )
 
-    def commit(self, commitment: CommitTraining | None = None) -> None:
+    def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
+        given = commitment or self.commitment()
         with self.world.database.transaction() as session:
-            results.commit(session, DOMAIN, self.lease.id, self.node, commitment or self.commitment())
+            answer = results.commit(session, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
+        assert answer is not None
+        return answer
 
     def completion(self) -> CompleteTraining:
         fields = {

@@ -9,7 +9,7 @@ import pytest
 from api_support import refusal, sign_in
 from jobs_world import World
 from sqlalchemy import select
-from test_settlement import cancelled, decide, settle  # noqa: F401  # a fixture is found by its name
+from test_settlement import cancelled, decide, final_event, settle  # noqa: F401  # a fixture is found by its name
 
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent
@@ -29,14 +29,19 @@ def event(name: str, **args: object) -> ChainEvent:
 def posted(world: World, cancelled: str) -> str:  # noqa: F811
     """A settled job whose batch is final, its claims open since a minute."""
     decide(world, cancelled)
-    settle(world, cancelled)
-    root = world.rows(lambda session: session.get(SettlementBatch, cancelled).root)
+    settle(world)
+    settled = final_event(world, cancelled)
+    root = batch(world).root
     opened_at = int(time.time()) - 60
     final = event("BatchPosted", batchId=BATCH, root=root, claimableAt=opened_at)
     world.rows(lambda session: claims.on_batch_posted(session, final))
-    amounts = {"jobId": cancelled, "batchId": BATCH, "paid": 1, "fee": 1, "refund": 0}
-    world.rows(lambda session: settlement.on_job_settled(session, event("JobSettled", **amounts)))
+    world.rows(lambda session: settlement.on_job_settled(session, settled))
     return cancelled
+
+
+def batch(world: World) -> SettlementBatch:
+    found: SettlementBatch = world.rows(lambda session: session.scalars(select(SettlementBatch)).one())
+    return found
 
 
 def listed(world: World, provider: str, *, claimed: bool = False) -> list[tuple[Any, Any]]:
@@ -54,7 +59,7 @@ def collections(world: World) -> list[TxIntent]:
 
 def test_nothing_is_listed_before_the_batch_is_final(world: World, cancelled: str) -> None:  # noqa: F811
     decide(world, cancelled)
-    settle(world, cancelled)
+    settle(world)
     providers = world.rows(lambda session: list(session.scalars(select(SettlementClaim.provider))))
     assert len(providers) == 3
     assert [listed(world, provider) for provider in providers] == [[], [], []]
@@ -79,7 +84,7 @@ def test_the_api_lists_the_callers_claims_page_by_page(world: World, posted: str
     page = api.get("/v1/claims", params={"limit": 1}, headers=headers).json()
     [(_, claim)] = listed(world, provider)
     [item] = page["items"]
-    assert (item["batch_id"], item["job_id"]) == (BATCH, posted)
+    assert (item["batch_id"], item["job_ids"]) == (BATCH, [posted])
     assert (item["amount_wei"], item["proof"], item["claim_tx"]) == (str(claim.amount_wei), claim.proof, None)
     after = api.get("/v1/claims", params={"limit": 1, "after": page["next_after"]}, headers=headers).json()
     assert after == {"items": [], "next_after": None}
@@ -92,8 +97,7 @@ def test_fees_are_asked_for_once_and_by_the_chains_clock(world: World, posted: s
     for _ in range(2):
         claims.collect_fees(world.database, lambda: int(time.time()))
     [intent] = collections(world)
-    root = world.rows(lambda session: session.get(SettlementBatch, posted).root)
-    assert intent.arguments == [[root]]
+    assert intent.arguments == [[batch(world).root]]
 
 
 def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str) -> None:
@@ -106,21 +110,28 @@ def test_a_collection_that_was_refused_is_tried_again(world: World, posted: str)
     assert len(collections(world)) == 2
 
 
-def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str) -> None:
-    assert world.read(posted).status == JobStatus.SETTLED
-    world.rows(lambda session: claims.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+def test_a_veto_reopens_the_settlement_and_voids_the_claims(world: World, posted: str, api: httpx.Client) -> None:
+    before = world.read(posted)
+    assert before.status == JobStatus.SETTLED
+    taken = {"net": before.paid_wei, "fee": before.fee_wei, "refunded": False}
+    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    reverted = event("SettlementReverted", jobId=posted, batchId=BATCH, **taken)
+    world.rows(lambda session: settlement.on_settlement_reverted(session, reverted))
     job = world.read(posted)
-    assert (job.status, job.reason, job.paid_wei) == (JobStatus.SETTLING, claims.VETOED, None)
+    assert (job.status, job.reason) == (JobStatus.SETTLING, "cancelled_by_payer")
+    assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, before.refund_wei)
+    assert 'zoo_settlements_void{reason="settlement_vetoed"} 1.0' in api.get("/metrics").text
     assert all(listed(world, unit.provider) == [] for unit in world.units(posted))
     claims.collect_fees(world.database, lambda: int(time.time()))
     assert collections(world) == []
-    refunded = event("JobRefunded", jobId=posted, amount=5)
+    rest = job.escrowed_wei - (job.refund_wei or 0)
+    refunded = event("JobRefunded", jobId=posted, amount=rest)
     world.rows(lambda session: settlement.on_job_refunded(session, refunded))
-    assert world.read(posted).status == JobStatus.SETTLED
+    assert (world.read(posted).status, world.read(posted).refund_wei) == (JobStatus.SETTLED, job.escrowed_wei)
 
 
 def test_a_batch_of_another_market_changes_nothing(world: World) -> None:
     foreign = event("BatchPosted", batchId=BATCH, root="0x" + "00" * 32, claimableAt=int(datetime.now(UTC).timestamp()))
     world.rows(lambda session: claims.on_batch_posted(session, foreign))
-    world.rows(lambda session: claims.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
     assert world.rows(lambda session: session.scalars(select(SettlementBatch)).all()) == []

@@ -19,6 +19,7 @@ from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
 from market.domain.lifecycle import IntentStatus
+from market.domain.regions import allows_region
 from market.events.models import IdempotentRequest
 from market.jobs import leases, submission
 from market.jobs.facts import get
@@ -138,6 +139,16 @@ def test_a_signed_quote_becomes_a_job_and_a_deposit(
     assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=payer.headers).json()["code"] == "not-cancellable"
 
 
+def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+    wishes = {"regions": ["eu-west", "eu-north"], "excluded_regions": ["eu-north"]}
+    submission_body = _signed(api, payer, {**body, "requirements": wishes})
+    job_id = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()["id"]
+    with services.database.transaction() as session:
+        job = session.get(Job, job_id)
+        assert job is not None
+        assert [allows_region(job.requirements, zone) for zone in ("eu-west", "eu-north", "us")] == [True, False, False]
+
+
 def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
@@ -185,6 +196,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
+        (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
         (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, 
         world.dispatch(job_id)
     assert world.read(job_id).status == JobStatus.SETTLING
     assert world.read(job_id).reason == "completed"
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
     assert all(len(pins) == 3 for pins in _pins(world, job_id).values())
 
 
@@ -232,7 +232,7 @@ def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: Worl
     assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
     [unit] = world.units(job_id, provider=delivered.node)
     world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
 
 
 def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
@@ -243,7 +243,7 @@ def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World
     job_id = world.running(nodes)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
     assert world.rows(matching.busy_providers) == set()
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
 
 
 def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
@@ -304,7 +304,7 @@ def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, node
     [unit] = world.units(job_id, status="uploaded")
     world.rows(lambda session: units.mark_checking(session, unit.id, 0))
     world.rows(lambda session: units.pass_unit(session, unit.id))
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
 
 
 def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
@@ -312,7 +312,7 @@ def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> Non
     principal = Principal(world.read(waiting).payer, False, 1, "session")
     world.rows(lambda session: matching.cancel(session, principal, waiting))
     assert world.read(waiting).status == JobStatus.CANCELLED
-    assert ("settlement.settle", (waiting,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen
     for node in nodes:
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, finished)
@@ -324,12 +324,14 @@ def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> Non
 def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     job_id = world.job()
     end = world.read(job_id).wait_until
-    assert [bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, end - timedelta(seconds=1)))]
+    assert [
+        bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, "eu", end - timedelta(seconds=1)))
+    ]
     assert matching.expire_due(world.database, end - timedelta(microseconds=1)) == 0
     assert matching.expire_due(world.database, end) == 1
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
-    assert world.rows(lambda session: matching.open_bids(session, 1, end)) == []
+    assert ("settlement.settle", ()) in world.wakes.seen
+    assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
 
 
 def test_an_abandoned_replay_is_reported_to_verification(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.node import work as node_work
+from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.market import Lease
@@ -25,11 +28,21 @@ from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
+from zoo_protocol.messages import (
+    Acknowledgement,
+    Domain,
+    UnitCommitment,
+    omissions_domain,
+    recover,
+    typed_data,
+)
+from zoo_protocol.record import leaf_of
 
 JOB = "0x" + "ab" * 32
 DOMAIN = Domain(31337, "0x" + "e5" * 20)
 WALLET = Wallet("0x" + "33" * 32)
+ACKNOWLEDGER = Wallet("0x" + "44" * 32)
+OMISSIONS = omissions_domain(31337, "0x" + "e6" * 20)
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
 TRAINING = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
 MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
@@ -41,11 +54,12 @@ class Killed(BaseException):
 
 @dataclass
 class Market:
-    """Keeps what a node tells it, in order; raises ``fault`` at the first call of ``at``."""
+    """Keeps what a node tells it, in order, and acknowledges; raises ``fault`` at the first call of ``at``."""
 
     store: StoreProcess
     at: str = ""
     fault: BaseException | None = None
+    silent: int = 0  # so many commitments are taken and not acknowledged
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def _called(self, name: str, body: dict[str, Any]) -> None:
@@ -57,8 +71,18 @@ class Market:
     def keep_lease(self, lease: Lease, step: int) -> None:
         self._called("keep", {"step": step})
 
-    def commit(self, lease: Lease, body: dict[str, Any]) -> None:
+    def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
         self._called("commit", body)
+        if "trace_root" not in body:
+            return {}
+        if self.silent > 0:
+            self.silent -= 1
+            return {"acknowledgement": None}
+        place = (lease.task["round"], lease.task["slot"])
+        unit = UnitCommitment(JOB, *place, WALLET.address, body["trace_root"], body["payload_hash"])
+        promise = Acknowledgement(to_hex(leaf_of(unit)), int(time.time()) + 600)
+        signature = ACKNOWLEDGER.sign_typed_data(typed_data(OMISSIONS, promise))
+        return {"acknowledgement": {"include_by": promise.includeBy, "signature": signature}}
 
     def complete(self, lease: Lease, body: dict[str, Any]) -> None:
         self._called("complete", body)
@@ -107,7 +131,11 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Wo
     """One life of a node that does one lease."""
     workspace = Workspace(directory)
     gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor)  # type: ignore[arg-type]
+    network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
+    terms = SimpleNamespace(compensation=1)
+    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
+    taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
+    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken)  # type: ignore[arg-type]
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]
         worker.do(holding)
     return worker
@@ -131,6 +159,28 @@ def test_a_unit_is_committed_before_anything_is_uploaded(
     with GatewayClient([store.gateway_url]) as gateway:
         payload = gateway.fetch(result["payload_cid"], max_bytes=1 << 20)
     assert to_hex(hashlib.sha256(payload).digest()) == result["payload_sha256"]
+
+
+def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(node_work, "_ACKNOWLEDGEMENT_RETRIES", (0.0, 0.0))
+    mute = Market(store, silent=99)
+    with pytest.raises(NotAcknowledged):
+        work(mute, tmp_path, executor, lease("train", train_task))
+    assert mute.order() == ["commit"] * 3
+    assert "no acknowledgement" in caplog.text
+    assert Journal(Workspace(tmp_path).acknowledgements).all() == []
+    slow = Market(store, silent=1)
+    work(slow, tmp_path, executor, lease("train", train_task))
+    assert slow.order() == ["commit", "commit", "upload", "upload", "complete"]
+    [kept] = Journal(Workspace(tmp_path).acknowledgements).all()
+    assert kept.unit.traceRoot == slow.body("commit")["trace_root"]
 
 
 @pytest.mark.parametrize("moment", ["commit", "upload", "complete"])

@@ -185,6 +185,7 @@ def test_a_cheat_is_convicted_once_by_two_agreeing_verifiers(
     assert nodes[0] not in world.rows(repository.slot_holders)
     (slash,), (intent,) = world.slashes(), world.intents("slash")
     assert intent.arguments == [nodes[0], "2", slash.evidence]
+    assert intent.amount == 1000 * 10**18  # all that is at stake counts towards the limits of the hot key
     assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
     for pending in (IntentStatus.QUEUED, IntentStatus.BROADCAST, IntentStatus.MINED, IntentStatus.FINAL):
         world.put_intents(pending, 100 * RETRY_AFTER)  # however slow the chain is, it is asked once
@@ -393,4 +394,4 @@ def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
     world.wakes.seen.clear()
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
     assert world.read(job_id).status == "settling"
-    assert ("settlement.settle", (job_id,)) in world.wakes.seen
+    assert ("settlement.settle", ()) in world.wakes.seen

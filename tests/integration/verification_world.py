@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from jobs_world import DOMAIN, ENVIRONMENT, ZEN, Work, World
+from jobs_world import ACKNOWLEDGER, DOMAIN, ENVIRONMENT, ZEN, Work, World
 from sqlalchemy import select, update
 
 from market.chain.contracts import ChainEvent
@@ -150,7 +150,8 @@ class VerificationWorld(World):
     def commit_replay(self, verifier: str, lease: LeaseView, leaf: str, salt: str) -> None:
         result = to_hex(keccak(from_hex(leaf) + from_hex(verifier, 20) + from_hex(salt)))
         with self.database.transaction() as session:
-            results.commit(session, DOMAIN, lease.id, verifier, CommitReplay(token=lease.token, result_hash=result))
+            commitment = CommitReplay(token=lease.token, result_hash=result)
+            results.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
     def replay(self, verifier: str, leaf: str) -> LeaseView:
         """Pull the verifier's replay, answer that it ends in ``leaf``, and act on it."""

@@ -17,7 +17,7 @@ from market.chain.sender import IntentHandlers, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
-from market.domain.network import DEVNET, ZEN
+from market.domain.network import DEVNET, ZEN, NetworkParameters
 from market.ledger import mirror
 from market.settings import Settings
 from support.anvil import CHAIN_ID, MNEMONIC, AnvilProcess
@@ -40,16 +40,17 @@ def wallet(index: int) -> Wallet:
     return Wallet(account.address, "0x" + bytes(account.key).hex())
 
 
-OPERATOR, PAYER, PROVIDER, OTHER, ADMIN = (wallet(index) for index in range(5))
+OPERATOR, PAYER, PROVIDER, OTHER, ADMIN, ACKNOWLEDGER = (wallet(index) for index in range(6))
 FUNDS = 100_000 * ZEN
+BOND = 1_000 * ZEN
 
 
-def deploy_contracts(anvil: AnvilProcess) -> Deployment:
-    """The devnet's contracts, with ZEN for the payer and two stakers."""
+def deploy_contracts(anvil: AnvilProcess, network: NetworkParameters = DEVNET) -> Deployment:
+    """The network's contracts, with ZEN for the payer and two stakers, and the operator's bond."""
     client = ChainClient(anvil.url, CHAIN_ID)
-    roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address)
+    roles = Roles(ADMIN.address, OPERATOR.address, ADMIN.address, ACKNOWLEDGER.address)
     funded = {account.address: FUNDS for account in (PAYER, PROVIDER, OTHER)}
-    return deploy(client, OPERATOR.key, DEVNET, roles, funded)
+    return deploy(client, OPERATOR.key, network, roles, funded, BOND)
 
 
 def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path) -> Settings:
@@ -64,6 +65,7 @@ def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path)
         gateway_url="http://unused",
         deployment_file=str(file),
         operator_key=SecretStr(OPERATOR.key),
+        acknowledger_key=SecretStr(ACKNOWLEDGER.key),
     )
 
 

@@ -20,20 +20,24 @@ from zoo_protocol import merkle, trace
 from zoo_protocol.cid import cid_of_raw, digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
-from zoo_protocol.receipt import Opened, Settled, Slashed, net_unit_price, unit_price
+from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed, net_unit_price, unit_price
 from zoo_protocol.record import (
     CheckpointRecord,
     JobRecord,
+    PaidUnit,
+    PaidUnits,
+    RecordError,
     SlashRecord,
     UnitRecord,
     WindowRecord,
     unit_leaf,
 )
 from zoo_protocol.sampling import draw_segments
-from zoo_protocol.settlement import build_batch
+from zoo_protocol.settlement import JobLine, build_batch
 
 ESCROW, TREASURY = Account.create().address, Account.create().address
 PAYER, HONEST, CHEAT = Account.create(), Account.create(), Account.create()
+OTHER_JOB = to_hex(sha256(b"another job"))
 DOMAIN = Domain(31337, ESCROW)
 PRICE, WEIGHT, BUDGET, FEE_BPS = 25 * 10**17, 3_870_000, 10**18, 500
 SEED = to_hex(sha256(b"seed"))
@@ -41,7 +45,10 @@ ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 class World:
-    """An honest settlement of two units, one of them a cheat's; ``chain`` and ``files`` may be spoilt."""
+    """An honest settlement of two units, one of them a cheat's; ``chain`` and ``files`` may be spoilt.
+
+    Its batch pays a unit of another job too.
+    """
 
     chain_id = 31337
 
@@ -78,12 +85,15 @@ class World:
             final_loss="3.000000",
             final_model_cid=checkpoints[-1].model_cid,
             times={},
+            batch_cid=None,
         )
         gross = unit_price(PRICE, WEIGHT)
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
         self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
-        self.on_settle = Settled(1, PRICE, 1, net, gross - net, BUDGET - gross, "", "0xsettle")
-        self.posted = Posted("", net, gross - net, {HONEST.address: net}, gross - net)
+        self.on_settle = Settled(1, PRICE, 1, 0, 1, net, gross - net, BUDGET - gross, True, "", "0xsettle")
+        self.beside = replace(self.on_settle, refund=0, last=False, record=SEED)
+        self.posted = Posted("", 2 * net, 2 * (gross - net), {HONEST.address: net}, 2 * (gross - net))
+        self.batch_units: list[PaidUnit] | None = None
         self.posted_root: str | None = None
         self.deposit = BUDGET
         self.moved = {PAYER.address: BUDGET - gross}
@@ -137,8 +147,31 @@ class World:
     def opened(self, job_id: str) -> Opened:
         return self.on_open
 
-    def settled(self, job_id: str) -> Settled:
-        return replace(self.on_settle, record=to_hex(digest_of(self.put(self.record.to_bytes()))))
+    def paid(self) -> list[PaidUnit]:
+        """The units of the batch, as published."""
+        if self.batch_units is not None:
+            return self.batch_units
+        other = PaidUnit(OTHER_JOB, 0, 0, CHEAT.address, SEED, SEED, str(PRICE))
+        return [*(self.as_paid(unit) for unit in self.record.paid_units()), other]
+
+    def as_paid(self, unit: UnitRecord) -> PaidUnit:
+        return PaidUnit(
+            self.job_id,
+            unit.round,
+            unit.slot,
+            unit.provider,
+            unit.trace_root or "",
+            unit.payload_hash or "",
+            str(PRICE),
+        )
+
+    def settlement(self, job_id: str) -> JobSettlement:
+        record = replace(self.record, batch_cid=self.put(PaidUnits(self.paid()).to_bytes()))
+        part = replace(self.on_settle, record=to_hex(digest_of(self.put(record.to_bytes()))))
+        return JobSettlement((part,), part.refund, part.to_round, over=True)
+
+    def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
+        return [(self.job_id, part), (OTHER_JOB, self.beside)]
 
     def deposited(self, opened: Opened) -> int:
         return self.deposit
@@ -147,7 +180,16 @@ class World:
         return self.moved
 
     def batch(self, batch_id: int) -> Posted:
-        honest = build_batch(self.record, to_hex(digest_of(self.put(self.record.to_bytes()))), FEE_BPS).root
+        [part] = self.settlement(self.job_id).parts
+        lines = [
+            JobLine(job, line.price, line.units, line.from_round, line.to_round, line.last, line.record)
+            for job, line in self.settled_with(part)
+        ]
+        net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
+        try:
+            honest = build_batch(lines, self.paid(), {self.job_id: net, OTHER_JOB: net}).root
+        except RecordError:
+            honest = SEED
         return replace(self.posted, root=self.posted_root or honest)
 
     def window(self, window_id: int) -> WindowOnChain:
@@ -188,6 +230,9 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_payment", lambda w: w.change_unit(status="rejected")),
     ("wrong_payment", lambda w: setattr(w, "posted", replace(w.posted, claimed={CHEAT.address: 1}))),
     ("wrong_batch", lambda w: setattr(w, "posted_root", SEED)),
+    ("wrong_batch", lambda w: setattr(w, "batch_units", [w.as_paid(w.record.units[1]), w.paid()[1]])),
+    ("wrong_batch", lambda w: setattr(w, "batch_units", w.paid()[:1])),
+    ("wrong_batch", lambda w: setattr(w, "beside", replace(w.beside, paid=w.beside.paid - 1))),
     ("wrong_batch", lambda w: setattr(w, "posted", replace(w.posted, net=w.posted.net + 1))),
     ("wrong_batch", lambda w: w.change_unit(status="rejected")),
     ("wrong_units", lambda w: setattr(w, "on_settle", replace(w.on_settle, units=2))),
@@ -195,6 +240,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
     ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
     ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
+    ("wrong_transfers", lambda w: setattr(w, "beside", replace(w.beside, refund=1))),
     ("wrong_transfers", lambda w: w.moved.update({TREASURY: 1})),
     ("wrong_deposit", lambda w: setattr(w, "deposit", BUDGET - 1)),
     ("wrong_price", lambda w: setattr(w, "on_settle", replace(w.on_settle, price=PRICE - 10**15))),

@@ -44,6 +44,7 @@ def record(**changes: object) -> JobRecord:
         "final_loss": None,
         "final_model_cid": None,
         "times": {},
+        "batch_cid": None,
     }
     return JobRecord(**(fields | changes))  # type: ignore[arg-type]
 
@@ -64,7 +65,7 @@ def test_paid_units_are_the_verified_ones_in_order() -> None:
         (("units", 0, "round"), True, "record.units[0].round"),
         (("units", 0, "drawn_segments"), 3, "record.units[0].drawn_segments"),
         (("tier",), None, "record.tier"),
-        (("kind",), "zoo-job-record/2", "kind"),
+        (("kind",), "zoo-job-record/1", "kind"),
     ],
 )
 def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field: str) -> None:

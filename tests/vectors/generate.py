@@ -76,12 +76,12 @@ def _text(message: messages.Message) -> dict[str, str]:
     return {name: str(value) for name, value in asdict(message).items()}
 
 
-def _signed(message: messages.Message) -> dict[str, Any]:
+def _signed(message: messages.Message, domain: messages.Domain = DOMAIN) -> dict[str, Any]:
     return {
         **_text(message),
         "structHash": messages.struct_hash(message),
-        "digest": to_hex(messages.digest(DOMAIN, message)),
-        "signature": messages.sign(SIGNER_KEY, messages.typed_data(DOMAIN, message)),
+        "digest": to_hex(messages.digest(domain, message)),
+        "signature": messages.sign(SIGNER_KEY, messages.typed_data(domain, message)),
     }
 
 
@@ -92,6 +92,27 @@ def message_vectors() -> dict[str, Any]:
         "verifyingContract": DOMAIN.contract,
         "orders": [_signed(order) for order in orders()],
         "commitments": [_signed(unit) for unit in commitments(2)],
+    }
+
+
+def acknowledgements() -> list[messages.Acknowledgement]:
+    """The operator's receipt for a commitment, the smallest and the largest."""
+    leaf = to_hex(window_leaf(commitments(1)[0]))
+    return [
+        messages.Acknowledgement(leaf, 1_900_000_000),
+        messages.Acknowledgement("0x" + "00" * 32, 0),
+        messages.Acknowledgement("0x" + "ff" * 32, MAX[40]),
+    ]
+
+
+def acknowledgement_vectors() -> dict[str, Any]:
+    """EIP-712 hashes and signatures of acknowledgements, in the domain of an Omissions contract."""
+    domain = messages.omissions_domain(DOMAIN.chain_id, DOMAIN.contract)
+    return {
+        "chainId": str(domain.chain_id),
+        "verifyingContract": domain.contract,
+        "signer": Account.from_key(SIGNER_KEY).address,
+        "acknowledgements": [_signed(message, domain) for message in acknowledgements()],
     }
 
 
@@ -143,7 +164,12 @@ def _split_vector(dice: random.Random) -> dict[str, Any]:
     }
 
 
-VECTORS = {"messages.json": message_vectors, "windows.json": window_vectors, "money.json": money_vectors}
+VECTORS = {
+    "messages.json": message_vectors,
+    "acknowledgements.json": acknowledgement_vectors,
+    "windows.json": window_vectors,
+    "money.json": money_vectors,
+}
 
 
 def text_of(name: str) -> str:

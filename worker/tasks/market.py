@@ -3,7 +3,6 @@
 from celery import shared_task
 
 from market.auctions import service as auctions
-from market.db.base import utc_now
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -14,9 +13,16 @@ from worker.context import context
 
 @shared_task(name="auctions.clear")
 def clear() -> None:
-    """Clear every book whose round is due."""
+    """Close every round that is due, and clear those that need no lot."""
     c = context()
-    auctions.clear_due(c.database, c.settings, c.network, utc_now())
+    auctions.clear_due(c.database, c.settings, c.network)
+
+
+@shared_task(name="auctions.draw")
+def draw() -> None:
+    """Clear the closed rounds whose lot can be drawn."""
+    c = context()
+    auctions.draw_due(c.database, c.network, c.chain)
 
 
 @shared_task(name="jobs.dispatch")
@@ -41,10 +47,10 @@ def advance() -> None:
 
 
 @shared_task(name="settlement.settle")
-def settle(job_id: str) -> None:
-    """Publish the job's record and queue its settlement."""
+def settle() -> None:
+    """Queue the settlement of verified units, and of jobs that have ended."""
     c = context()
-    settlement.settle(c.database, c.storage, c.network, job_id)
+    settlement.settle(c.database, c.storage, c.network, c.settings)
 
 
 @shared_task(name="settlement.collect_fees")

@@ -1,14 +1,17 @@
 """The sweep: what makes up for every lost message."""
 
+from datetime import timedelta
+
 from celery import shared_task
 
 from market.accounts import service as accounts
 from market.api.idempotency import forget_old_answers
-from market.db.base import utc_now
+from market.db.session import database_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
+from market.providers import asks
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, dispatch, settle
+from worker.tasks.market import aggregate, announce_events, dispatch
 
 
 @shared_task(name="sweep.all")
@@ -19,13 +22,15 @@ def sweep() -> None:
     with c.database.exclusive("sweep") as held:
         if not held:
             return
-        now = utc_now()
         with c.database.transaction() as session:
+            now = database_now(session)
+            asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
+        jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
         jobs.expire_due_jobs(c.database, now)
         for job_id in jobs.due_jobs(c.database):
-            for task in (dispatch, aggregate, settle):
+            for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()

@@ -1,8 +1,9 @@
 """``zoo-compute node``: earn ZEN with your hardware."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.cli.output import JsonFlag, log_to_stderr, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zoo_compute.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
 
@@ -100,14 +104,84 @@ def earnings(
     """Show what your wallet earned in settled batches and can claim."""
     with open_client(api_url) as client:
         found = client.claims(claimed=claimed)
+        claimed_omissions = [] if as_json else client.omission_claims()
     if as_json:
         print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
     else:
         rows = [
-            [claim.batch_id, claim.job_id, f"{format_zen(claim.amount_wei)} ZEN", claim.claimable_at, claim.claim_tx]
+            [
+                claim.batch_id,
+                " ".join(claim.job_ids),
+                f"{format_zen(claim.amount_wei)} ZEN",
+                claim.claimable_at,
+                claim.claim_tx,
+            ]
             for claim in found
         ]
-        print_table(("batch", "job", "amount", "claimable at", "transaction"), rows)
+        print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)
+        if claimed_omissions:
+            note("claims for commitments that the market left out:")
+            _print_omission_claims(claimed_omissions)
+
+
+@app.command()
+def omissions(
+    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")],
+    api_url: ApiUrl = None,
+    prove: Annotated[bool, typer.Option("--prove", help="Claim now what was left out, and take what is due.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show whether your acknowledged commitments are on chain, and your claims for those that were left out.
+
+    A running node does all of this by itself. Each commitment is checked against the root on the chain.
+    """
+    from zoo_compute.node.acknowledgements import Journal
+    from zoo_compute.node.omissions import Omissions
+    from zoo_compute.node.workspace import acknowledgements_in
+    from zoo_compute.omission_chain import OmissionChain
+
+    if not state_dir.is_dir():
+        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    with open_client(api_url) as client:
+        wallet = client.wallet
+        if wallet is None:
+            raise ConfigError("wallet-missing", "whose node?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        network = client.network()
+        watched = Omissions(
+            Journal(acknowledgements_in(state_dir)),
+            client.connection,
+            lambda: OmissionChain(network.rpc_url, network.contracts, wallet),
+        )
+        found = [(finding, watched.act(finding, at_once=True) if prove else None) for finding in watched.look()]
+        bond = watched.chain.bond()
+        claims = client.omission_claims()
+    if as_json:
+        kept = [finding.as_json() | {"tx": tx} for finding, tx in found]
+        listed = [claim.model_dump(mode="json") for claim in claims]
+        print_json({"bond_wei": str(bond), "acknowledgements": kept, "claims": listed})
+        return
+    print_facts({"operator's bond": f"{format_zen(bond)} ZEN"})
+    rows = [
+        [finding.promise.unit_id, finding.promise.unit.round, finding.promise.unit.slot, finding.status, tx]
+        for finding, tx in found
+    ]
+    print_table(("commitment", "round", "slot", "status", "transaction"), rows)
+    if claims:
+        _print_omission_claims(claims)
+
+
+def _print_omission_claims(claims: "Sequence[OmissionClaim]") -> None:
+    rows = [
+        [
+            claim.unit_id,
+            claim.status,
+            claim.deadline,
+            None if claim.compensation_wei is None else f"{format_zen(claim.compensation_wei)} ZEN",
+            claim.tx,
+        ]
+        for claim in claims
+    ]
+    print_table(("commitment", "claim", "answer until", "compensation", "transaction"), rows)
 
 
 @app.command()

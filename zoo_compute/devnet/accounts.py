@@ -25,6 +25,7 @@ class DevAccounts:
     """Who is who on a devnet."""
 
     operator: DevAccount
+    acknowledger: DevAccount
     treasury: DevAccount
     user: DevAccount
     providers: list[DevAccount]
@@ -58,6 +59,7 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
     return DevAccounts(
         operator=account(0),
+        acknowledger=account(account_count(providers, verifiers)),
         treasury=account(1),
         user=account(2),
         verifiers=[account(3 + index) for index in range(verifiers)],
@@ -66,5 +68,5 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
 
 def account_count(providers: int, verifiers: int) -> int:
-    """How many accounts of the mnemonic the chain must fund."""
+    """How many accounts of the mnemonic the chain must fund: all but the acknowledger, which sends nothing."""
     return 3 + providers + verifiers

@@ -29,6 +29,7 @@ _PACE = {
     "ZOO_SWEEP_INTERVAL_SECONDS": "1",
     "ZOO_CHAIN_POLL_SECONDS": "0.3",
     "ZOO_WINDOW_SECONDS": "1",
+    "ZOO_SETTLEMENT_INTERVAL_SECONDS": "20",
     "ZOO_LEASE_SECONDS": "8",
     "ZOO_HEARTBEAT_TIMEOUT_SECONDS": "10",
     "ZOO_ROUND_DEADLINE_SECONDS": "120",
@@ -38,6 +39,7 @@ _PACE = {
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
+BOND_ZEN = 1_000  # the operator's, for commitments that it acknowledges
 NODE_ZEN = 50_000  # covers the stake of every tier
 HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
 
@@ -71,6 +73,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
         "ZOO_GATEWAY_URL": local["gateway"],
         "ZOO_DEPLOYMENT_FILE": str(directory.deployment_file),
         "ZOO_OPERATOR_KEY": _wallets(state).operator.private_key,
+        "ZOO_ACKNOWLEDGER_KEY": _wallets(state).acknowledger.private_key,
         "ZOO_DOMAIN": f"{engines.HOST}:{state.ports['api']}",
         "ZOO_PUBLIC_URL": local["api"],
     }
@@ -122,11 +125,12 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 
 
 def _roles_and_allocations(state: State) -> list[str]:
-    """Who stands for the treasury, and the ZEN that the user and the nodes begin with."""
+    """Who holds which role, the operator's bond, and the ZEN that the user and the nodes begin with."""
     wallets = _wallets(state)
     holders = {wallets.user: USER_ZEN, **dict.fromkeys([*wallets.providers, *wallets.verifiers], NODE_ZEN)}
     allocations = [word for one, zen in holders.items() for word in ("--allocate", f"{one.address}={zen}")]
-    return ["--admin", wallets.treasury.address, "--guardian", wallets.treasury.address, *allocations]
+    roles = ["--admin", wallets.treasury.address, "--guardian", wallets.treasury.address]
+    return [*roles, "--acknowledger", wallets.acknowledger.address, "--bond", str(BOND_ZEN), *allocations]
 
 
 def _nodes(directory: StateDirectory, state: State) -> list[Part]:
@@ -194,6 +198,7 @@ def info(directory: StateDirectory, state: State) -> dict[str, Any]:
         "contracts": deployment["contracts"],
         "accounts": {
             "operator": both(wallets.operator),
+            "acknowledger": both(wallets.acknowledger),
             "treasury": both(wallets.treasury),
             "user": both(wallets.user),
             "providers": [both(account) for account in wallets.providers],

@@ -7,7 +7,7 @@ provider's third answers what must not wait for a unit to end (reveal, pin).
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_gym.errors import GymError
@@ -16,15 +16,19 @@ from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
+from zoo_compute.models import Network
 from zoo_compute.node import hardware
+from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
+from zoo_compute.omission_chain import OmissionChain
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.messages import Domain
@@ -51,6 +55,7 @@ class NodeAgent:
         self._config = config
         self._wallet = wallet
         self._workspace = Workspace(config.state_dir)
+        self._journal = Journal(self._workspace.acknowledgements)
         default = CUDA if hardware.detect().gpu_count else CPU
         profile = profile_named(config.profile) if config.profile else default
         self._executor = executor_type(profile, config.memory_gb * _GIB, self._workspace.executor)
@@ -80,8 +85,11 @@ class NodeAgent:
             return
         threads = self._start_work(standing)
         payouts = Payouts(self._config, self._connection, standing.network, self._wallet)
+        omissions = Omissions(
+            self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
+        )
         while not self._stopping.is_set():
-            self._stopping.wait(self._keep_standing(standing, payouts))
+            self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()
         if self._failure is not None:
@@ -103,7 +111,7 @@ class NodeAgent:
                     raise
         return None
 
-    def _keep_standing(self, standing: Standing, payouts: Payouts) -> float:
+    def _keep_standing(self, standing: Standing, payouts: Payouts, omissions: Omissions) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
         try:
             said = self._heartbeat(standing)
@@ -113,6 +121,7 @@ class NodeAgent:
             standing.advance(said["status"])
             if self._config.role == "provider":
                 payouts.collect()
+                omissions.watch()
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
@@ -138,6 +147,7 @@ class NodeAgent:
             workspace=self._workspace,
             gateway=GatewayClient([network.gateway_url], store=self._workspace.store),
             executor=self._executor,
+            acknowledgements=Acknowledgements(self._journal, network, self._omission_chain(network)),
         )
         threads = []
         remembered = self._workspace.remembered()
@@ -147,6 +157,9 @@ class NodeAgent:
                 threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
                 threads[-1].start()
         return threads
+
+    def _omission_chain(self, network: Network) -> Callable[[], OmissionChain]:
+        return lambda: OmissionChain(network.rpc_url, network.contracts, self._wallet)
 
     def _work(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
         """Take up the leases that were left, then pull work until stopped; a defect stops the whole node."""
@@ -180,7 +193,15 @@ class NodeAgent:
             log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
         except (LeaseLost, ApiError, Unreachable) as error:
             log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
-        except (ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, OSError) as error:
+        except (
+            ExecutorError,
+            GymError,
+            ContentError,
+            BlockNotFound,
+            GatewayUnavailable,
+            NotAcknowledged,
+            OSError,
+        ) as error:
             self._give_up(lease, error)
         finally:
             self._busy.clear()

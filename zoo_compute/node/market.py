@@ -87,9 +87,9 @@ class Market:
         """Extend a lease and report progress."""
         self._about(lease, "heartbeat", {"step": step})
 
-    def commit(self, lease: Lease, commitment: dict[str, Any]) -> None:
-        """Commit to a result before it is shown."""
-        self._about(lease, "commit", commitment)
+    def commit(self, lease: Lease, commitment: dict[str, Any]) -> dict[str, Any]:
+        """Commit to a result before it is shown; of a unit, the answer holds the market's ``acknowledgement``."""
+        return self._about(lease, "commit", commitment)
 
     def complete(self, lease: Lease, result: dict[str, Any]) -> None:
         """Deliver a result."""
@@ -99,6 +99,8 @@ class Market:
         """Give a lease up, so that another node gets the work at once."""
         self._about(lease, "fail", {"code": code, "detail": detail[:500]})
 
-    def _about(self, lease: Lease, action: str, body: dict[str, Any]) -> None:
+    def _about(self, lease: Lease, action: str, body: dict[str, Any]) -> dict[str, Any]:
         # The market answers a repetition of any of these like the first time.
-        self._connection.post(f"/v1/leases/{lease.id}/{action}", {"token": lease.token, **body}, repeatable=True)
+        path = f"/v1/leases/{lease.id}/{action}"
+        answer: dict[str, Any] = self._connection.post(path, {"token": lease.token, **body}, repeatable=True)
+        return answer

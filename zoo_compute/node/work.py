@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import unit_task
@@ -22,6 +25,10 @@ TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
 
 
+_ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What every kind of work needs."""
@@ -32,6 +39,7 @@ class Worker:
     workspace: Workspace
     gateway: GatewayClient
     executor: Executor
+    acknowledgements: Acknowledgements
 
     def do(self, held: HeldLease) -> None:
         """The work of one lease, from its task to its completion.
@@ -39,6 +47,7 @@ class Worker:
         Raises:
             LeaseLost, ApiError: the market does not want the result (any more).
             ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, OSError: it cannot be done.
+            NotAcknowledged: the market takes the commitment, but does not acknowledge it.
             Unreachable: the market does not answer.
         """
         kinds = {"train": self._train, "reveal": self._reveal, "pin": self._pin, "replay": self._replay}
@@ -57,14 +66,7 @@ class Worker:
             traceRoot=result["trace_root"],
             payloadHash=to_hex(trace.payload_hash(payload_digest, address, salt)),
         )
-        self.market.commit(
-            lease,
-            {
-                "trace_root": commitment.traceRoot,
-                "payload_hash": commitment.payloadHash,
-                "commitment_signature": self.wallet.sign_typed_data(typed_data(self.domain, commitment)),
-            },
-        )
+        self._commit(held, commitment)
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         self.market.complete(
             lease,
@@ -79,6 +81,25 @@ class Worker:
                 "steps": result["steps"],
             },
         )
+
+    def _commit(self, held: HeldLease, commitment: UnitCommitment) -> None:
+        """Commit, and have it acknowledged: until then nothing obliges the market to anything."""
+        body = {
+            "trace_root": commitment.traceRoot,
+            "payload_hash": commitment.payloadHash,
+            "commitment_signature": self.wallet.sign_typed_data(typed_data(self.domain, commitment)),
+        }
+        for seconds in (*_ACKNOWLEDGEMENT_RETRIES, None):
+            answer = self.market.commit(held.lease, body)
+            try:
+                self.acknowledgements.take(commitment, answer.get("acknowledgement"))
+                return
+            except NotAcknowledged as error:
+                log.warning("lease %s: commitment not acknowledged: %s", held.lease.id, error)
+                if seconds is None:
+                    raise
+            time.sleep(seconds)
+            held.check()
 
     def _trained(self, held: HeldLease) -> dict[str, Any]:
         """The unit's result, computed unless it was before: by a process that was killed, or for a lost lease."""

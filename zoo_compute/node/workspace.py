@@ -1,6 +1,7 @@
 """A node's directory: what it must keep through a crash, and what it can fetch again.
 
 ``units/<job>/<round>-<slot>/``  the states that a unit's segments start from, and its result: kept for challenges
+``acknowledgements/<id>.json``   the market's promises to include what was delivered (``acknowledgements.py``)
 ``leases/<id>.json``             leases at hand, taken up again after a crash
 ``store/``                       blocks of pinned checkpoints
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
@@ -32,6 +33,11 @@ class Workspace:
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self.store = BlockStore(self._root / "store")
         self.store.discard_partial_writes()
+
+    @property
+    def acknowledgements(self) -> Path:
+        """Where the market's promises are kept."""
+        return acknowledgements_in(self._root)
 
     @property
     def executor(self) -> Path:
@@ -81,6 +87,11 @@ class Workspace:
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"
+
+
+def acknowledgements_in(state_dir: Path) -> Path:
+    """Where a node with that state directory keeps the market's promises."""
+    return state_dir / "acknowledgements"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
@@ -10,15 +9,16 @@ import {DisputeMessages} from "../DisputeMessages.sol";
 import {IDisputeEscrow, IDisputes} from "../interfaces/IDisputes.sol";
 import {IWorkWindows} from "../interfaces/IWorkWindows.sol";
 import {IZenToken} from "../interfaces/IZenToken.sol";
+import {ExactTransfers} from "./ExactTransfers.sol";
 import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
 
 /// @title Opening a dispute and narrowing it down to one step
 /// @dev The present turn is in a dispute's first slot; an opened middle overwrites one end's state when it is answered.
 abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
     using DisputeMessages for UnitCommitment;
+    using ExactTransfers for IZenToken;
     using Messages for JobOrder;
     using Messages for UnitCommitment;
-    using SafeERC20 for IZenToken;
 
     uint40 internal constant NO_DEADLINE = type(uint40).max;
 
@@ -76,7 +76,7 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
         (dispute.provider, dispute.payer, dispute.unitId) = (unit.provider, order.payer, unitId);
         emit DisputeOpened(disputeId, unitId, unit.provider, msg.sender, lo, hi);
         _startTurn(disputeId, Status.Ends, _turnPeriod);
-        token.safeTransferFrom(msg.sender, address(this), _bond);
+        token.take(msg.sender, _bond);
     }
 
     /// @inheritdoc IDisputes

@@ -9,11 +9,13 @@ import {IJobEscrow} from "../interfaces/IJobEscrow.sol";
 import {IProviderStaking} from "../interfaces/IProviderStaking.sol";
 import {IZenToken} from "../interfaces/IZenToken.sol";
 import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
+import {ExactTransfers} from "./ExactTransfers.sol";
 import {ZenIntake} from "./ZenIntake.sol";
 
 /// @title The payer's side of the escrow: opening, cancelling, refunds
 /// @dev Two storage slots per job.
 abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
+    using ExactTransfers for IZenToken;
     using SafeERC20 for IZenToken;
     using Messages for JobOrder;
     using Messages for UnitCommitment;
@@ -66,7 +68,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         );
         _open(jobId, order);
         _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        _receive(order.payer, order.budget);
+        token.take(order.payer, order.budget);
     }
 
     /// @inheritdoc IJobEscrow

@@ -4,7 +4,6 @@ pragma solidity 0.8.37;
 import {
     AccessControlDefaultAdminRules
 } from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IZenToken} from "../interfaces/IZenToken.sol";
@@ -13,8 +12,6 @@ import {IZenToken} from "../interfaces/IZenToken.sol";
 /// @notice The token, permits, and a pause that stops intake only and ends by itself: a pauser who disappears or
 /// turns hostile delays new deposits by at most MAX_PAUSE per call and never touches an exit.
 abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, ReentrancyGuardTransient {
-    using SafeERC20 for IZenToken;
-
     bytes32 public constant PAUSER_ROLE = keccak256("PAUSER_ROLE");
     /// @notice Seconds after which a pause ends by itself.
     uint256 public constant MAX_PAUSE = 72 hours;
@@ -28,14 +25,13 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
     /// @param parameter Its name.
     error InvalidParameter(string parameter);
 
-    /// @notice The token delivered another amount than it was told to.
-    error TransferShort(uint256 amount, uint256 received);
-
     /// @param zen The ZEN token.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param pauser First holder of PAUSER_ROLE: a guardian who can act at once, where an admin is a timelock.
-    constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser) AccessControlDefaultAdminRules(adminDelay, admin) {
+    constructor(IZenToken zen, uint48 adminDelay, address admin, address pauser)
+        AccessControlDefaultAdminRules(adminDelay, admin)
+    {
         require(address(zen) != address(0), InvalidParameter("token"));
         token = zen;
         _grantRole(PAUSER_ROLE, pauser);
@@ -56,14 +52,6 @@ abstract contract ZenIntake is AccessControlDefaultAdminRules, Pausable, Reentra
     /// @notice Whether intake is stopped now.
     function paused() public view override returns (bool) {
         return block.timestamp < pausedUntil;
-    }
-
-    /// @dev Takes `amount`, which is then credited: a token that keeps a part of it would leave the last to exit unpaid.
-    function _receive(address from, uint256 amount) internal {
-        uint256 before = token.balanceOf(address(this));
-        token.safeTransferFrom(from, address(this), amount);
-        uint256 received = token.balanceOf(address(this)) - before;
-        require(received == amount, TransferShort(amount, received));
     }
 
     /// @dev Applies an EIP-2612 permit if it still can be. A permit that fails is no error: somebody may have used it

@@ -65,7 +65,7 @@ interface IDisputes {
 
     /// @param bond Wei that a challenger puts up.
     /// @param cost Wei that covers the winner's cost.
-    /// @param refereeFee Wei for each referee whose signature decided.
+    /// @param refereeFee Wei for each referee whose signature decided; less where the penalty cannot pay all seats that much.
     /// @param disputePeriod Seconds after its window's commitment during which a unit can be disputed.
     /// @param turnPeriod Seconds for each turn.
     /// @param verdictPeriod Seconds that a committee has.

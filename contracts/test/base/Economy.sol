@@ -45,44 +45,8 @@ abstract contract Economy is Network {
         rewards.postEpoch(root, base, bandwidth, verifier);
     }
 
-    // --- the tree of cumulative rewards
-
+    /// @dev Leaf of the tree of cumulative rewards.
     function _leaf(address account, uint256 cumulative) internal pure returns (bytes32) {
         return keccak256(bytes.concat(keccak256(abi.encode(account, cumulative))));
-    }
-
-    function _root(bytes32[] memory level) internal pure returns (bytes32) {
-        while (level.length > 1) {
-            level = _above(level);
-        }
-        return level[0];
-    }
-
-    function _proof(bytes32[] memory level, uint256 index) internal pure returns (bytes32[] memory proof) {
-        while (level.length > 1) {
-            uint256 sibling = index ^ 1;
-            if (sibling < level.length) proof = _append(proof, level[sibling]);
-            (level, index) = (_above(level), index / 2);
-        }
-    }
-
-    /// @dev An odd node rises unchanged.
-    function _above(bytes32[] memory level) private pure returns (bytes32[] memory above) {
-        above = new bytes32[]((level.length + 1) / 2);
-        for (uint256 i = 0; i < level.length; i += 2) {
-            above[i / 2] = i + 1 < level.length ? _parent(level[i], level[i + 1]) : level[i];
-        }
-    }
-
-    function _parent(bytes32 a, bytes32 b) private pure returns (bytes32) {
-        return a < b ? keccak256(abi.encode(a, b)) : keccak256(abi.encode(b, a));
-    }
-
-    function _append(bytes32[] memory list, bytes32 item) private pure returns (bytes32[] memory longer) {
-        longer = new bytes32[](list.length + 1);
-        for (uint256 i = 0; i < list.length; ++i) {
-            longer[i] = list[i];
-        }
-        longer[list.length] = item;
     }
 }

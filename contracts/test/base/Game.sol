@@ -9,7 +9,8 @@ import {JobOrder, UnitCommitment} from "../../src/Messages.sol";
 import {WorkWindows} from "../../src/WorkWindows.sol";
 import {ZenToken} from "../../src/ZenToken.sol";
 import {EscrowDouble, StakingDouble} from "./Doubles.sol";
-import {Trees} from "./Trees.sol";
+import {Traces} from "./Traces.sol";
+import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
 /// @notice A unit of work in a committed window, a challenger, and referees; with the moves of a dispute.
@@ -129,12 +130,9 @@ abstract contract Game {
     function _commitUnit() internal {
         order.payer = payer;
         order.segments = uint16(states.length - 1);
-        bytes32 orderType = keccak256(
-            "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint48 unitWeight,uint16 segments,uint16 samplingBps,uint96 budget,uint80 maxPrice,uint40 waitUntil,uint256 nonce)"
-        );
-        unit.jobId = keccak256(abi.encode(orderType, order));
+        unit.jobId = _jobId();
         (unit.round, unit.slot, unit.provider) = (3, 1, provider);
-        unit.traceRoot = Trees.root(_leaves());
+        unit.traceRoot = Tree.root(_leaves());
         unit.payloadHash = keccak256("payload");
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("another unit");
@@ -143,9 +141,16 @@ abstract contract Game {
     function _commitWindow(bytes32 neighbour) internal {
         bytes32[] memory units = new bytes32[](2);
         (units[0], units[1]) = (_unitId(), neighbour);
-        windowRoot = Trees.root(units);
-        windowProof = Trees.proof(units, 0);
+        windowRoot = Tree.root(units);
+        windowProof = Tree.proof(units, 0);
         windows.commitWindow(windowRoot, 2);
+    }
+
+    function _jobId() internal view returns (bytes32) {
+        bytes32 orderType = keccak256(
+            "JobOrder(address payer,bytes32 specHash,uint8 tier,uint32 units,uint48 unitWeight,uint16 segments,uint16 samplingBps,uint96 budget,uint80 maxPrice,uint40 waitUntil,uint256 nonce)"
+        );
+        return keccak256(abi.encode(orderType, order));
     }
 
     function _unitId() internal view returns (bytes32) {
@@ -159,15 +164,12 @@ abstract contract Game {
         }
     }
 
-    /// @dev As docs/protocol.md encodes it.
     function _stateLeaf(uint256 boundary, bytes32 state, bytes32 environment) internal view returns (bytes32) {
-        bytes memory head = abi.encodePacked("zoo-trace-1", unit.jobId, uint64(unit.round), uint64(unit.slot));
-        bytes memory encoded = abi.encodePacked(head, uint64(boundary), state, environment);
-        return keccak256(abi.encode(keccak256(encoded)));
+        return Traces.leaf(unit, boundary, state, environment);
     }
 
     function _opening(uint256 boundary) internal view returns (IDisputes.Opening memory) {
-        return IDisputes.Opening(states[boundary], Trees.proof(_leaves(), boundary));
+        return IDisputes.Opening(states[boundary], Tree.proof(_leaves(), boundary));
     }
 
     // --- the moves

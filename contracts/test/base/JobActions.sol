@@ -8,26 +8,16 @@ import {Settlements} from "./Settlements.sol";
 /// @notice Random moves around jobs, with a record of what must have come of them. Each keeps its arguments within what
 /// is allowed, so none may revert.
 abstract contract JobActions is Settlements {
-    struct Dispute {
-        uint256 batchId;
-        uint256 unit;
-        bytes32 unitId;
-        bool decided;
-        bool restored;
-        bool returned;
-    }
-
     bytes32[] public jobIds;
-    Dispute[] public cases;
     mapping(bytes32 jobId => uint256) public budgetOf;
     mapping(bytes32 jobId => uint256) public settledOf; // in batches that stand
     mapping(bytes32 jobId => uint256) public returnedOf; // to the payer, but for struck units
     mapping(uint256 batchId => bool) public vetoed;
 
-    uint256 internal nonce;
+    mapping(bytes32 jobId => JobOrder) internal orderOf;
+    uint256 private nonce;
     bytes[] private bills; // by batch
     mapping(bytes32 jobId => mapping(uint256 round => bool)) private settledRound;
-    mapping(bytes32 unitId => uint256) private caseOf; // the latest, from 1
 
     // --- payers
 
@@ -38,6 +28,7 @@ abstract contract JobActions is Settlements {
         if (escrow.paused()) return;
         bytes32 jobId = _open(order);
         jobIds.push(jobId);
+        orderOf[jobId] = order;
         budgetOf[jobId] = order.budget;
     }
 
@@ -121,41 +112,8 @@ abstract contract JobActions is Settlements {
         }
     }
 
-    // --- disputes
-
-    function withhold(uint256 pick, uint256 unit) external {
-        if (bills.length == 0) return;
-        uint256 batchId = 1 + pick % bills.length;
-        (Bill memory bill, bool over) = _at(batchId);
-        if (over || vetoed[batchId]) return;
-        unit %= bill.units.length;
-        bytes32 unitId = _unitId(bill, unit);
-        if (caseOf[unitId] > 0) {
-            Dispute memory earlier = cases[caseOf[unitId] - 1];
-            if (!earlier.restored && !vetoed[earlier.batchId]) return;
-        }
-        _withhold(bill, unit);
-        cases.push(Dispute(batchId, unit, unitId, false, false, false));
-        caseOf[unitId] = cases.length;
-    }
-
-    function decide(uint256 pick, bool restored) external {
-        if (cases.length > 0) _decide(pick % cases.length, restored);
-    }
-
-    function returnStruck(uint256 pick) external {
-        if (cases.length > 0) _returnStruck(pick % cases.length);
-    }
-
-    // --- the end of it all
-
-    /// @dev Everybody takes what they are due; nothing here may fail, paused or not.
-    function everybodyLeaves() external {
-        vm.warp(block.timestamp + 60 days);
-        for (uint256 i = 0; i < cases.length; ++i) {
-            _decide(i, i % 2 == 0);
-            _returnStruck(i);
-        }
+    /// @dev Takes what every claim, fee and refund is due. Nothing here may fail.
+    function _everybodyIsPaid() internal {
         for (uint256 i = 0; i < bills.length; ++i) {
             if (vetoed[i + 1]) continue;
             Bill memory bill = abi.decode(bills[i], (Bill));
@@ -172,7 +130,7 @@ abstract contract JobActions is Settlements {
 
     // --- what is
 
-    function worker(uint256 pick) public pure returns (address) {
+    function worker(uint256 pick) public view virtual returns (address) {
         return address(uint160(0x8000 + pick % 3));
     }
 
@@ -184,12 +142,8 @@ abstract contract JobActions is Settlements {
         return jobIds.length;
     }
 
-    function batchCount() external view returns (uint256) {
+    function batchCount() public view returns (uint256) {
         return bills.length;
-    }
-
-    function caseCount() external view returns (uint256) {
-        return cases.length;
     }
 
     function billOf(uint256 batchId) external view returns (Bill memory, IJobEscrow.Batch memory) {
@@ -197,34 +151,25 @@ abstract contract JobActions is Settlements {
         return (bill, escrow.batches(_batchRoot(bill)));
     }
 
-    /// @dev What the disputed unit pays, or paid.
-    function payOf(uint256 index) external view returns (address provider, uint256 net, uint256 fee) {
-        Bill memory bill = abi.decode(bills[cases[index].batchId - 1], (Bill));
-        UnitCommitment memory unit = bill.units[cases[index].unit];
-        (net, fee) = _pay(unit.jobId, bill.prices[cases[index].unit]);
+    /// @dev What the unit with this index in its batch's bill pays.
+    function _payOf(uint256 batchId, uint256 index) internal view returns (address provider, uint256 net, uint256 fee) {
+        Bill memory bill = abi.decode(bills[batchId - 1], (Bill));
+        UnitCommitment memory unit = bill.units[index];
+        (net, fee) = _pay(unit.jobId, bill.prices[index]);
         provider = unit.provider;
     }
 
-    function _decide(uint256 index, bool restored) private {
-        Dispute storage dispute = cases[index];
-        bool latest = caseOf[dispute.unitId] == index + 1;
-        if (!latest || dispute.decided) return;
-        require(_release(dispute.unitId, restored), "was withheld");
-        (, bool over) = _at(dispute.batchId);
-        (dispute.decided, dispute.restored) = (true, restored || vetoed[dispute.batchId]);
-        dispute.returned = !dispute.restored && over;
+    /// @dev The commitment of a worker's result.
+    function _done(bytes32 jobId, uint32 round, uint32 slot, address who)
+        internal
+        pure
+        virtual
+        returns (UnitCommitment memory)
+    {
+        return _unit(jobId, round, slot, who);
     }
 
-    function _returnStruck(uint256 index) private {
-        Dispute storage dispute = cases[index];
-        (, bool over) = _at(dispute.batchId);
-        bool latest = caseOf[dispute.unitId] == index + 1;
-        if (!latest || !over || !dispute.decided || dispute.restored || dispute.returned) return;
-        escrow.returnStruck(dispute.unitId);
-        dispute.returned = true;
-    }
-
-    function _record(Bill memory bill) private {
+    function _record(Bill memory bill) internal virtual {
         if (bill.batchId > 0) bills.push(abi.encode(bill));
         require(bill.batchId == 0 || bill.batchId == bills.length, "batch number");
         for (uint256 i = 0; i < bill.lines.length; ++i) {
@@ -246,7 +191,7 @@ abstract contract JobActions is Settlements {
     /// @dev The units that the lines count, by random workers; `_bill` counts them again.
     function _work(IJobEscrow.JobLine[] memory lines, uint256 seed)
         private
-        pure
+        view
         returns (UnitCommitment[] memory units)
     {
         uint256 total;
@@ -258,7 +203,7 @@ abstract contract JobActions is Settlements {
         for (uint256 i = 0; i < lines.length; ++i) {
             for (uint32 j = 0; j < lines[i].units; ++j) {
                 seed = uint256(keccak256(abi.encode(seed)));
-                units[next++] = _unit(lines[i].jobId, lines[i].fromRound, j, worker(seed));
+                units[next++] = _done(lines[i].jobId, lines[i].fromRound, j, worker(seed));
             }
             lines[i].units = 0;
         }
@@ -271,7 +216,7 @@ abstract contract JobActions is Settlements {
         due = bill.amounts[index] - escrow.withheldOf(bill.batchId, account);
     }
 
-    function _at(uint256 batchId) private view returns (Bill memory bill, bool over) {
+    function _at(uint256 batchId) internal view returns (Bill memory bill, bool over) {
         bill = abi.decode(bills[batchId - 1], (Bill));
         uint256 claimableAt = escrow.batches(_batchRoot(bill)).claimableAt;
         over = !vetoed[batchId] && claimableAt <= block.timestamp;

@@ -69,7 +69,7 @@ abstract contract Network {
 
     // --- jobs
 
-    function _order(uint32 units, uint96 budget) internal view returns (JobOrder memory) {
+    function _order(uint32 units, uint96 budget) internal view virtual returns (JobOrder memory) {
         return JobOrder({
             payer: payer,
             specHash: keccak256("spec"),

@@ -11,7 +11,12 @@ library Tree {
         return level.length == 0 ? bytes32(0) : level[0];
     }
 
-    /// @dev The siblings on the way up from `leaves[index]`, and then `rest`.
+    /// @dev The siblings on the way up from `leaves[index]`.
+    function proof(bytes32[] memory leaves, uint256 index) internal pure returns (bytes32[] memory) {
+        return proof(leaves, index, new bytes32[](0));
+    }
+
+    /// @dev The same, and then `rest`.
     function proof(bytes32[] memory leaves, uint256 index, bytes32[] memory rest)
         internal
         pure

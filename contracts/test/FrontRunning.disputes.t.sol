@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IDisputes} from "../src/interfaces/IDisputes.sol";
+import {IOmissions} from "../src/interfaces/IOmissions.sol";
+import {IZenToken} from "../src/interfaces/IZenToken.sol";
+import {UnitCommitment} from "../src/Messages.sol";
+import {Omissions} from "../src/Omissions.sol";
+import {Game} from "./base/Game.sol";
+import {Races} from "./base/Races.sol";
+import {Tree} from "./base/Tree.sol";
+
+/// @notice Of each call of a dispute or an omission: who sends it first gains nothing and is in nobody's way.
+contract FrontRunningDisputesTest is Game, Races {
+    uint256 private constant ACKNOWLEDGER_KEY = 0xACC;
+    address private constant OPERATOR = address(0x0BE7);
+
+    bytes32 private id;
+    Omissions private omissions;
+
+    function setUp() public override {
+        super.setUp();
+        IOmissions.Terms memory terms = IOmissions.Terms(2 ether, 30 ether, 3 days, 1 days, 5 days);
+        omissions = new Omissions(
+            IZenToken(address(token)), windows, terms, 1 days, address(this), OPERATOR, vm.addr(ACKNOWLEDGER_KEY)
+        );
+        token.transfer(provider, 10 ether);
+        vm.prank(provider);
+        token.approve(address(omissions), 10 ether);
+        token.approve(address(omissions), 100 ether);
+        omissions.deposit(60 ether);
+    }
+
+    // --- the moves
+
+    /// @dev Somebody else's dispute over the same stretch is another one, with another bond.
+    function test_open() public {
+        _fund(THIEF);
+        bytes32 copied = _openAs(THIEF, 0, 8);
+        id = _open(0, 8);
+        vm.assertTrue(copied != id);
+        vm.assertEq(disputes.units(_unitId()).open, 2);
+        vm.assertEq(token.balanceOf(address(disputes)), 2 * uint256(BOND));
+    }
+
+    function test_reveals() public {
+        id = _open(0, 8);
+        bytes memory ends = abi.encodeCall(disputes.revealEnds, (id, unit, ENVIRONMENT, _opening(0), _opening(8)));
+        _sameWhoeverIsFirst(address(disputes), provider, ends);
+        bytes memory middle = abi.encodeCall(disputes.revealMiddle, (id, unit, _opening(4)));
+        _sameWhoeverIsFirst(address(disputes), provider, middle);
+        _onlyFor(address(disputes), challenger, abi.encodeCall(disputes.answer, (id, true)));
+    }
+
+    /// @dev Neither the moment nor the sender of a draw changes the committee.
+    function test_drawCommittee() public {
+        id = _isolated(2);
+        vm.roll(disputes.disputes(id).seedBlock + 1);
+        _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.drawCommittee, (id)));
+    }
+
+    /// @dev Who becomes a referee ahead of a draw is not in its pool.
+    function test_registerAheadOfADraw() public {
+        id = _isolated(2);
+        _register(THIEF);
+        vm.assertEq(disputes.disputes(id).pool, REFEREES);
+        address[] memory committee = _draw(id);
+        for (uint256 i = 0; i < committee.length; ++i) {
+            vm.assertTrue(committee[i] != THIEF);
+        }
+    }
+
+    function test_submitVerdict() public {
+        id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, true, committee, 4);
+        bytes memory call = abi.encodeCall(disputes.submitVerdict, (id, true, committee, signatures));
+        _sameWhoeverIsFirst(address(disputes), challenger, call);
+    }
+
+    /// @dev Members that send the verdict first, without the signatures of others, get no more than with them.
+    function test_aVerdictWithFewerSignaturesPaysNobodyMore() public {
+        staking.setStake(provider, 290 ether); // of which 10 % comes here: 9 more than the challenger's cost
+        id = _isolated(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 5);
+        uint256 start = vm.snapshotState();
+        disputes.submitVerdict(id, false, committee, signatures);
+        uint256 fee = disputes.credits(committee[0]);
+        vm.assertEq(fee, 1.8 ether);
+        vm.revertToState(start);
+        (signatures[3], signatures[4]) = (bytes(""), bytes(""));
+        disputes.submitVerdict(id, false, committee, signatures);
+        vm.assertEq(disputes.credits(committee[0]), fee);
+        _assertConserved();
+    }
+
+    function test_expire() public {
+        id = _open(0, 8);
+        vm.warp(block.timestamp + TURN + 1);
+        _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.expire, (id)));
+    }
+
+    /// @dev A last-minute move and its expiry never are both possible, so their order decides nothing.
+    function test_expireAheadOfAMove() public {
+        id = _open(0, 8);
+        vm.warp(disputes.disputes(id).deadline);
+        vm.assertFalse(_send(THIEF, address(disputes), abi.encodeCall(disputes.expire, (id))));
+        _revealEnds(id);
+    }
+
+    function test_proveTwoStates() public {
+        id = _doubled();
+        _sameWhoeverIsFirst(address(disputes), challenger, _encodeProof(id));
+    }
+
+    /// @dev Who copies a dispute and its proof puts up as much and can be the one whose cost is covered, which happens once.
+    /// The other's bond comes back in full.
+    function test_aCopiedDisputeTakesNothingButTheOneCover() public {
+        id = _doubled();
+        _fund(THIEF);
+        bytes32 copied = _openAs(THIEF, 0, 8);
+        vm.assertTrue(_send(THIEF, address(disputes), _encodeProof(copied)));
+        vm.assertEq(disputes.credits(THIEF), BOND + COST);
+        vm.assertFalse(_send(challenger, address(disputes), _encodeProof(id)));
+        disputes.dismiss(id);
+        vm.assertEq(disputes.credits(challenger), BOND);
+        vm.prank(challenger);
+        disputes.withdraw();
+        vm.prank(THIEF);
+        disputes.withdraw();
+        vm.assertEq(token.balanceOf(address(disputes)), 0);
+    }
+
+    function test_dismiss() public {
+        id = _doubled();
+        bytes32 other = _open(0, 4);
+        vm.assertTrue(_send(THIEF, address(disputes), _encodeProof(other)));
+        _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.dismiss, (id)));
+    }
+
+    function test_withdraw() public {
+        id = _open(0, 8);
+        vm.warp(block.timestamp + TURN + 1);
+        disputes.expire(id);
+        _onlyFor(address(disputes), challenger, abi.encodeCall(disputes.withdraw, ()));
+    }
+
+    // --- the unit's pay
+
+    function test_withhold() public {
+        id = _open(0, 8);
+        bytes memory call = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
+        _sameWhoeverIsFirst(address(disputes), challenger, call);
+    }
+
+    function test_restore() public {
+        id = _open(0, 8);
+        disputes.withhold(unit, 7, 5, new bytes32[](1));
+        _revealEnds(id);
+        _revealMiddle(id);
+        vm.warp(block.timestamp + TURN + 1);
+        disputes.expire(id); // for the provider
+        vm.warp(block.timestamp + DISPUTE_PERIOD);
+        _sameWhoeverIsFirst(address(disputes), provider, abi.encodeCall(disputes.restore, (_unitId())));
+    }
+
+    /// @dev Calls that are sent together fail together if one of them was done ahead by somebody who put up a bond for that;
+    /// what is left goes through by itself, and the pay is withheld either way.
+    function test_multicall() public {
+        _fund(THIEF);
+        bytes[] memory calls = new bytes[](2);
+        calls[0] = abi.encodeCall(
+            disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof, uint16(0), uint16(8))
+        );
+        calls[1] = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
+        bytes memory both = abi.encodeCall(disputes.multicall, (calls));
+        uint256 start = vm.snapshotState();
+        vm.assertTrue(_send(challenger, address(disputes), both));
+        vm.revertToState(start);
+
+        vm.assertTrue(_send(THIEF, address(disputes), both));
+        vm.assertFalse(_send(challenger, address(disputes), both));
+        vm.assertTrue(_send(challenger, address(disputes), calls[0]));
+        vm.assertEq(escrow.withheld(_unitId()), provider);
+    }
+
+    // --- referees
+
+    function test_referees() public {
+        address newcomer = address(0x4EF);
+        staking.setStake(newcomer, 1_000 ether);
+        _onlyFor(address(disputes), newcomer, abi.encodeCall(disputes.registerReferee, ()));
+        _onlyFor(address(disputes), newcomer, abi.encodeCall(disputes.resign, ()));
+        staking.setStake(referees[0], 0);
+        _sameWhoeverIsFirst(address(disputes), referees[1], abi.encodeCall(disputes.evict, (referees[0])));
+    }
+
+    // --- omissions
+
+    function test_omissionDeposit() public {
+        bytes memory deposit = abi.encodeCall(omissions.deposit, (1 ether));
+        _onlyFor(address(omissions), address(this), deposit); // a thief that pays in itself would only add to the bond
+    }
+
+    function test_omissionWithdrawal() public {
+        _onlyFor(address(omissions), OPERATOR, abi.encodeCall(omissions.requestWithdrawal, (10 ether)));
+        vm.warp(block.timestamp + 5 days);
+        _onlyFor(address(omissions), OPERATOR, abi.encodeCall(omissions.withdraw, ()));
+    }
+
+    /// @dev The operator cannot take the bond ahead of a claim over what it acknowledged before it announced that.
+    function test_theBondCannotLeaveAheadOfAClaim() public {
+        uint40 includeBy = uint40(block.timestamp);
+        vm.prank(OPERATOR);
+        omissions.requestWithdrawal(60 ether);
+        vm.warp(includeBy + 3 days); // the last moment to claim
+        vm.assertFalse(_send(OPERATOR, address(omissions), abi.encodeCall(omissions.withdraw, ())));
+        unit.round = 99;
+        vm.assertTrue(_send(provider, address(omissions), _encodeClaim(includeBy)));
+        vm.warp(block.timestamp + 5 days);
+        vm.prank(OPERATOR);
+        omissions.withdraw();
+        vm.assertEq(omissions.bond(), 30 ether);
+        omissions.resolve(_unitId());
+        vm.assertEq(token.balanceOf(provider), 40 ether);
+    }
+
+    function test_omissionClaim() public {
+        unit.round = 99; // in no window
+        vm.warp(block.timestamp + 1);
+        _onlyFor(address(omissions), provider, _encodeClaim(uint40(block.timestamp - 1)));
+        vm.warp(block.timestamp + 1 days + 1);
+        _sameWhoeverIsFirst(address(omissions), provider, abi.encodeCall(omissions.resolve, (_unitId())));
+    }
+
+    function test_omissionResponse() public {
+        vm.warp(block.timestamp + 1);
+        vm.assertTrue(_send(provider, address(omissions), _encodeClaim(uint40(block.timestamp - 1))));
+        bytes memory respond = abi.encodeCall(omissions.respond, (unit, windowRoot, windowProof));
+        _sameWhoeverIsFirst(address(omissions), OPERATOR, respond);
+    }
+
+    // --- the fixture
+
+    function _picture() internal view override returns (bytes32) {
+        address[8] memory all =
+            [provider, challenger, payer, THIEF, OPERATOR, address(disputes), address(escrow), address(omissions)];
+        uint256[8] memory balances;
+        uint256[8] memory credits;
+        for (uint256 i = 0; i < all.length; ++i) {
+            (balances[i], credits[i]) = (token.balanceOf(all[i]), disputes.credits(all[i]));
+        }
+        uint256[8] memory fees;
+        for (uint256 i = 0; i < REFEREES; ++i) {
+            fees[i] = disputes.credits(referees[i]);
+        }
+        bytes32 court = keccak256(
+            abi.encode(
+                disputes.disputes(id), disputes.units(_unitId()), disputes.pendingDraws(), disputes.refereeCount()
+            )
+        );
+        bytes32 bond = keccak256(
+            abi.encode(omissions.bond(), omissions.openClaims(), omissions.withdrawal(), omissions.claims(_unitId()))
+        );
+        return keccak256(abi.encode(balances, credits, fees, court, bond, escrow.withheld(_unitId())));
+    }
+
+    function _encodeClaim(uint40 includeBy) private view returns (bytes memory) {
+        UnitCommitment memory claimed = unit;
+        bytes memory acknowledgement = _sign(ACKNOWLEDGER_KEY, omissions.acknowledgementDigest(_unitId(), includeBy));
+        return abi.encodeCall(omissions.claim, (claimed, includeBy, acknowledgement));
+    }
+
+    /// @dev A dispute over a unit whose trace has a second state of boundary 2.
+    function _doubled() private returns (bytes32) {
+        unit.traceRoot = Tree.root(_doubledLeaves());
+        commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
+        _commitWindow("a third unit");
+        return _open(0, 8);
+    }
+
+    function _encodeProof(bytes32 disputeId) private view returns (bytes memory) {
+        bytes32[] memory leaves = _doubledLeaves();
+        bytes32[2] memory environments = [ENVIRONMENT, ENVIRONMENT];
+        IDisputes.Opening memory first = IDisputes.Opening(states[2], Tree.proof(leaves, 2));
+        IDisputes.Opening memory second = IDisputes.Opening("another", Tree.proof(leaves, leaves.length - 1));
+        return abi.encodeCall(disputes.proveTwoStates, (disputeId, unit, 2, environments, first, second));
+    }
+
+    function _doubledLeaves() private view returns (bytes32[] memory leaves) {
+        bytes32[] memory plain = _leaves();
+        leaves = new bytes32[](plain.length + 1);
+        for (uint256 i = 0; i < plain.length; ++i) {
+            leaves[i] = plain[i];
+        }
+        leaves[plain.length] = _stateLeaf(2, "another", ENVIRONMENT);
+    }
+}

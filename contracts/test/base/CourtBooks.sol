@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IDisputes} from "../../src/interfaces/IDisputes.sol";
+import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
+import {IProviderStaking} from "../../src/interfaces/IProviderStaking.sol";
+import {Court} from "./Court.sol";
+import {Vm} from "./Vm.sol";
+
+/// @notice What the events say has become of disputes, withheld pay and penalties.
+abstract contract CourtBooks is Court {
+    /// @param batchId Batch that the pay was taken from, as long as that stands.
+    /// @param held In the escrow, apart from its batch.
+    /// @param struck Gone back to the payer.
+    struct Pay {
+        uint256 batchId;
+        address provider;
+        uint256 net;
+        uint256 fee;
+        bool held;
+        bool struck;
+    }
+
+    bytes32[] internal disputeIds;
+    bytes32[] internal openIds;
+    bytes32[] internal withheldIds; // units, each once
+    mapping(bytes32 unitId => Pay) public payOf;
+    mapping(bytes32 disputeId => address[]) internal committeeOf;
+    mapping(address account => uint256) public creditsTaken;
+    mapping(address provider => uint256) public slashedByCourt;
+    uint256 public burned; // by disputes
+
+    modifier booked() {
+        vm.recordLogs();
+        _;
+        _book(vm.getRecordedLogs());
+    }
+
+    function isHeld(bytes32 unitId) public view returns (bool) {
+        return payOf[unitId].held && !vetoed[payOf[unitId].batchId];
+    }
+
+    function challenger(uint256 pick) public pure returns (address) {
+        return address(uint160(0xC000 + pick % 2));
+    }
+
+    /// @dev Everybody who can be credited.
+    function parties() public pure returns (uint256) {
+        return WORKERS + REFEREES + 2;
+    }
+
+    function party(uint256 pick) public view returns (address) {
+        pick %= parties();
+        if (pick < WORKERS) return workers[pick];
+        return pick < WORKERS + REFEREES ? referees[pick - WORKERS] : challenger(pick - WORKERS - REFEREES);
+    }
+
+    function disputeCount() external view returns (uint256) {
+        return disputeIds.length;
+    }
+
+    function disputeOf(uint256 index) external view returns (IDisputes.Dispute memory) {
+        return court.disputes(disputeIds[index]);
+    }
+
+    function withheldCount() external view returns (uint256) {
+        return withheldIds.length;
+    }
+
+    function withheldAt(uint256 index) external view returns (bytes32 unitId, Pay memory pay, bool standing) {
+        unitId = withheldIds[index];
+        pay = payOf[unitId];
+        standing = !vetoed[pay.batchId];
+    }
+
+    function _bookSoFar() internal {
+        _book(vm.getRecordedLogs());
+        vm.recordLogs();
+    }
+
+    function _isOpen(bytes32 id) internal view returns (bool) {
+        IDisputes.Status status = court.disputes(id).status;
+        return status >= IDisputes.Status.Ends && status <= IDisputes.Status.Judging;
+    }
+
+    function _book(Vm.Log[] memory logs) private {
+        for (uint256 i = 0; i < logs.length; ++i) {
+            bytes32 kind = logs[i].topics[0];
+            if (kind == IJobEscrow.UnitWithheld.selector) {
+                _bookWithheld(logs[i]);
+            } else if (kind == IJobEscrow.UnitRestored.selector) {
+                _bookRestored(logs[i]);
+            } else if (kind == IJobEscrow.UnitStruck.selector) {
+                _bookStruck(logs[i].topics[1]);
+            } else if (kind == IProviderStaking.Slashed.selector) {
+                _bookSlashed(logs[i]);
+            } else if (kind == IDisputes.DisputeEnded.selector) {
+                _bookEnded(logs[i]);
+            } else if (kind == IDisputes.CommitteeDrawn.selector) {
+                (, committeeOf[logs[i].topics[1]]) = abi.decode(logs[i].data, (uint32, address[]));
+            }
+        }
+    }
+
+    function _bookWithheld(Vm.Log memory log) private {
+        bytes32 unitId = log.topics[1];
+        require(!isHeld(unitId), "withheld twice");
+        (address provider, uint256 net, uint256 fee) = abi.decode(log.data, (address, uint256, uint256));
+        if (payOf[unitId].batchId == 0) withheldIds.push(unitId);
+        payOf[unitId] = Pay(uint256(log.topics[2]), provider, net, fee, true, false);
+    }
+
+    /// @dev Pay that a vetoed batch gave back to its job is reported as restored, too.
+    function _bookRestored(Vm.Log memory log) private {
+        bytes32 unitId = log.topics[1];
+        if (isHeld(unitId)) {
+            require(!court.units(unitId).unpaid, "paid in spite of its dispute");
+            require(court.units(unitId).open == 0, "paid during a dispute");
+        }
+        payOf[unitId].held = false;
+    }
+
+    function _bookStruck(bytes32 unitId) private {
+        require(isHeld(unitId) && court.units(unitId).unpaid, "struck without a dispute");
+        (payOf[unitId].held, payOf[unitId].struck) = (false, true);
+    }
+
+    function _bookSlashed(Vm.Log memory log) private {
+        (, uint256 amount, uint256 share) = abi.decode(log.data, (uint8, uint256, uint256));
+        slashedByCourt[address(uint160(uint256(log.topics[1])))] += amount;
+        burned += amount - share;
+    }
+
+    function _bookEnded(Vm.Log memory log) private {
+        (, uint256 leftOver) = abi.decode(log.data, (IDisputes.Status, uint256));
+        burned += leftOver;
+        uint256 i = 0;
+        while (openIds[i] != log.topics[1]) ++i;
+        openIds[i] = openIds[openIds.length - 1];
+        openIds.pop();
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IDisputes} from "../../src/interfaces/IDisputes.sol";
+import {UnitCommitment} from "../../src/Messages.sol";
+import {Tree} from "./Tree.sol";
+
+/// @notice Traces of four segments whose states follow from the unit's payload hash. Those with an even hash hold a second
+/// state of the second boundary.
+library Traces {
+    uint16 internal constant SEGMENTS = 4;
+    uint16 internal constant DOUBLED = 2;
+    bytes32 internal constant ENVIRONMENT = keccak256("environment");
+
+    /// @dev The unit with the root of its trace.
+    function signable(UnitCommitment memory unit) internal pure returns (UnitCommitment memory) {
+        unit.payloadHash = keccak256(abi.encode(unit.jobId, unit.round, unit.slot, unit.provider));
+        unit.traceRoot = Tree.root(leaves(unit));
+        return unit;
+    }
+
+    function isDoubled(UnitCommitment memory unit) internal pure returns (bool) {
+        return uint256(unit.payloadHash) % 2 == 0;
+    }
+
+    function opening(UnitCommitment memory unit, uint16 boundary) internal pure returns (IDisputes.Opening memory) {
+        return IDisputes.Opening(_state(unit, boundary), Tree.proof(leaves(unit), boundary));
+    }
+
+    function secondOpening(UnitCommitment memory unit) internal pure returns (IDisputes.Opening memory) {
+        return IDisputes.Opening(_state(unit, SEGMENTS + 1), Tree.proof(leaves(unit), SEGMENTS + 1));
+    }
+
+    function leaves(UnitCommitment memory unit) internal pure returns (bytes32[] memory list) {
+        list = new bytes32[](isDoubled(unit) ? SEGMENTS + 2 : SEGMENTS + 1);
+        for (uint256 i = 0; i < list.length; ++i) {
+            list[i] = leaf(unit, i > SEGMENTS ? DOUBLED : i, _state(unit, i), ENVIRONMENT);
+        }
+    }
+
+    /// @dev As docs/protocol.md encodes it.
+    function leaf(UnitCommitment memory unit, uint256 boundary, bytes32 state, bytes32 environment)
+        internal
+        pure
+        returns (bytes32)
+    {
+        bytes memory head = abi.encodePacked("zoo-trace-1", unit.jobId, uint64(unit.round), uint64(unit.slot));
+        bytes memory encoded = abi.encodePacked(head, uint64(boundary), state, environment);
+        return keccak256(abi.encode(keccak256(encoded)));
+    }
+
+    function _state(UnitCommitment memory unit, uint256 index) private pure returns (bytes32) {
+        return keccak256(abi.encode(unit.payloadHash, index));
+    }
+}

@@ -1,0 +1,206 @@
+"""The rounds of all books, in operation: closed when they are due, cleared when their lot can be drawn.
+
+A book is one tier in one zone; the zone is the region that a node registered in. A round gathers orders for at least
+the auction interval and closes as soon as somebody can trade; a round in which nobody can stays open. Closing fixes the
+orders and opens the next round. Most rounds clear in the same instant. Only if the lot has to choose among sellers does
+a round wait, for a block that was named when its orders were fixed already.
+
+A job stands in the book of every zone that it accepts, but in one closing at a time: the books of a tier close one
+after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
+cleared. So no order can trade twice, and none is kept from a book for long.
+
+All nodes of a job must be of one environment class, because replays compare bits within a class. So a round clears the
+asks of one class; which class comes first rotates with the round's number.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy.orm import Session
+
+from market.auctions import repository
+from market.auctions.models import AuctionRound
+from market.auctions.sealing import class_rotation, clear_book, seal
+from market.db.session import Database, database_now, wake_after_commit
+from market.domain.auction import BidOrder, Clearing
+from market.domain.lifecycle import AUCTION, AuctionEvent, AuctionStatus
+from market.domain.network import NetworkParameters, Tier
+from market.events.service import move
+from market.jobs import service as jobs
+from market.providers import service as providers
+from market.providers.service import Offer
+from market.settings import Settings
+from zoo_protocol import auction as protocol
+from zoo_protocol.hashing import from_hex, to_hex
+
+DRAW = "auctions.draw"
+
+
+class Blocks(Protocol):
+    """What the lot needs of the chain."""
+
+    def head_number(self) -> int:
+        """Number of the latest block."""
+        ...
+
+    def block_hash(self, number: int) -> str | None:
+        """Hash of a block; None where there is none yet."""
+        ...
+
+
+def clear_due(database: Database, settings: Settings, network: NetworkParameters) -> int:
+    """Close every round that is due, and clear those whose outcome needs no lot. Returns how many jobs were matched."""
+    matched = 0
+    for tier in network.tiers:
+        with database.transaction() as session:
+            if repository.lock_books(session, tier.id):
+                matched += _close_books(session, settings, network, tier)
+    return matched
+
+
+def draw_due(database: Database, network: NetworkParameters, blocks: Blocks) -> int:
+    """Name the block that decides the lot of each closed round, and clear the rounds whose block is there.
+
+    A block counts once another one is on top of it. The first is named in a transaction of its own, when the orders
+    are fixed: it does not exist yet.
+
+    Returns:
+        How many jobs were matched.
+
+    Raises:
+        ChainError: the chain does not answer; the rounds wait.
+    """
+    with database.transaction() as session:
+        waiting = [(auction.id, auction.seed_block) for auction in repository.closed_rounds(session)]
+    matched = 0
+    for round_id, seed_block in waiting:
+        head = blocks.head_number()
+        if seed_block is None:
+            with database.transaction() as session:
+                repository.name_seed_block(session, round_id, head + network.seed_delay_blocks)
+        elif head > seed_block and (block_hash := blocks.block_hash(seed_block)) is not None:
+            with database.transaction() as session:
+                auction = repository.lock_closed(session, round_id)
+                if auction is not None:
+                    auction.seed_block_hash = block_hash
+                    seed = protocol.lot_seed(from_hex(auction.secret), from_hex(block_hash))
+                    matched += _clear(session, auction, clear_book(auction.book, seed))
+    return matched
+
+
+def _close_books(session: Session, settings: Settings, network: NetworkParameters, tier: Tier) -> int:
+    now = database_now(session)
+    interval = timedelta(seconds=settings.auction_interval_seconds)
+    # Closed rounds first: what one of them sells meanwhile must not look free.
+    closed = repository.closed_rounds(session, tier.id)
+    held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
+    waiting = {auction.zone for auction in closed}
+    free = _free_offers(session, settings, tier, now)
+    for zone in sorted(free.keys() - repository.zones(session, tier.id)):
+        _open_round(session, tier.id, zone, 0, now + interval)
+    matched = 0
+    for auction in repository.due_rounds(session, tier.id, now):
+        if auction.zone in waiting or not free.get(auction.zone):
+            continue
+        bids = [bid for bid in jobs.open_bids(session, tier.id, auction.zone, now) if bid.id not in held]
+        clearing = _close(session, network, tier, auction, bids, free[auction.zone], now)
+        if clearing is None:
+            continue
+        _open_round(session, tier.id, auction.zone, auction.number + 1, now + interval)
+        if clearing.drawn:
+            held |= set(auction.owners["bids"].values())
+            wake_after_commit(session, DRAW)
+        else:
+            matched += _clear(session, auction, clearing)
+    return matched
+
+
+def _free_offers(session: Session, settings: Settings, tier: Tier, now: datetime) -> dict[str, list[Offer]]:
+    """Standing offers of nodes that hold no slot, by zone."""
+    busy = jobs.busy_providers(session)
+    by_zone = defaultdict(list)
+    for offer in providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds):
+        if offer.provider not in busy:
+            by_zone[offer.region].append(offer)
+    return by_zone
+
+
+def _close(
+    session: Session,
+    network: NetworkParameters,
+    tier: Tier,
+    auction: AuctionRound,
+    bids: Sequence[BidOrder],
+    offers: Sequence[Offer],
+    now: datetime,
+) -> Clearing | None:
+    """Fix the orders of the first class in which somebody can trade; None if nobody can.
+
+    The clearing returned is final unless it says that the lot decides. Then only its sellers are provisional.
+    """
+    for environment_class in class_rotation(offers, auction.number):
+        of_class = [offer for offer in offers if offer.environment_class == environment_class]
+        sealed = seal(bids, of_class, tier, network.fee_bps, environment_class)
+        clearing = clear_book(sealed.book, bytes(32))
+        if clearing.price is None:
+            continue
+        auction.book, auction.owners = sealed.book, sealed.owners
+        auction.book_hash = to_hex(protocol.book_hash(sealed.book))
+        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(of_class)
+        auction.closed_at = now
+        _move(session, auction, AuctionEvent.CLOSE)
+        return clearing
+    return None
+
+
+def _clear(session: Session, auction: AuctionRound, clearing: Clearing) -> int:
+    """Match the jobs and publish the round. Returns how many jobs were placed.
+
+    A match is void if its job left the market since the round closed, or one of its nodes lost its right to work.
+    Withdrawing or changing an ask after the close does not free from it.
+    """
+    assert clearing.price is not None  # otherwise the round had stayed open
+    now = database_now(session)
+    jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
+    working = providers.active_among(session, nodes_by_name.values())
+    placed = 0
+    matches, waits = [], []
+    for bid, asks in clearing.fills.items():
+        nodes = [nodes_by_name[ask] for ask in asks]
+        is_placed = working.issuperset(nodes) and jobs.assign(
+            session, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
+        )
+        matches.append({"bid": bid, "asks": list(asks), "placed": is_placed})
+        if is_placed:
+            placed += 1
+            job = jobs.get(session, jobs_by_name[bid])
+            auction.volume_us += job.order.units * job.order.unitWeight
+            funded_at = job.times["funded_at"] or now
+            waits.append(max(0, (now - funded_at) // timedelta(milliseconds=1)))
+    auction.price_wei, auction.rule = clearing.price, clearing.rule
+    auction.matches, auction.waits_ms = matches, waits
+    auction.cleared_at = now
+    _move(session, auction, AuctionEvent.CLEAR, "traded" if placed else "void")
+    return placed
+
+
+def _open_round(session: Session, tier_id: int, zone: str, number: int, closes_at: datetime) -> None:
+    """Open a round unless it is there; whoever reads it sees what its secret is bound to."""
+    secret = secrets.token_bytes(32)
+    repository.insert_round(
+        session,
+        tier_id=tier_id,
+        zone=zone,
+        number=number,
+        status=AuctionStatus.OPEN,
+        secret=to_hex(secret),
+        commitment=to_hex(protocol.commitment(secret)),
+        closes_at=closes_at,
+    )
+
+
+def _move(session: Session, auction: AuctionRound, event: AuctionEvent, reason: str | None = None) -> None:
+    move(session, auction, AUCTION, event, subject=("auction", str(auction.id)), reason=reason)

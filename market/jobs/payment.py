@@ -1,0 +1,67 @@
+"""Which units a settlement can pay, and in which batch each of them is.
+
+Every function works in the caller's unit of work. Rounds are paid in order: a unit waits until its round is closed and
+all units of it and of the rounds before are decided.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.domain.lifecycle import JobStatus, UnitEvent, UnitStatus
+from market.jobs import repository
+from market.jobs.moves import move_unit
+from market.jobs.units import UnitFacts, facts
+
+
+class AlreadySettled(Exception):
+    """A unit that was to enter a batch is in one already, or is not verified any more."""
+
+
+def jobs_to_settle(session: Session) -> list[str]:
+    """Ids of the jobs that are to be ended by settlement, or that have verified units in no batch, the oldest first."""
+    return repository.jobs_to_settle(session)
+
+
+def payable_units(session: Session, job_id: str) -> list[UnitFacts]:
+    """The verified units of a job that are in no batch and whose turn has come, in (round, slot) order."""
+    job = repository.job(session, job_id)
+    if job is None:
+        return []
+    closed = job.current_round if job.status == JobStatus.RUNNING else job.rounds
+    undecided = repository.first_undecided_round(session, job_id)
+    before = closed if undecided is None else min(closed, undecided)
+    return [facts(job, unit) for unit in repository.unpaid_units(session, job_id, before)]
+
+
+def unpaid_count(session: Session) -> tuple[int, datetime | None]:
+    """Number of verified units in no batch, and since when the oldest waits."""
+    return repository.unpaid_count(session)
+
+
+def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
+    """Put verified units, all or none, into a settlement batch.
+
+    Raises:
+        AlreadySettled: one of them is in a batch already, or no longer verified.
+    """
+    entered = repository.put_in_batch(session, unit_ids, batch)
+    if entered != len(unit_ids):
+        raise AlreadySettled(f"of {len(unit_ids)} units only {entered} could enter settlement batch {batch}")
+
+
+def take_from_batch(session: Session, batch: int, reason: str) -> int:
+    """Free the units of a batch that is void, for ``reason`` (stable code); their number."""
+    return repository.take_from_batch(session, batch, reason)
+
+
+def strike_unit(session: Session, unit_id: int, reason: str) -> None:
+    """A verified unit in no batch lost its dispute on chain: it is not paid. Does nothing to any other."""
+    locked = repository.lock_unit(session, unit_id)
+    if locked is None:
+        return
+    _, unit = locked
+    if unit.status == UnitStatus.VERIFIED and unit.settlement_id is None:
+        move_unit(session, unit, UnitEvent.STRIKE, at=utc_now(), reason=reason)

@@ -1,0 +1,378 @@
+"""Settlement on a real chain: jobs paid as they run, many jobs in a batch, crashes, vetoes, disputes, refusals."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from jobs_world import at_once
+from settlement_world import PROVIDERS, UNIT_PAY, SettlementWorld, hours
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from support.anvil import AnvilProcess
+from support.chain import Chain, chain_settings, deploy_contracts
+
+from market.chain.contracts import ChainEvent, Deployment
+from market.chain.errors import RpcUnavailable
+from market.chain.sender import Sender
+from market.db.session import Database
+from market.domain.lifecycle import IntentStatus, JobStatus, UnitStatus
+from market.domain.network import DEVNET
+from market.jobs.models import Unit
+from market.settings import Settings
+from market.settlement import disputes
+from market.settlement import service as settlement
+from market.settlement.claims import void_batches
+from market.storage.service import Storage
+from zoo_protocol.record import unit_leaf
+
+FIRST, SECOND, THIRD, FOURTH = PROVIDERS
+
+
+@pytest.fixture(scope="module")
+def slow_deployment(anvil: AnvilProcess) -> Deployment:
+    """Contracts with the challenge period of a day, so that a test can veto when it likes."""
+    deployment = deploy_contracts(anvil, replace(DEVNET, challenge_seconds=86_400))
+    anvil.mine(3)
+    return deployment
+
+
+@pytest.fixture
+def market(
+    anvil: AnvilProcess,
+    slow_deployment: Deployment,
+    database: Database,
+    settings: Settings,
+    ipfs: dict[str, str],
+    tmp_path: Path,
+) -> Iterator[SettlementWorld]:
+    mark = anvil.snapshot()
+    chain = Chain(anvil, slow_deployment, chain_settings(anvil, slow_deployment, tmp_path))
+    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
+    yield SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
+    anvil.revert(mark)
+
+
+def test_a_running_job_is_paid_as_it_goes_and_its_rest_is_refunded_at_the_end(market: SettlementWorld) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.settle()
+    assert market.batches() == []  # the interval has not passed
+    market.settled(after=hours(2))
+    running = market.read(job)
+    assert (running.status, running.paid_wei, running.refund_wei) == (JobStatus.RUNNING, 2 * UNIT_PAY, 0)
+    market.pass_challenge_period()
+    assert list(market.claim_all().values()) == [UNIT_PAY, UNIT_PAY, 0, 0]
+
+    market.work(job, 1, FIRST, THIRD)
+    market.settled(after=hours(0.5))
+    assert len(market.batches()) == 1
+    market.end(job)
+    market.settled()
+    [[first], [last]] = market.lines()
+    assert (first["fromRound"], first["toRound"], first["units"], first["last"]) == ("0", "1", "2", False)
+    assert (last["fromRound"], last["toRound"], last["units"], last["last"]) == ("1", "2", "2", True)
+    market.pass_challenge_period()
+    assert list(market.claim_all().values()) == [UNIT_PAY, 0, UNIT_PAY, 0]
+    market.check(job)
+
+
+def test_an_ended_job_takes_the_waiting_units_of_running_ones_with_it(market: SettlementWorld) -> None:
+    over, running, empty = market.job(), market.job(), market.job()
+    market.work(over, 0, FIRST, SECOND)
+    market.work(running, 0, FIRST)
+    market.end(over)
+    market.end(empty)
+    market.settled()
+    assert [sorted(line["jobId"] for line in lines) for lines in market.lines()] == [sorted([over, running]), [empty]]
+    market.check(over, empty)
+    assert market.read(running).paid_wei == UNIT_PAY
+    market.pass_challenge_period()
+    assert list(market.claim_all().values()) == [2 * UNIT_PAY, UNIT_PAY, 0, 0]
+    market.end(running)
+    market.settled()
+    market.check(over, running, empty)
+
+
+def test_a_round_is_paid_when_all_before_it_is_decided(market: SettlementWorld) -> None:
+    job = market.job()
+    _, slow = market.work(job, 0, FIRST, SECOND, status=UnitStatus.CHECKING)
+    market.work(job, 1, FIRST, SECOND)
+    market.decide(slow - 1, UnitStatus.VERIFIED)
+    market.settled(after=hours(2))
+    assert market.batches() == []
+    market.decide(slow, UnitStatus.REJECTED)
+    market.settled(after=hours(2))
+    assert [[line["units"] for line in lines] for lines in market.lines()] == [["3"]]
+    market.end(job)
+    market.settled()
+    market.check(job)
+
+
+def test_many_waiting_units_make_batches_within_the_limits(market: SettlementWorld) -> None:
+    ids = [market.job() for _ in range(3)]
+    for job in ids:
+        market.work(job, 0, FIRST, SECOND)
+        market.work(job, 1, FIRST, SECOND)
+    market.settings = market.settings.model_copy(
+        update={"settlement_units": 12, "settlement_max_units": 8, "settlement_max_jobs": 2}
+    )
+    market.settled()
+    assert [len(lines) for lines in market.lines()] == [2, 1]
+    market.settings = market.settings.model_copy(update={"settlement_max_units": 3, "settlement_units": 2})
+    for job in ids:
+        market.work(job, 2, FIRST, SECOND)
+        market.work(job, 3, FIRST, SECOND)
+    market.settled()  # whole rounds only, one of each job
+    assert [len(lines) for lines in market.lines()] == [2, 1, 1, 1, 1]
+    for job in ids:
+        market.end(job)
+    for _ in range(2):
+        market.settled()
+    market.check(*ids)
+
+
+class Crash(Exception):
+    pass
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("where", ["publish", "write", "queue"])
+def test_a_crash_while_a_batch_is_made_leaves_nothing_of_it(
+    market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.end(job)
+    target = {"publish": "_publish", "write": "_claims", "queue": "queue_intent"}[where]
+    with monkeypatch.context() as patch:
+        patch.setattr(settlement, target, _crash)
+        with pytest.raises(Crash):
+            market.settle()
+    assert market.batches() == []
+    assert all(unit.settlement_id is None for unit in market.units(job))
+    market.settled()
+    market.check(job)
+
+
+@pytest.mark.parametrize("step", ["_sign", "_broadcast"])
+def test_a_crash_of_the_sender_pays_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.end(job)
+    market.settle()
+    planned = market.lines()
+    with monkeypatch.context() as patch:
+        patch.setattr(Sender, step, _crash)
+        with pytest.raises(Crash):
+            market.send()
+    market.settle()  # nothing more is due while the batch is on its way
+    market.send()
+    market.finalise()
+    assert market.lines() == planned
+    assert market.batch_count() == 1
+    market.check(job)
+
+
+def test_a_lost_answer_and_a_second_worker_pay_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.end(job)
+    assert at_once([market.settle, market.settle]) == [None, None]
+    sent = type(market.chain.client()).send_raw
+
+    def lost(self: Any, raw: bytes) -> None:
+        sent(self, raw)
+        raise RpcUnavailable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(market.chain.client()), "send_raw", lost)
+        with pytest.raises(RpcUnavailable):
+            market.send()
+    market.finalise()
+    market.settled()
+    assert market.batch_count() == 1
+    market.check(job)
+
+
+def test_the_database_keeps_a_unit_in_one_batch_and_the_unverified_in_none(market: SettlementWorld) -> None:
+    job, other = market.job(), market.job()
+    [paid] = market.work(job, 0, FIRST)
+    [unpaid] = market.work(other, 0, SECOND, status=UnitStatus.CHECKING)
+    market.end(job)
+    market.settled()
+    [batch] = market.batches()
+
+    def write(statement: str) -> None:
+        with market.database.transaction() as session:
+            session.execute(text(statement))
+
+    for lie in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
+        with pytest.raises(IntegrityError):
+            write(f"UPDATE units SET {lie}")
+    with pytest.raises(IntegrityError):
+        write(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}")
+
+
+def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: SettlementWorld) -> None:
+    over, running = market.job(), market.job()
+    market.work(over, 0, FIRST, SECOND)
+    market.work(running, 0, FIRST)
+    market.end(over)
+    market.settled()
+    [vetoed] = market.batches()
+    with structlog.testing.capture_logs() as logs:
+        market.veto(vetoed)
+        market.finalise()
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["settlement vetoed by a guardian"]
+    assert {unit.settlement_reason for unit in market.units(over)} == {settlement.VETOED}
+    assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
+    assert market.read(running).status == JobStatus.RUNNING
+    with market.database.transaction() as session:
+        assert void_batches(session) == {settlement.VETOED: 1}
+
+    market.settled()
+    assert [[line["jobId"] for line in lines] for lines in market.lines()][1:] == [[over], [running]]
+    market.end(running)
+    market.settled()
+    market.pass_challenge_period()
+    assert list(market.claim_all().values()) == [2 * UNIT_PAY, UNIT_PAY, 0, 0]
+    market.check(over, running)
+
+
+def test_a_veto_of_the_first_of_two_batches_is_made_up_for_in_a_third(market: SettlementWorld) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.settled(after=hours(2))
+    market.work(job, 1, FIRST, SECOND)
+    market.end(job)
+    market.settled()
+    market.veto(market.batches()[0])
+    market.finalise()
+    assert (market.read(job).status, market.read(job).paid_wei) == (JobStatus.SETTLING, 2 * UNIT_PAY)
+    market.settled()
+    [line] = market.lines()[2]
+    assert (line["fromRound"], line["toRound"], line["units"]) == ("2", "3", "2")
+    market.check(job)
+
+
+def test_the_same_veto_again_and_again_is_answered_ever_later(market: SettlementWorld) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST)
+    market.end(job)
+    for times, wait in ((1, hours(0)), (2, hours(0)), (3, hours(31 / 3600))):
+        market.settled(after=wait)
+        assert len(market.batches()) == times
+        market.veto(market.batches()[-1])
+        market.finalise()
+    market.settle(after=hours(80 / 3600))
+    assert len(market.batches()) == 3
+    market.settled(after=hours(91 / 3600))
+    market.check(job)
+
+
+def _dispute(market: SettlementWorld, unit: Unit, name: str, **args: object) -> None:
+    key = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
+    event = ChainEvent("Disputes", name, {"unitId": "0x" + key.hex(), **args}, "0x", 1, "0x", 0, 0)
+    handler = {"UnitWithheld": disputes.on_unit_withheld, "DisputeEnded": disputes.on_dispute_ended}[name]
+    with market.database.transaction() as session:
+        handler(session, event)
+
+
+@pytest.mark.parametrize(("outcome", "is_paid"), [(6, False), (7, True), (8, False)])
+def test_a_contested_unit_of_a_vetoed_batch_waits_for_its_dispute(
+    market: SettlementWorld, outcome: int, is_paid: bool
+) -> None:
+    job = market.job()
+    market.work(job, 0, FIRST, SECOND)
+    market.end(job)
+    market.settled()
+    _dispute(market, market.units(job)[0], "UnitWithheld")
+    market.veto(market.batches()[0])
+    market.finalise()
+    market.settled()
+    [line] = market.lines()[1]
+    assert (line["units"], line["last"]) == ("1", False)
+    market.settled()
+    assert len(market.batches()) == 2
+    _dispute(market, market.units(job)[0], "DisputeEnded", outcome=outcome)
+    market.settled()
+    unit = market.units(job)[0]
+    expected = (UnitStatus.VERIFIED, None) if is_paid else (UnitStatus.REJECTED, disputes.LOST)
+    assert (unit.status, unit.reason) == expected
+    market.check(job)
+
+
+def test_a_job_that_the_contract_refuses_keeps_nobody_else_from_pay(market: SettlementWorld) -> None:
+    good, bad = market.job(), market.job()
+    for job in (good, bad):
+        market.work(job, 0, FIRST)
+        market.end(job)
+    market.change(bad, clearing_price_wei=5 * 10**18)  # above its payer's maximum
+    market.settled()
+    [batch] = market.batches()
+    assert (batch.void_reason, market.intent(batch).status) == (settlement.REFUSED, IntentStatus.REVERTED)
+    market.settled()
+    market.check(good)
+    assert market.read(bad).status == JobStatus.SETTLING
+    market.change(bad, clearing_price_wei=36 * 10**17)
+    market.settle()
+    assert len(market.batches()) == 3
+    market.settled(after=hours(31 / 3600))
+    market.check(good, bad)
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["work", "reject", "settle", "send", "veto", "end"]), st.integers(0, 1)), max_size=10
+)
+
+
+@hypothesis_settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+)
+@given(moves)
+def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
+    market: SettlementWorld, order: list[tuple[str, int]]
+) -> None:
+    ids = [market.job(), market.job()]
+    ended: set[str] = set()
+    later = 0.0
+
+    def end(job: str) -> None:
+        if job not in ended and market.read(job).status == JobStatus.RUNNING:
+            ended.add(job)
+            market.end(job)
+
+    for move, which in order:
+        job = ids[which]
+        round_ = market.read(job).current_round
+        later += 2
+        if move in ("work", "reject") and job not in ended and round_ < 4:
+            status = UnitStatus.VERIFIED if move == "work" else UnitStatus.REJECTED
+            market.work(job, round_, FIRST, SECOND, status=status)
+        elif move == "settle":
+            market.settle(after=hours(later))
+        elif move == "send":
+            market.send()
+            market.finalise()
+        elif move == "veto":
+            standing = [b for b in market.batches() if b.batch_id is not None and b.void_reason is None]
+            if standing:
+                market.veto(standing[which % len(standing)])
+                market.finalise()
+        elif move == "end":
+            end(job)
+    for job in ids:
+        end(job)
+    for turn in range(8):
+        if any(market.read(job).status != JobStatus.SETTLED for job in ids):
+            market.settled(after=hours(later + 48 * turn))
+    market.check(*ids)
