@@ -25,6 +25,7 @@ from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
+from market.organisations.router import router as organisations
 from market.providers.router import router as providers
 from market.settings import Settings
 from market.settlement.router import router as settlement
@@ -32,6 +33,7 @@ from market.storage.router import UPLOAD_PATH
 from market.storage.router import router as storage
 from market.storage.service import Storage
 from market.wakeups import celery_wake, connect_redis
+from market.webhooks.router import router as webhooks
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
@@ -89,6 +91,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (
         network.router,
         accounts,
+        organisations,
+        webhooks,
         storage,
         providers,
         auctions,

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
+from eth_utils.address import is_address, to_checksum_address
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -33,6 +34,11 @@ class Settings(BaseSettings):
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
     session_hours: PositiveInt = 12
+    admins: str = Field(default="", description="wallets that are admins, separated by commas")
+    cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
+    requests_per_minute: NonNegativeInt = Field(default=1200, description="of one credential; 0: no limit")
+    requests_per_minute_ip: NonNegativeInt = Field(default=6000, description="of one address; 0: no limit")
+    webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
 
@@ -54,6 +60,24 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
     log_json: bool = True
 
+    @property
+    def admin_addresses(self) -> frozenset[str]:
+        """The wallets that are admins whatever the database says, checksummed."""
+        return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
+
+    @property
+    def cors_origin_list(self) -> list[str]:
+        """Origins that browsers may call from; none by default."""
+        return _split(self.cors_origins)
+
+    @field_validator("admins")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for address in _split(value):
+            if not is_address(address):
+                raise ValueError(f"{address!r} is no address")
+        return value
+
     @model_validator(mode="after")
     def _one_key(self) -> Self:
         if self.operator_key is not None and self.operator_keystore is not None:
@@ -65,3 +89,7 @@ class Settings(BaseSettings):
                 "ZOO_OPERATOR_KEYSTORE_PASSWORD"
             )
         return self
+
+
+def _split(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]

@@ -7,9 +7,11 @@ from market.db.base import Base
 from market.events import models as events
 from market.jobs import models as jobs
 from market.ledger import models as ledger
+from market.organisations import models as organisations
 from market.providers import models as providers
 from market.settlement import models as settlement
 from market.verification import models as verification
+from market.webhooks import models as webhooks
 
 __all__ = [
     "accounts",
@@ -19,9 +21,11 @@ __all__ = [
     "jobs",
     "ledger",
     "metadata",
+    "organisations",
     "providers",
     "settlement",
     "verification",
+    "webhooks",
 ]
 
 metadata = Base.metadata

@@ -1,12 +1,13 @@
 """Jobs as settlement, verification and events see them, and the moves of a job's settlement."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from market.accounts import spending
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.jobs import repository
 from market.jobs.errors import JobNotFound
@@ -65,6 +66,11 @@ def get(session: Session, job_id: str) -> JobFacts:
     return _facts(job)
 
 
+def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    """The payer of each of these jobs."""
+    return repository.payers(session, job_ids)
+
+
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     """The job's checkpoints by round."""
     pins = repository.pins_of_job(session, job_id)
@@ -104,6 +110,7 @@ def finish_settlement(
         return False
     job.paid_wei, job.fee_wei, job.refund_wei = paid_wei, fee_wei, refund_wei
     job.settlement_tx, job.settled_at = tx, at
+    spending.set_cost(session, job_id, paid_wei + fee_wei)
     move_job(session, job, JobEvent.SETTLEMENT_FINAL)
     return True
 
@@ -113,6 +120,7 @@ def reopen_settlement(session: Session, job_id: str, reason: str) -> None:
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLED:
         return
+    spending.set_cost(session, job_id, job.budget_wei)
     job.paid_wei = job.fee_wei = job.refund_wei = job.settlement_tx = job.settled_at = None
     move_job(session, job, JobEvent.VETO, reason=reason)
 

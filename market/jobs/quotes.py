@@ -122,8 +122,11 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
         for split in (manifest.train, manifest.validation):
             storage.stat(split.cid)
+        if spec.start_model is not None:
+            field = "data_config.start_model"
+            storage.stat(spec.start_model)
     except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find the dataset {spec.dataset}: {error}", field=field) from error
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
     except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
         raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
     except StorageUnavailable as error:

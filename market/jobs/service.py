@@ -8,6 +8,7 @@ from market.jobs.facts import (
     checkpoints_of,
     finish_settlement,
     get,
+    payers_of,
     reopen_settlement,
     set_record,
     start_settling,
@@ -16,6 +17,7 @@ from market.jobs.leases import create_lease, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
+from market.jobs.operations import end_long_pauses
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
     UnitFacts,
@@ -45,6 +47,7 @@ __all__ = [
     "create_lease",
     "dispatch",
     "due_jobs",
+    "end_long_pauses",
     "expire_due_jobs",
     "expire_due_leases",
     "finish_settlement",
@@ -56,6 +59,7 @@ __all__ = [
     "on_job_opened",
     "open_bids",
     "pass_unit",
+    "payers_of",
     "reject_unit",
     "reopen_settlement",
     "set_record",

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from market.accounts import spending
+from market.accounts.service import Principal
 from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.chain import bindings
 from market.chain.contracts import ChainEvent, Deployment
@@ -18,10 +20,12 @@ from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import repository
 from market.jobs.errors import PermitTooShort
+from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
 from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
 from market.jobs.schemas import SubmitJob
+from market.organisations import service as organisations
 from market.providers import service as providers
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
@@ -96,11 +100,13 @@ def check(
     return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid)
 
 
-def submit(session: Session, checked: CheckedJob) -> Job:
-    """Write the job and queue its deposit, both or neither.
+def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
+    """Write the job, count it against all spending caps and queue its deposit: all of it or nothing.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
+        OrganisationNotFound, NotPermitted: the payer may not submit in the organisation's name.
+        SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
     order, job_terms = checked.order, checked.terms
     if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
@@ -109,6 +115,11 @@ def submit(session: Session, checked: CheckedJob) -> Job:
             field="nonce",
             remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
         )
+    organisation_id = checked.request.organisation
+    limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
+    if organisation_id is not None:
+        limits += organisations.limits_for(session, organisation_id, order.payer)
+    spending.reserve(session, checked.id, order.budget, limits)
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -133,6 +144,7 @@ def submit(session: Session, checked: CheckedJob) -> Job:
         wait_until=job_terms.wait_until,
         nonce=order.nonce,
         order_signature=checked.order_signature,
+        organisation_id=organisation_id,
         permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
     )
     session.add(job)
@@ -152,6 +164,9 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     job.open_tx = event.tx_hash
     job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
     move_job(session, job, JobEvent.DEPOSIT_FINAL)
+    if job.cancelled_by is not None:
+        cancel_now(session, job, job.cancelled_by)
+        return
     move_job(session, job, JobEvent.LISTED)
     wake_after_commit(session, "auctions.clear")
     wake_after_commit(session, "jobs.dispatch", job.id)
@@ -169,6 +184,7 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
     job = repository.lock_job(session, intent.subject)
     if job is not None and job.status == JobStatus.SUBMITTED:
         move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
+        spending.set_cost(session, job.id, 0)
 
 
 def _queue_deposit(session: Session, checked: CheckedJob) -> None:

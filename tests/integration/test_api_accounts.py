@@ -22,7 +22,13 @@ def _nonce(api: httpx.Client, address: str) -> dict[str, object]:
 def test_a_signed_message_opens_a_session(api: httpx.Client) -> None:
     caller = sign_in(api)
     me = api.get("/v1/me", headers=caller.headers)
-    assert me.json() == {"address": caller.address, "is_admin": False, "credential": "session"}
+    assert me.json() == {
+        "address": caller.address,
+        "is_admin": False,
+        "roles": ["user"],
+        "credential": "session",
+        "scopes": ["*"],
+    }
 
 
 def test_secrets_are_stored_as_hashes_only(api: httpx.Client, database: Database) -> None:
@@ -113,7 +119,9 @@ def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     assert api.get("/v1/me", headers=key).json() == {
         "address": caller.address,
         "is_admin": False,
+        "roles": ["user"],
         "credential": "key",
+        "scopes": ["*"],
     }
     listed = api.get("/v1/me/keys", headers=key).json()
     assert [item["name"] for item in listed] == ["scripts"]

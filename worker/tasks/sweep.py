@@ -8,7 +8,7 @@ from market.db.base import utc_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, dispatch, settle
+from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, settle
 
 
 @shared_task(name="sweep.all")
@@ -25,7 +25,9 @@ def sweep() -> None:
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
         jobs.expire_due_jobs(c.database, now)
+        jobs.end_long_pauses(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate, settle):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()
+    deliver_webhooks.apply_async(expires=c.settings.sweep_interval_seconds)
