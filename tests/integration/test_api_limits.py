@@ -205,7 +205,8 @@ class TestOrganisations:
 
     def test_two_owners_who_leave_at_once_leave_one(self, api: httpx.Client) -> None:
         owners = [sign_in(api) for _ in range(2)]
-        path = f"/v1/organisations/{api.post('/v1/organisations', json={'name': 'Z'}, headers=owners[0].headers).json()['id']}"
+        made = api.post("/v1/organisations", json={"name": "Z"}, headers=owners[0].headers).json()
+        path = f"/v1/organisations/{made['id']}"
         _set(api, path, owners[0], owners[1], "owner")
         answers: list[int] = []
 
