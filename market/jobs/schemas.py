@@ -343,7 +343,7 @@ def _by_key(keys: dict[str, str], default: str) -> Discriminator:
     """Tells the members of a union apart by a key that only one of them has."""
 
     def tag(value: Any) -> str:
-        present = value if isinstance(value, dict) else vars(value)
+        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
         return next((name for key, name in keys.items() if key in present), default)
 
     return Discriminator(tag)
