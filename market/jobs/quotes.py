@@ -1,11 +1,14 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
+import math
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
@@ -37,6 +40,9 @@ PERMIT_MARGIN = timedelta(hours=1)
 """How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
 
 MAX_UNITS = 10_000
+_SEEN_SECONDS = 60.0
+_MAX_SEEN = 10_000
+_SEEN_INPUTS: WeakKeyDictionary[Storage, dict[tuple[str, str | None, int], float]] = WeakKeyDictionary()
 _UINT80 = 2**80 - 1
 _UINT96 = 2**96 - 1
 _UINT40 = 2**40 - 1
@@ -112,11 +118,27 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
 
 
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Fetch and read the dataset's manifest; storage bounds how long it searches.
+    """Check that the job's dataset, and the model that it begins with, are there and fit.
+
+    What was found within the last minute is not looked for again: content does not change under its CID, and a dataset
+    that is lost before training begins ends its job with a refund.
 
     Raises:
         DatasetNotFound, InvalidDataset, StorageDown.
     """
+    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
+    seen = _SEEN_INPUTS.setdefault(storage, {})
+    now = time.monotonic()
+    if now - seen.get(inputs, -math.inf) < _SEEN_SECONDS:
+        return
+    _look_for_dataset(storage, spec)
+    if len(seen) >= _MAX_SEEN:
+        seen.clear()
+    seen[inputs] = now
+
+
+def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Fetch and read the dataset's manifest; storage bounds how long it searches."""
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
