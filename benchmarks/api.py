@@ -58,7 +58,7 @@ class _Size:
     signed: int  # submissions prepared for one measurement
 
 
-FULL = _Size(seconds=5.0, repetitions=3, signed=1_200)
+FULL = _Size(seconds=3.0, repetitions=3, signed=1_200)
 QUICK = _Size(seconds=0.5, repetitions=1, signed=60)
 
 

@@ -17,6 +17,8 @@ from market.domain.network import NETWORKS
 from market.jobs import aggregation, matching, operations
 from market.jobs.models import Job, Slot
 from training_gym.config import TrainingSpec
+from zoo_compute import Client
+from zoo_compute.errors import Mismatch
 
 Body = dict[str, Any]
 
@@ -151,6 +153,39 @@ def test_a_trained_job_is_extended_from_its_last_checkpoint_and_cloned(
     world.dispatch(continued)
     first = api.get(f"/v1/jobs/{continued}", headers=payer_of(continued).headers).json()
     assert first["initial_loss"] == state["final_loss"]
+
+
+def test_the_client_signs_what_was_asked_for_and_nothing_else(
+    api: httpx.Client, app: FastAPI, world: World, nodes: list[str]
+) -> None:
+    job_id = world.running(nodes, rounds=1)
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    wallet = world.wallets[world.read(job_id).payer]
+    app.state.services.chain.balances[wallet.address] = 10 * ZEN
+    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
+        job = client.job(job_id)
+        assert [point["round"] for point in job.metrics()] == [0, 1]
+        further = job.extend(budget_max=2 * ZEN, rounds=3).state()
+        assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
+        assert further.spec["data_config"]["start_model"] == job.state().final_model_cid
+        again = job.clone().state()
+        assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
+        waiting = Client.job(client, again.id)
+        assert waiting.amend(max_price=3 * ZEN).status == "submitted"
+        assert waiting.cancel().status == "submitted"
+        honest = client.connection.post
+        client.connection.post = lambda path, body=None, **how: _dearer(honest(path, body, **how))  # type: ignore[method-assign]
+        with pytest.raises(Mismatch):
+            job.clone()
+
+
+def _dearer(answer: Any) -> Any:
+    """What a dishonest market would propose."""
+    if isinstance(answer, dict) and "request" in answer:
+        answer["request"]["max_price"] = str(100 * ZEN)
+    return answer
 
 
 def test_a_retried_operation_gets_its_first_answer(
