@@ -102,7 +102,7 @@ class Job:
         return JobState.model_validate(self._client.connection.call("PATCH", self._path, repeatable=True, json=body))
 
     def pause(self) -> JobState:
-        """Give out no more work; what is leased is finished and paid. Raises ApiError if it neither waits nor trains."""
+        """Give out no more work; what is leased is finished and paid. Raises ApiError if it has ended."""
         return JobState.model_validate(self._client.connection.post(f"{self._path}/pause", repeatable=True))
 
     def resume(self) -> JobState:

@@ -1,14 +1,11 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
-import math
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
@@ -24,6 +21,7 @@ from market.jobs.errors import (
     InvalidOrder,
     InvalidSpec,
 )
+from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
@@ -40,9 +38,6 @@ PERMIT_MARGIN = timedelta(hours=1)
 """How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
 
 MAX_UNITS = 10_000
-_SEEN_SECONDS = 60.0
-_MAX_SEEN = 10_000
-_SEEN_INPUTS: WeakKeyDictionary[Storage, dict[tuple[str, str | None, int], float]] = WeakKeyDictionary()
 _UINT80 = 2**80 - 1
 _UINT96 = 2**96 - 1
 _UINT40 = 2**40 - 1
@@ -127,14 +122,9 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         DatasetNotFound, InvalidDataset, StorageDown.
     """
     inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
-    seen = _SEEN_INPUTS.setdefault(storage, {})
-    now = time.monotonic()
-    if now - seen.get(inputs, -math.inf) < _SEEN_SECONDS:
-        return
-    _look_for_dataset(storage, spec)
-    if len(seen) >= _MAX_SEEN:
-        seen.clear()
-    seen[inputs] = now
+    if not seen_lately(storage, inputs):
+        _look_for_dataset(storage, spec)
+        note_seen(storage, inputs)
 
 
 def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:

@@ -24,6 +24,7 @@ from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
 from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
+from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import SubmitJob
 from market.organisations import service as organisations
 from market.providers import service as providers
@@ -31,6 +32,7 @@ from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
+from zoo_protocol.unixfs import cid_of_file
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _MAX_SPEC_BYTES = 64 * 1024
@@ -54,10 +56,7 @@ class CheckedJob:
     order_signature: str
     permit_signature: str
     spec_cid: str
-
-    @property
-    def id(self) -> str:
-        return struct_hash(self.order)
+    id: str
 
 
 def check(
@@ -93,11 +92,20 @@ def check(
     permit_signature = _signed_by(payer, permit, request.permit.signature, "permit.signature")
     require_balance(chain, payer, job.budget_wei)
     require_dataset(storage, job.spec)
-    try:
-        spec_cid = storage.put(canonical_json(job.spec.to_dict()), max_bytes=_MAX_SPEC_BYTES).cid
-    except StorageUnavailable as error:
-        raise StorageDown(str(error)) from error
-    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid)
+    spec_cid = _publish(storage, canonical_json(job.spec.to_dict()))
+    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
+
+
+def _publish(storage: Storage, spec: bytes) -> str:
+    """Store the specification, unless the same one was stored within the last minute; its CID."""
+    cid = str(cid_of_file(spec))
+    if not seen_lately(storage, cid):
+        try:
+            storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
+        except StorageUnavailable as error:
+            raise StorageDown(str(error)) from error
+        note_seen(storage, cid)
+    return cid
 
 
 def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:

@@ -32,6 +32,7 @@ from market.jobs.models import Job
 from market.jobs.quotes import terms
 from market.jobs.schemas import SubmitJob
 from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import struct_hash
 
 CAP = 5 * ZEN
 
@@ -208,7 +209,9 @@ class SubmissionsMachine(RuleBasedStateMachine):
         )
         job_terms = terms(request, DEVNET, utc_now())
         order = job_terms.order(self.payer, request.nonce)
-        return submission.CheckedJob(request, job_terms, order, "0x" + "11" * 65, "0x" + "11" * 65, "bafy")
+        return submission.CheckedJob(
+            request, job_terms, order, "0x" + "11" * 65, "0x" + "11" * 65, "bafy", struct_hash(order)
+        )
 
 
 def _at_once(work: Any, count: int) -> list[BaseException | None]:
