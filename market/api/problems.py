@@ -1,6 +1,9 @@
 """The page behind every problem's ``type``: what the code means and what to do."""
 
+import importlib.util
+import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -40,15 +43,23 @@ def get_problem(code: str) -> HTMLResponse:
     return _page([problem])
 
 
+@cache
 def known_problems() -> dict[str, type[MarketError]]:
-    """Every problem by its code."""
-    return {error.code: error for error in _descendants(MarketError) if hasattr(error, "code")}
+    """Every problem of the market by its code."""
+    import market.app  # the few that stand beside their route
+
+    for feature in pkgutil.iter_modules(market.__path__):
+        if importlib.util.find_spec(f"market.{feature.name}.errors") if feature.ispkg else None:
+            importlib.import_module(f"market.{feature.name}.errors")
+    return {
+        error.code: error
+        for error in _descendants(MarketError)
+        if hasattr(error, "code") and error.__module__.startswith("market.")
+    }
 
 
 def problems_page() -> str:
     """The page of all codes in Markdown, as it stands in ``docs/problems.md`` (``python -m market.api.problems``)."""
-    import market.app  # noqa: F401  # every feature's problems must be known
-
     rows = [
         f"| `{problem.code}` | {problem.status} | {problem.title} | {problem.default_remedy or _SAYS_ITSELF} |"
         for problem in sorted(known_problems().values(), key=lambda problem: problem.code)
