@@ -11,7 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from market.api.deps import ServicesDep
 from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
+from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
+from market.providers import service as providers
 
 router = APIRouter(tags=["operations"])
 
@@ -68,6 +70,7 @@ def _gather(services: Services) -> None:
     """What workers have left in the database for every API process to show."""
     with services.database.transaction() as session:
         services.metrics.transactions_wait(waiting_intents(session))
+        services.metrics.market_holds(jobs.count_by_status(session), providers.count_by_status(session))
         last = last_reconciliation(session)
     if last is not None:
         services.metrics.reconciled(last.agrees, last.difference_wei, last.block_number, last.at)

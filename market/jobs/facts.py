@@ -66,6 +66,11 @@ def get(session: Session, job_id: str) -> JobFacts:
     return _facts(job)
 
 
+def count_by_status(session: Session) -> dict[str, int]:
+    """How many jobs there are of each status."""
+    return repository.count_by_status(session)
+
+
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
     """The payer of each of these jobs."""
     return repository.payers(session, job_ids)

@@ -58,6 +58,11 @@ def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
     return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
 
 
+def count_by_status(session: Session) -> dict[str, int]:
+    """How many jobs there are of each status."""
+    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+
+
 def long_paused(session: Session, refund_after: timedelta, now: datetime) -> list[str]:
     """Running jobs that are paused, and whose order's end was longer ago than ``refund_after``."""
     query = select(Job.id).where(

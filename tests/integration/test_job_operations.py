@@ -68,6 +68,9 @@ def test_a_paused_waiting_job_is_out_of_the_book_and_still_expires(
 ) -> None:
     job_id = world.job()
     payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    metrics = api.get("/metrics").text
+    assert 'zoo_jobs{status="matching"} 1.0' in metrics
+    assert 'zoo_providers{kind="provider",status="active"} 4.0' in metrics
     assert api.post(f"{path}/pause", headers=payer.headers).json()["paused_at"] is not None
     assert _bids(world) == []
     with world.database.transaction() as session:
