@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
+from market.api.etag import ConditionalGet
 from market.api.handlers import install_handlers
 from market.api.middleware import BodyLimit, RequestContext
 from market.api.openapi import COMMON, install_openapi, operation_id
+from market.api.ratelimit import RateLimit
 from market.api.services import Services
 from market.auctions.router import router as auctions
 from market.chain.contracts import Deployment
@@ -27,6 +30,7 @@ from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
+from market.organisations.router import router as organisations
 from market.providers.router import router as providers
 from market.settings import Settings
 from market.settlement.router import router as settlement
@@ -35,6 +39,7 @@ from market.storage.router import router as storage
 from market.storage.service import Storage
 from market.verification.router import router as verification
 from market.wakeups import celery_wake, connect_redis
+from market.webhooks.router import router as webhooks
 from zoo_protocol.messages import omissions_domain
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
@@ -94,11 +99,35 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_handlers(app)
     install_openapi(app)
     # The last one added is the outermost.
+    app.add_middleware(ConditionalGet)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, streamed=frozenset({UPLOAD_PATH}))
+    app.add_middleware(
+        RateLimit,
+        redis_url=settings.redis_url,
+        per_credential=settings.requests_per_minute,
+        per_address=settings.requests_per_minute_ip,
+    )
+    if settings.cors_origin_list:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origin_list,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID"],
+            expose_headers=[
+                "ETag",
+                "Idempotent-Replayed",
+                "RateLimit",
+                "RateLimit-Policy",
+                "Retry-After",
+                "X-Request-ID",
+            ],
+        )
     app.add_middleware(RequestContext, metrics=services.metrics)
     for router in (
         network.router,
         accounts,
+        organisations,
+        webhooks,
         storage,
         providers,
         auctions,

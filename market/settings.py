@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, model_validator
+from eth_utils.address import is_address, to_checksum_address
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
@@ -40,6 +41,11 @@ class Settings(BaseSettings):
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
     session_hours: PositiveInt = 12
+    admins: str = Field(default="", description="wallets that are admins, separated by commas")
+    cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
+    requests_per_minute: NonNegativeInt = Field(default=1200, description="of one credential; 0: no limit")
+    requests_per_minute_ip: NonNegativeInt = Field(default=6000, description="of one address; 0: no limit")
+    webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
 
@@ -95,6 +101,24 @@ class Settings(BaseSettings):
         """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
         return self.inclusion_seconds / 2
 
+    @property
+    def admin_addresses(self) -> frozenset[str]:
+        """The wallets that are admins whatever the database says, checksummed."""
+        return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
+
+    @property
+    def cors_origin_list(self) -> list[str]:
+        """Origins that browsers may call from; none by default."""
+        return _split(self.cors_origins)
+
+    @field_validator("admins")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for address in _split(value):
+            if not is_address(address):
+                raise ValueError(f"{address!r} is no address")
+        return value
+
     @model_validator(mode="after")
     def _one_key_each(self) -> Self:
         for source in (self.operator_source, self.acknowledger_source):
@@ -128,3 +152,7 @@ class KeySource:
                 f"{self.name}_KEYSTORE goes with one of {self.name}_KEYSTORE_PASSWORD_FILE and "
                 f"{self.name}_KEYSTORE_PASSWORD"
             )
+
+
+def _split(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]

@@ -8,9 +8,11 @@ from market.events import models as events
 from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
 from market.ledger import models as ledger
+from market.organisations import models as organisations
 from market.providers import models as providers
 from market.settlement import models as settlement
 from market.verification import models as verification
+from market.webhooks import models as webhooks
 
 __all__ = [
     "accounts",
@@ -21,9 +23,11 @@ __all__ = [
     "jobs_ddl",
     "ledger",
     "metadata",
+    "organisations",
     "providers",
     "settlement",
     "verification",
+    "webhooks",
 ]
 
 metadata = Base.metadata

@@ -105,15 +105,21 @@ that: the trace, the payload and the checkpoint are the same for all of them."""
 
 @dataclass(frozen=True, slots=True)
 class TrainingSpec:
-    """Model, data and training of one job; ``dataset`` is the CID of a dataset manifest (``data/manifest.py``)."""
+    """Model, data and training of one job.
+
+    Attributes:
+        dataset: CID of a dataset manifest (``data/manifest.py``).
+        start_model: CID of the parameters to begin with (a checkpoint's model); None begins with random ones.
+    """
 
     model: ModelConfig
     dataset: str
     training: TrainingConfig
+    start_model: str | None = None
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
-        """The specification in ``document``: ``model_config``, ``data_config.dataset``, ``training_config``.
+        """The specification in ``document``: ``model_config``, ``data_config``, ``training_config``.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` names a set of defaults
         (``METHODS``) and is no setting itself: the specification holds what it stands for.
@@ -122,20 +128,27 @@ class TrainingSpec:
             SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
         """
         document = _section(document, "spec", ["model_config", "data_config", "training_config"])
-        data = _section(document.get("data_config"), "data_config", ["dataset"])
+        data = _section(document.get("data_config"), "data_config", ["dataset", "start_model"])
         spec = cls(
             model=_read(ModelConfig, document.get("model_config", {}), "model_config"),
-            dataset=_dataset(data.get("dataset")),
+            dataset=_cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
             training=_read(TrainingConfig, _with_method(document.get("training_config", {})), "training_config"),
+            start_model=None
+            if data.get("start_model") is None
+            else _cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
         )
         _check_together(spec)
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """The canonical document: every setting is written out. ``from_dict`` gives an equal specification back."""
+        """The canonical document: every setting is written out, a start model only if there is one.
+
+        ``from_dict`` gives an equal specification back.
+        """
+        start = {} if self.start_model is None else {"start_model": self.start_model}
         return {
             "model_config": asdict(self.model),
-            "data_config": {"dataset": self.dataset},
+            "data_config": {"dataset": self.dataset, **start},
             "training_config": asdict(self.training),
         }
 
@@ -227,14 +240,13 @@ def _value(setting: Field[Any], value: object, path: str) -> Any:
     return value
 
 
-def _dataset(value: object) -> str:
-    path = "data_config.dataset"
+def _cid(value: object, path: str, what: str) -> str:
     if value is None:
-        raise SpecError("missing_key", path, "is missing; give the CID of a dataset manifest")
+        raise SpecError("missing_key", path, f"is missing; give the CID of {what}")
     if not isinstance(value, str):
-        raise SpecError("wrong_type", path, "must be the CID of a dataset manifest as a string")
+        raise SpecError("wrong_type", path, f"must be the CID of {what} as a string")
     if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
-        raise SpecError("out_of_range", path, "is no CID; put the dataset manifest on IPFS and give the CID you get")
+        raise SpecError("out_of_range", path, f"is no CID; put {what} on IPFS and give the CID you get")
     return value
 
 

@@ -134,12 +134,39 @@ class Client:
             Mismatch: what the market quoted or accepted is not what was asked for.
             ConfigError: there is no wallet to sign with.
         """
+        request = self._request(spec)
+        return self._submit(request, self._quote(request))
+
+    def submit_proposed(self, job: Job, what: str, changes: dict[str, Any]) -> Job:
+        """Sign and submit what the market proposes as ``clone`` or ``extend`` of a job. See :meth:`Job.clone`.
+
+        The terms that it proposes must be those of the job, but for the changes asked for.
+        """
+        state = job.state()
+        amounts = {name: str(changes[name]) for name in ("budget_max", "max_price") if name in changes}
+        body = changes | amounts
+        proposed = self.connection.post(f"/v1/jobs/{job.id}/{what}", body, repeatable=True)
+        request = proposed["request"]
+        expected = {
+            "budget_max": str(state.budget_wei),
+            "max_price": str(state.max_price_wei),
+            "nodes": state.nodes,
+            "tier": state.tier,
+            "model_config": state.spec["model_config"],
+        }
+        for name, value in (expected | {name: body[name] for name in expected.keys() & body.keys()}).items():
+            if request[name] != value:
+                raise Mismatch("quote-mismatch", f"the market proposes {name} {request[name]!r}, not {value!r}")
+        if request["data_config"]["dataset"] != state.spec["data_config"]["dataset"]:
+            raise Mismatch("quote-mismatch", "the market proposes another dataset")
+        return self._submit(request, Quote.model_validate(proposed["quote"]))
+
+    def _submit(self, request: dict[str, Any], quote: Quote) -> Job:
         if self.wallet is None:
             raise ConfigError(
                 "wallet-missing", "an order must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
             )
-        request = self._request(spec)
-        job_id, body = orders.sign(request, self._quote(request), self.network(), self.wallet)
+        job_id, body = orders.sign(request, quote, self.network(), self.wallet)
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
         state = JobState.model_validate(accepted)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,55 @@ class Job:
             ApiError: it is too late for that.
         """
         return JobState.model_validate(self._client.connection.post(f"{self._path}/cancel"))
+
+    def amend(self, *, max_price: int | None = None, wait_until: datetime | None = None) -> JobState:
+        """Bid less (in wei per GPU-hour) or wait shorter, within the signed order.
+
+        Raises:
+            ApiError: the order does not allow it, or the job waits no longer.
+        """
+        given = {
+            "max_price": None if max_price is None else str(max_price),
+            "wait_until": None if wait_until is None else wait_until.isoformat(),
+        }
+        body = {name: value for name, value in given.items() if value is not None}
+        return JobState.model_validate(self._client.connection.call("PATCH", self._path, repeatable=True, json=body))
+
+    def pause(self) -> JobState:
+        """Give out no more work; what is leased is finished and paid. Raises ApiError if it has ended."""
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/pause", repeatable=True))
+
+    def resume(self) -> JobState:
+        """Go on after a pause. Raises ApiError if the job has ended."""
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/resume", repeatable=True))
+
+    def clone(self, **changes: Any) -> "Job":
+        """Sign and submit the same job once more.
+
+        Args:
+            changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``.
+
+        Raises:
+            Mismatch: the market proposes another job than the one asked for.
+            ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
+        """
+        return self._client.submit_proposed(self, "clone", changes)
+
+    def extend(self, **changes: Any) -> "Job":
+        """Sign and submit a job that goes on from this one's last checkpoint.
+
+        Args:
+            changes: as for :meth:`clone`, and ``rounds``.
+
+        Raises:
+            Mismatch, ApiError, ConfigError: as for :meth:`clone`.
+        """
+        return self._client.submit_proposed(self, "extend", changes)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Losses, times and included work, by round."""
+        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/metrics")["rounds"]
+        return found
 
     def units(self) -> list[dict[str, Any]]:
         """The units of work, by round and slot."""

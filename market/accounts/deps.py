@@ -2,29 +2,35 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from market.accounts import service
-from market.accounts.errors import NotAuthenticated, SessionRequired
+from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
 from market.api.deps import ServicesDep
+from market.api.scopes import required_scope
 
 _bearer = HTTPBearer(auto_error=False, description="A session token (POST /v1/auth/siwe) or an API key.")
 
 
 def current_account(
-    services: ServicesDep, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request, services: ServicesDep, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
     """The caller, looked up in a transaction of its own, so that waiting endpoints hold no session.
 
     Raises:
         NotAuthenticated: no usable bearer token came with the request.
+        ScopeMissing: it is an API key whose scopes do not cover this route.
     """
     if bearer is None:
         raise NotAuthenticated("the request has no bearer token", field="Authorization")
     with services.database.transaction() as session:
-        return service.authenticate(session, bearer.credentials)
+        principal = service.authenticate(session, bearer.credentials, services.settings.admin_addresses)
+    scope = required_scope(request.scope.get("route"), request.method)
+    if scope is not None and not principal.may(scope):
+        raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
+    return principal
 
 
 CurrentAccount = Annotated[Principal, Depends(current_account)]
@@ -42,3 +48,17 @@ def signed_in_account(account: CurrentAccount) -> Principal:
 
 
 SignedInAccount = Annotated[Principal, Depends(signed_in_account)]
+
+
+def admin_account(account: SignedInAccount) -> Principal:
+    """The caller, if an admin of the market who signed in with a wallet.
+
+    Raises:
+        NotPermitted: the caller is none.
+    """
+    if not account.is_admin:
+        raise NotPermitted("this is for admins of the market", field="Authorization")
+    return account
+
+
+AdminAccount = Annotated[Principal, Depends(admin_account)]

@@ -29,3 +29,42 @@ class ApiKeyNotFound(MarketError):
     code = "api-key-not-found"
     title = "There is no such API key"
     default_remedy = "List your keys with GET /v1/me/keys."
+
+
+class ScopeMissing(MarketError):
+    """The key's scopes do not cover this request; the member ``scope`` names the one that does."""
+
+    status = 403
+    code = "scope-missing"
+    title = "The API key may not do this"
+    default_remedy = "Make a key with this scope (POST /v1/me/keys), or sign in with your wallet."
+
+
+class NotPermitted(MarketError):
+    status = 403
+    code = "not-permitted"
+    title = "Your role does not allow this"
+    default_remedy = "GET /v1/me shows your roles; ask an admin of the market, or of the organisation."
+
+
+class AccountNotFound(MarketError):
+    status = 404
+    code = "account-not-found"
+    title = "This wallet has no account"
+    default_remedy = "Its holder gets one by signing in once."
+
+
+class TooManyKeys(MarketError):
+    status = 409
+    code = "too-many-keys"
+    title = "The account has as many API keys as it may have"
+    default_remedy = "Revoke one (DELETE /v1/me/keys/{id}) and try again."
+
+
+class SpendingCapReached(MarketError):
+    """``cap`` names the cap, ``of`` whose it is, ``left_wei`` what it leaves."""
+
+    status = 409
+    code = "spending-cap-reached"
+    title = "The job exceeds a spending cap"
+    default_remedy = "Lower budget_max, wait (daily caps begin anew at 00:00 UTC), or have the cap raised."

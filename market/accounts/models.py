@@ -2,10 +2,11 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import ForeignKey, Index, String
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime
+from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 
 class Account(Base, CreatedAt):
@@ -14,7 +15,7 @@ class Account(Base, CreatedAt):
     __tablename__ = "accounts"
 
     address: Mapped[str] = mapped_column(Address, primary_key=True)
-    is_admin: Mapped[bool] = mapped_column(default=False)
+    roles: Mapped[list[str]] = mapped_column(ARRAY(String(16)), default=list)  # granted: admin | treasury
 
 
 class SiweNonce(Base, CreatedAt):
@@ -39,5 +40,29 @@ class Credential(Base, CreatedAt):
     kind: Mapped[str] = mapped_column(String(8))  # session | key
     name: Mapped[str] = mapped_column(String(64), default="")
     address: Mapped[str] = mapped_column(ForeignKey("accounts.address"), index=True)
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(String(32)), default=list)  # of a key; a session has all
+    limit_id: Mapped[int | None] = mapped_column(ForeignKey("spending_limits.id"))
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class SpendingLimit(Base):
+    """What one key, organisation or member may commit to jobs; None: no cap. Its row is the lock of its sums."""
+
+    __tablename__ = "spending_limits"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    per_job_wei: Mapped[int | None] = mapped_column(Wei)
+    per_day_wei: Mapped[int | None] = mapped_column(Wei)
+    total_wei: Mapped[int | None] = mapped_column(Wei)
+
+
+class Spending(Base, CreatedAt):
+    """What one job counts against one limit: its budget at first, what it cost once it is over."""
+
+    __tablename__ = "spending"
+    __table_args__ = (Index("ix_spending_limit_id_created_at", "limit_id", "created_at"),)
+
+    job_id: Mapped[str] = mapped_column(Hash32, primary_key=True)
+    limit_id: Mapped[int] = mapped_column(ForeignKey("spending_limits.id"), primary_key=True)
+    amount_wei: Mapped[int] = mapped_column(Wei)

@@ -25,9 +25,19 @@ def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> date
     return session.scalar(statement)
 
 
+def account(session: Session, address: str) -> Account | None:
+    """The account of that wallet, if it has one."""
+    return session.get(Account, address)
+
+
+def lock_account(session: Session, address: str) -> Account:
+    """The account of a wallet that has one, locked, so that its keys are counted by one request at a time."""
+    return session.get_one(Account, address, with_for_update={"key_share": True})
+
+
 def ensure_account(session: Session, address: str) -> Account:
     """The account of that wallet, made at its first sign-in."""
-    session.execute(insert(Account).values(address=address, is_admin=False).on_conflict_do_nothing())
+    session.execute(insert(Account).values(address=address, roles=[]).on_conflict_do_nothing())
     return session.get_one(Account, address)
 
 

@@ -1,10 +1,22 @@
 """Sign-in, the caller's own account, and API keys."""
 
-from fastapi import APIRouter
+from datetime import timedelta
+from typing import Annotated
 
-from market.accounts import service
-from market.accounts.deps import CurrentAccount, SignedInAccount
-from market.accounts.errors import ApiKeyNotFound, NotAuthenticated, SessionRequired, SignInRefused
+from fastapi import APIRouter, Path, Request
+from sqlalchemy.orm import Session
+
+from market.accounts import service, spending
+from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
+from market.accounts.errors import (
+    AccountNotFound,
+    ApiKeyNotFound,
+    NotAuthenticated,
+    NotPermitted,
+    SessionRequired,
+    SignInRefused,
+    TooManyKeys,
+)
 from market.accounts.models import Credential
 from market.accounts.schemas import (
     AccountView,
@@ -13,13 +25,26 @@ from market.accounts.schemas import (
     NewKeyView,
     NonceRequest,
     NonceView,
+    Role,
+    RolesRequest,
+    RolesView,
+    RotateRequest,
     SessionView,
     SignInRequest,
+    SpendingView,
 )
 from market.api.deps import ServicesDep, Uow
+from market.api.errors import KeyReused, RequestInFlight
+from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
+from market.api.scopes import scoped
+from market.api.types import AddressString, RowId
+from market.providers import service as providers
 
-router = APIRouter(prefix="/v1", tags=["accounts"])
+router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
+
+KeyId = Annotated[RowId, Path(description="The key's id, as GET /v1/me/keys lists it.")]
+_KEY_REFUSALS = (NotAuthenticated, SessionRequired, KeyReused, RequestInFlight, TooManyKeys)
 
 
 @router.post("/auth/nonce", status_code=201)
@@ -43,38 +68,84 @@ def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> Session
     return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
-@router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated))
+@router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
 def sign_out(account: CurrentAccount, session: Uow) -> None:
     """End the session (or API key) that makes this request."""
     service.sign_out(session, account)
 
 
-@router.get("/me", responses=refusals(NotAuthenticated))
-def get_me(account: CurrentAccount) -> AccountView:
-    """Who you are to the market."""
-    return AccountView(address=account.address, is_admin=account.is_admin, credential=account.credential_kind)
+@router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
+def get_me(account: CurrentAccount, session: Uow) -> AccountView:
+    """Who you are to the market, and what this credential may do."""
+    registered = providers.kind_of(session, account.address)
+    roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
+    return AccountView(
+        address=account.address,
+        is_admin=account.is_admin,
+        roles=roles,
+        credential=account.credential_kind,
+        scopes=sorted(account.scopes),
+    )
 
 
-@router.post("/me/keys", status_code=201, responses=refusals(NotAuthenticated, SessionRequired))
-def create_key(body: KeyRequest, account: SignedInAccount, session: Uow) -> NewKeyView:
-    """Make an API key for programs."""
-    issued = service.create_key(session, account.address, body.name, body.expires_in_days)
-    return NewKeyView(**_key_view(issued.credential).model_dump(), key=issued.secret)
+@router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[ANSWERED_ONCE])
+def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request: Request) -> NewKeyView:
+    """Make an API key for programs, limited to what they need."""
+    caps = None if body.spending is None else body.spending.caps()
+    issued = service.create_key(session, account.address, body.name, body.expires_in_days, body.scopes, caps)
+    return _new_key(session, request, issued)
 
 
 @router.get("/me/keys", responses=refusals(NotAuthenticated))
 def list_keys(account: CurrentAccount, session: Uow) -> list[KeyView]:
     """Your usable API keys, newest first."""
-    return [_key_view(key) for key in service.list_keys(session, account.address)]
+    return [_key_view(session, key) for key in service.list_keys(session, account.address)]
+
+
+@router.post(
+    "/me/keys/{key_id}/rotate",
+    status_code=201,
+    responses=refusals(*_KEY_REFUSALS, ApiKeyNotFound),
+    dependencies=[ANSWERED_ONCE],
+)
+def rotate_key(
+    key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request
+) -> NewKeyView:
+    """A new secret with the same name, scopes, spending limit and end; the old one ends after the overlap."""
+    issued = service.rotate_key(session, account.address, key_id, timedelta(hours=body.overlap_hours))
+    return _new_key(session, request, issued)
 
 
 @router.delete(
     "/me/keys/{key_id}", status_code=204, responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound)
 )
-def revoke_key(key_id: int, account: SignedInAccount, session: Uow) -> None:
+def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     """End an API key at once."""
     service.revoke_key(session, account.address, key_id)
 
 
-def _key_view(key: Credential) -> KeyView:
-    return KeyView(id=key.id, name=key.name, prefix=key.prefix, created_at=key.created_at, expires_at=key.expires_at)
+@router.put(
+    "/accounts/{address}/roles",
+    responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound),
+)
+def set_roles(address: AddressString, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
+    """Grant an account exactly these roles, as an admin of the market; it is written to the audit log."""
+    return RolesView(address=address, roles=service.set_roles(session, account, address, body.roles))
+
+
+def _new_key(session: Session, request: Request, issued: service.Issued) -> NewKeyView:
+    request.state.secret_fields = ("key",)
+    return NewKeyView(**_key_view(session, issued.credential).model_dump(), key=issued.secret)
+
+
+def _key_view(session: Session, key: Credential) -> KeyView:
+    used = None if key.limit_id is None else SpendingView.of(spending.usage(session, key.limit_id))
+    return KeyView(
+        id=key.id,
+        name=key.name,
+        prefix=key.prefix,
+        scopes=key.scopes,
+        spending=used,
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+    )

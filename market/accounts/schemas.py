@@ -1,16 +1,32 @@
 """Requests and responses of accounts."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from market.accounts.service import Kind
-from market.api.types import AddressString, RequestModel, SignatureString
+from market.accounts.service import ALL_SCOPES, SCOPE_GROUPS, Kind
+from market.accounts.spending import Caps, Usage
+from market.api.types import AddressString, RequestModel, SignatureString, WeiOut, WeiString
+
+_ADDRESS = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+_SCOPES = sorted([ALL_SCOPES, *(f"{group}:{access}" for group in SCOPE_GROUPS for access in ("read", "write"))])
+
+GrantedRole = Literal["admin", "treasury"]
+Role = Literal["user", "provider", "verifier", "treasury", "admin"]
+
+
+def _known(scope: str) -> str:
+    if scope not in _SCOPES:
+        raise ValueError(f"there is no scope {scope!r:.40}; there are {', '.join(_SCOPES)}")
+    return scope
+
+
+Scope = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(_SCOPES)})]
 
 
 class NonceRequest(RequestModel):
-    address: Annotated[AddressString, Field(examples=["0x70997970C51812dc3A010C7d01b50e0d17dc79C8"])]
+    address: Annotated[AddressString, Field(examples=[_ADDRESS])]
 
 
 class NonceView(BaseModel):
@@ -38,21 +54,89 @@ class SessionView(BaseModel):
 class AccountView(BaseModel):
     address: str
     is_admin: bool
+    roles: Annotated[
+        list[Role],
+        Field(description="Everybody is a user; provider or verifier by registration; treasury and admin by grant."),
+    ]
     credential: Kind
+    scopes: list[str]
+
+
+class RolesRequest(RequestModel):
+    roles: Annotated[list[GrantedRole], Field(max_length=2, examples=[["treasury"]])]
+
+
+class RolesView(BaseModel):
+    address: str
+    roles: list[str]
+
+
+class SpendingCaps(RequestModel):
+    """Caps in wei of ZEN on what jobs commit. A job counts with its budget, and with its cost once it is settled."""
+
+    per_job_wei: WeiString | None = None
+    per_day_wei: Annotated[WeiString | None, Field(description="A day of UTC, by the time of submission.")] = None
+    total_wei: WeiString | None = None
+
+    def caps(self) -> Caps:
+        return Caps(self.per_job_wei, self.per_day_wei, self.total_wei)
+
+
+class SpendingView(BaseModel):
+    """The caps (null: none) and what counts against them, in wei of ZEN."""
+
+    per_job_wei: WeiOut | None
+    per_day_wei: WeiOut | None
+    total_wei: WeiOut | None
+    spent_today_wei: WeiOut
+    spent_total_wei: WeiOut
+
+    @classmethod
+    def of(cls, usage: Usage) -> "SpendingView":
+        return cls(
+            per_job_wei=usage.caps.per_job_wei,
+            per_day_wei=usage.caps.per_day_wei,
+            total_wei=usage.caps.total_wei,
+            spent_today_wei=usage.today_wei,
+            spent_total_wei=usage.total_wei,
+        )
 
 
 class KeyRequest(RequestModel):
     name: Annotated[str, Field(min_length=1, max_length=64, examples=["training scripts"])]
     expires_in_days: Annotated[int, Field(ge=1, le=365)] = 90
+    scopes: Annotated[
+        list[Scope],
+        Field(
+            min_length=1,
+            max_length=len(_SCOPES),
+            description="What the key may do: a group of routes, to read or to write (which includes reading). "
+            "`*`: everything but what needs a session.",
+            examples=[["jobs:write", "storage:write"]],
+        ),
+    ] = Field(default_factory=lambda: [ALL_SCOPES])
+    spending: Annotated[SpendingCaps | None, Field(description="Caps on the jobs that this key submits.")] = None
+
+
+class RotateRequest(RequestModel):
+    overlap_hours: Annotated[int, Field(ge=0, le=168, description="How long the old secret keeps working.")] = 24
 
 
 class KeyView(BaseModel):
     id: int
     name: str
     prefix: Annotated[str, Field(description="How the key begins, to tell keys apart.")]
+    scopes: list[str]
+    spending: SpendingView | None
     created_at: datetime
     expires_at: datetime
 
 
 class NewKeyView(KeyView):
-    key: Annotated[str, Field(description="The key itself; it is not shown again.")]
+    key: Annotated[
+        str | None,
+        Field(
+            description="The key itself. It is kept nowhere, so it is shown only once: null where this answer is "
+            "repeated for the same Idempotency-Key. Rotate the key then."
+        ),
+    ]

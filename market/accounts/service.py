@@ -5,6 +5,7 @@ Signing in needs a key-held account; contract wallets (ERC-1271) can pay for job
 """
 
 import secrets
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -12,10 +13,12 @@ from typing import Literal
 import siwe
 from sqlalchemy.orm import Session
 
-from market.accounts import repository
-from market.accounts.errors import ApiKeyNotFound, NotAuthenticated, SignInRefused
+from market.accounts import repository, spending
+from market.accounts.errors import AccountNotFound, ApiKeyNotFound, NotAuthenticated, SignInRefused, TooManyKeys
 from market.accounts.models import Account, Credential, SiweNonce
+from market.accounts.spending import Caps
 from market.db.base import utc_now
+from market.events.service import record
 from market.settings import Settings
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -23,18 +26,40 @@ STATEMENT = "Sign in to Zoo Compute."
 NONCE_LIFE = timedelta(minutes=10)
 CLOCK_SKEW = timedelta(minutes=1)
 
+MAX_KEYS = 100
+
 _PREFIX = {"session": "zcs_", "key": "zck_"}
 Kind = Literal["session", "key"]
+ALL_SCOPES = "*"
+SCOPE_GROUPS = ("accounts", "jobs", "leases", "organisations", "providers", "storage", "webhooks")
+"""The groups of routes (their OpenAPI tags) that a key can be limited to, as ``GROUP:read`` or ``GROUP:write``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request, and with which kind of credential."""
+    """Who makes a request, with which kind of credential, and what that credential may do."""
 
     address: str
-    is_admin: bool
+    roles: frozenset[str]  # granted ones: admin | treasury
     credential_id: int
     credential_kind: Kind
+    scopes: frozenset[str] = frozenset({ALL_SCOPES})
+    limit_id: int | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the caller may act on what is others'."""
+        return "admin" in self.roles
+
+    @property
+    def sees_all_jobs(self) -> bool:
+        """Whether the caller may read what is others'."""
+        return not self.roles.isdisjoint({"admin", "treasury"})
+
+    def may(self, scope: str) -> bool:
+        """Whether the credential covers ``GROUP:read`` or ``GROUP:write``; the right to write includes reading."""
+        group = scope.partition(":")[0]
+        return not self.scopes.isdisjoint({ALL_SCOPES, scope, f"{group}:write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +135,35 @@ def _instant(timestamp: str) -> datetime:
     return datetime.fromisoformat(timestamp)
 
 
-def create_key(session: Session, address: str, name: str, days: int) -> Issued:
-    """A new API key of that account, valid for ``days``."""
-    account = repository.ensure_account(session, address)
-    return _issue(session, account, "key", name, utc_now() + timedelta(days=days))
+def create_key(
+    session: Session, address: str, name: str, days: int, scopes: Sequence[str], caps: Caps | None
+) -> Issued:
+    """A new API key of that account, valid for ``days``, for ``scopes`` only and within ``caps``.
+
+    Raises:
+        TooManyKeys: the account has ``MAX_KEYS`` usable ones.
+    """
+    account = repository.lock_account(session, address)
+    _require_room(session, address)
+    limit_id = None if caps is None else spending.create_limit(session, caps)
+    return _issue(session, account, "key", name, utc_now() + timedelta(days=days), scopes, limit_id)
+
+
+def rotate_key(session: Session, address: str, key_id: int, overlap: timedelta) -> Issued:
+    """A new secret for a key, with the same name, scopes, spending limit and remaining life.
+
+    The old secret works for ``overlap`` longer, so that programs can be changed one by one.
+
+    Raises:
+        ApiKeyNotFound: the account has no usable key with that id.
+        TooManyKeys: the account has ``MAX_KEYS`` usable ones.
+    """
+    account = repository.lock_account(session, address)
+    old = _usable_key(session, address, key_id)
+    _require_room(session, address)
+    issued = _issue(session, account, "key", old.name, old.expires_at, old.scopes, old.limit_id)
+    old.expires_at = min(old.expires_at, utc_now() + overlap)
+    return issued
 
 
 def list_keys(session: Session, address: str) -> list[Credential]:
@@ -127,9 +177,40 @@ def revoke_key(session: Session, address: str, key_id: int) -> None:
     Raises:
         ApiKeyNotFound: the account has no usable key with that id.
     """
-    if key_id not in {key.id for key in list_keys(session, address)}:
-        raise ApiKeyNotFound(f"no usable key {key_id}", field="key_id")
-    repository.revoke(session, key_id, address, utc_now())
+    repository.revoke(session, _usable_key(session, address, key_id).id, address, utc_now())
+
+
+def _usable_key(session: Session, address: str, key_id: int) -> Credential:
+    for key in list_keys(session, address):
+        if key.id == key_id:
+            return key
+    raise ApiKeyNotFound(f"no usable key {key_id}", field="key_id")
+
+
+def _require_room(session: Session, address: str) -> None:
+    if len(list_keys(session, address)) >= MAX_KEYS:
+        raise TooManyKeys(f"{address} has {MAX_KEYS} usable keys")
+
+
+def require_account(session: Session, address: str) -> Account:
+    """The account of a wallet. Raises AccountNotFound if it never signed in."""
+    account = repository.account(session, address)
+    if account is None:
+        raise AccountNotFound(f"{address} never signed in", field="address")
+    return account
+
+
+def set_roles(session: Session, actor: Principal, address: str, roles: Collection[str]) -> list[str]:
+    """Grant exactly these roles (of admin and treasury) to an account.
+
+    Raises:
+        AccountNotFound: that wallet never signed in.
+    """
+    account = require_account(session, address)
+    before, account.roles = account.roles, sorted(set(roles))
+    data: dict[str, object] = {"before": before, "after": account.roles}
+    record(session, ("account", address), "roles_set", actor=actor.address, data=data)
+    return account.roles
 
 
 def sign_out(session: Session, principal: Principal) -> None:
@@ -137,8 +218,8 @@ def sign_out(session: Session, principal: Principal) -> None:
     repository.revoke(session, principal.credential_id, principal.address, utc_now())
 
 
-def authenticate(session: Session, secret: str) -> Principal:
-    """Who holds this bearer secret.
+def authenticate(session: Session, secret: str, admins: Collection[str] = ()) -> Principal:
+    """Who holds this bearer secret; ``admins`` are admins whatever the database says.
 
     Raises:
         NotAuthenticated: nobody: it is unknown, expired or revoked.
@@ -147,8 +228,11 @@ def authenticate(session: Session, secret: str) -> Principal:
     if found is None:
         raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
     credential, account = found
-    kind: Kind = "session" if credential.kind == "session" else "key"
-    return Principal(account.address, account.is_admin, credential.id, kind)
+    roles = {*account.roles, "admin"} if account.address in admins else set(account.roles)
+    if credential.kind == "session":
+        return Principal(account.address, frozenset(roles), credential.id, "session")
+    scopes = frozenset(credential.scopes)
+    return Principal(account.address, frozenset(roles), credential.id, "key", scopes, credential.limit_id)
 
 
 def discard_expired(session: Session, now: datetime) -> None:
@@ -156,7 +240,15 @@ def discard_expired(session: Session, now: datetime) -> None:
     repository.delete_expired(session, now)
 
 
-def _issue(session: Session, account: Account, kind: Kind, name: str, expires_at: datetime) -> Issued:
+def _issue(
+    session: Session,
+    account: Account,
+    kind: Kind,
+    name: str,
+    expires_at: datetime,
+    scopes: Sequence[str] = (ALL_SCOPES,),
+    limit_id: int | None = None,
+) -> Issued:
     secret = _PREFIX[kind] + secrets.token_urlsafe(32)
     credential = Credential(
         secret_hash=_hash(secret),
@@ -164,6 +256,8 @@ def _issue(session: Session, account: Account, kind: Kind, name: str, expires_at
         kind=kind,
         name=name,
         address=account.address,
+        scopes=list(scopes),
+        limit_id=limit_id,
         expires_at=expires_at,
     )
     session.add(credential)

@@ -1,9 +1,10 @@
 """Dependencies of all routers: the process's services and one unit of work per request."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.concurrency import contextmanager_in_threadpool
 from sqlalchemy.orm import Session
 
 from market.api.services import Services
@@ -18,9 +19,9 @@ def services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(services)]
 
 
-def unit_of_work(services: ServicesDep) -> Iterator[Session]:
+async def unit_of_work(services: ServicesDep) -> AsyncIterator[Session]:
     """One transaction around the endpoint, committed before the answer leaves."""
-    with services.database.transaction() as session:
+    async with services.database.turns, contextmanager_in_threadpool(services.database.transaction()) as session:
         yield session
 
 

@@ -52,6 +52,15 @@ class RequestInFlight(MarketError):
     default_remedy = "Wait a moment and repeat the request with the same key."
 
 
+class RateLimited(MarketError):
+    """``retry_after`` says in how many seconds the next request is possible, as does the header Retry-After."""
+
+    status = 429
+    code = "rate-limited"
+    title = "Too many requests"
+    default_remedy = "Wait as long as Retry-After says. Poll with If-None-Match, or use webhooks or the event stream."
+
+
 class UnknownTier(MarketError):
     status = 422
     code = "unknown-tier"

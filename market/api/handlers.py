@@ -6,9 +6,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
 from market.api.errors import InvalidRequest, MethodNotAllowed, NotFound, StateConflict, StorageDown
+from market.api.idempotency import Replayed
 from market.api.problem import MarketError, problem_response
 from market.domain.lifecycle import IllegalTransition
 from market.storage.errors import StorageUnavailable
@@ -21,6 +23,8 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(IllegalTransition, _illegal_transition)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(StorageUnavailable, _storage_down)
+    app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(Replayed, _replayed)
 
 
 def _market_error(request: Request, error: Exception) -> JSONResponse:
@@ -53,6 +57,9 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         known = ", ".join(context["known"])
         nearest = context["nearest"]
         remedy = f"Did you mean {nearest!r}? Known keys: {known}." if nearest else f"Remove it. Known keys: {known}."
+    if item["type"] == "nul":
+        path = [*path, context["key"]]
+        remedy = "Remove the character."
     if item["type"] == "json_invalid":
         path = ["body"]
         remedy = "Send valid JSON with Content-Type: application/json."
@@ -69,6 +76,15 @@ def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
 
 def _storage_down(request: Request, error: Exception) -> JSONResponse:
     return problem_response(request, StorageDown(str(error)))
+
+
+def _data_error(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, InvalidRequest("a value is not one that the database can hold, such as U+0000"))
+
+
+def _replayed(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Replayed)
+    return error.answer
 
 
 def _http_exception(request: Request, error: Exception) -> JSONResponse:

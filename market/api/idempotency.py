@@ -4,18 +4,21 @@ The answer is stored in the transaction that does the work, so there is never wo
 and a crash in between leaves nothing to clean up.
 """
 
+import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
-from market.api.deps import ServicesDep
+from market.api.deps import ServicesDep, Uow
 from market.api.errors import KeyReused, RequestInFlight
 from market.db.session import Database
 from market.events.models import IdempotentRequest
@@ -38,6 +41,8 @@ class Once:
         Raises:
             KeyReused: that request had another body.
         """
+        if self._key is None:
+            return None
         with self._database.transaction() as session:
             return self._find(session)
 
@@ -49,28 +54,36 @@ class Once:
             RequestInFlight: another request with this key is at work now.
         """
         with self._database.transaction() as session:
-            if self._key is not None:
-                lock = zlib.crc32(f"{self._caller}/{self._key}".encode())
-                if not session.scalar(select(func.pg_try_advisory_xact_lock(_LOCK_SPACE, lock - 2**31))):
-                    raise RequestInFlight("the first request has not been answered yet", field="Idempotency-Key")
-                earlier = self._find(session)
-                if earlier is not None:
-                    return earlier
+            earlier = self.begin(session)
+            if earlier is not None:
+                return earlier
             status, body = work(session)
-            if self._key is not None:
-                session.add(
-                    IdempotentRequest(
-                        caller=self._caller,
-                        key=self._key,
-                        body_hash=self._body_hash,
-                        status_code=status,
-                        response=body,
-                    )
-                )
+            self.keep(session, status, body)
         return JSONResponse(body, status)
 
+    def begin(self, session: Session) -> JSONResponse | None:
+        """Hold the key until the transaction ends; the answer to an earlier request with it.
+
+        Raises:
+            KeyReused, RequestInFlight: as in :meth:`run`.
+        """
+        if self._key is None:
+            return None
+        lock = zlib.crc32(f"{self._caller}/{self._key}".encode())
+        if not session.scalar(select(func.pg_try_advisory_xact_lock(_LOCK_SPACE, lock - 2**31))):
+            raise RequestInFlight("the first request has not been answered yet", field="Idempotency-Key")
+        return self._find(session)
+
+    def keep(self, session: Session, status: int, body: dict[str, Any]) -> None:
+        """Remember the answer, in the transaction of the work."""
+        if self._key is not None:
+            row = IdempotentRequest(
+                caller=self._caller, key=self._key, body_hash=self._body_hash, status_code=status, response=body
+            )
+            session.add(row)
+
     def _find(self, session: Session) -> JSONResponse | None:
-        row = session.get(IdempotentRequest, (self._caller, self._key)) if self._key is not None else None
+        row = session.get(IdempotentRequest, (self._caller, self._key))
         if row is None:
             return None
         if row.body_hash != self._body_hash:
@@ -96,6 +109,46 @@ async def once(
 
 
 Idempotent = Annotated[Once, Depends(once)]
+
+
+class Replayed(Exception):
+    """The request was answered before; ``answer`` is that answer."""
+
+    def __init__(self, answer: JSONResponse) -> None:
+        self.answer = answer
+
+
+def _begin(request: Request, once: Idempotent, session: Uow) -> None:
+    earlier = once.begin(session)
+    if earlier is not None:
+        raise Replayed(earlier)
+    request.state.answer_kept_by = lambda status, body: once.keep(session, status, body)
+
+
+ANSWERED_ONCE = Depends(_begin, scope="function")
+"""Dependency of a route of class :class:`IdempotentRoute` whose work is done in its unit of work."""
+
+
+class IdempotentRoute(APIRoute):
+    """A route that keeps its answer for retries, where it depends on :data:`ANSWERED_ONCE`.
+
+    The route's unit of work commits after its answer is made, so both are written together. Secrets are left out of
+    what is kept: those fields named in ``request.state.secret_fields``.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            response = await handle(request)
+            keep = getattr(request.state, "answer_kept_by", None)
+            if keep is not None and response.status_code < 400:
+                hidden = dict.fromkeys(getattr(request.state, "secret_fields", ()))
+                body = json.loads(bytes(response.body)) | hidden
+                await run_in_threadpool(keep, response.status_code, body)
+            return response
+
+        return answer
 
 
 def forget_old_answers(session: Session, now: datetime) -> None:

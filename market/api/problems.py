@@ -1,6 +1,9 @@
 """The page behind every problem's ``type``: what the code means and what to do."""
 
+import importlib.util
+import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -13,6 +16,15 @@ from market.api.problem import MarketError
 router = APIRouter(include_in_schema=False)
 
 _templates = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape())
+_SAYS_ITSELF = "The problem document's `remedy` says what to do."
+_PAGE_HEAD = """# Problem codes
+
+Every refusal is a problem document (RFC 9457, `application/problem+json`) with the members `type`, `title`, `status`,
+`detail`, `code`, `field`, `remedy` and `instance`. Codes are stable: within `/v1` none is renamed or given another
+meaning. Every running market serves this page at `/problems`. It is made by `python -m market.api.problems`.
+
+| code | status | what it says | what to do |
+|---|---|---|---|"""
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 
 
@@ -31,9 +43,28 @@ def get_problem(code: str) -> HTMLResponse:
     return _page([problem])
 
 
+@cache
 def known_problems() -> dict[str, type[MarketError]]:
-    """Every problem by its code."""
-    return {error.code: error for error in _descendants(MarketError) if hasattr(error, "code")}
+    """Every problem of the market by its code."""
+    import market.app  # the few that stand beside their route
+
+    for feature in pkgutil.iter_modules(market.__path__):
+        if importlib.util.find_spec(f"market.{feature.name}.errors") if feature.ispkg else None:
+            importlib.import_module(f"market.{feature.name}.errors")
+    return {
+        error.code: error
+        for error in _descendants(MarketError)
+        if hasattr(error, "code") and error.__module__.startswith("market.")
+    }
+
+
+def problems_page() -> str:
+    """The page of all codes in Markdown, as it stands in ``docs/problems.md`` (``python -m market.api.problems``)."""
+    rows = [
+        f"| `{problem.code}` | {problem.status} | {problem.title} | {problem.default_remedy or _SAYS_ITSELF} |"
+        for problem in sorted(known_problems().values(), key=lambda problem: problem.code)
+    ]
+    return "\n".join([_PAGE_HEAD, *rows, ""])
 
 
 def _descendants(error: type[MarketError]) -> Iterator[type[MarketError]]:
@@ -44,3 +75,9 @@ def _descendants(error: type[MarketError]) -> Iterator[type[MarketError]]:
 
 def _page(problems: list[type[MarketError]]) -> HTMLResponse:
     return HTMLResponse(_templates.get_template("problems.html").render(problems=problems), headers=_HEADERS)
+
+
+if __name__ == "__main__":
+    from market.api.problems import problems_page as page  # this module under its own name, which the features import
+
+    print(page(), end="")

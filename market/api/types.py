@@ -4,7 +4,7 @@ import difflib
 from typing import Annotated, Any
 
 from eth_utils.address import is_checksum_address, to_checksum_address
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, model_validator
 from pydantic.functional_validators import AfterValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -63,8 +63,15 @@ CidString = Annotated[str, StringConstraints(max_length=128), AfterValidator(_ci
 """A CIDv1 (base32, raw or dag-pb, SHA2-256)."""
 
 
+RowId = Annotated[int, Field(ge=1, lt=2**31)]
+"""A number that the market gave to a row."""
+
+
 class RequestModel(BaseModel):
-    """Base of all request bodies: an unknown key is refused, and the nearest known one named."""
+    """Base of all request bodies: an unknown key is refused, and the nearest known one named.
+
+    So is text with U+0000, which PostgreSQL cannot store.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +80,9 @@ class RequestModel(BaseModel):
     def _name_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             known = [field.alias or name for name, field in cls.model_fields.items()]
-            for key in data:
+            for key, value in data.items():
+                if isinstance(value, str) and "\0" in value:
+                    raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
                 if key not in known:
                     near = difflib.get_close_matches(str(key), known, n=1)
                     raise PydanticCustomError(

@@ -4,6 +4,7 @@ A unit of work is one short transaction. Wake-ups for background workers that ar
 only after it has committed, and dropped when it rolls back; a lost one is made up by the periodic sweep.
 """
 
+import asyncio
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,10 +44,16 @@ class Database:
         Args:
             url: SQLAlchemy URL (``postgresql+psycopg://…``; a plain ``postgresql://`` is accepted).
             wake: sends one background task by name; None in processes that wake nobody.
+
+        Attributes:
+            turns: for coroutines that keep a transaction open over several steps in threads. They take a turn first,
+                one less than there are connections; otherwise they could hold all connections while every thread
+                that they need to go on waits for one.
         """
         self.engine: Engine = create_engine(
             psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True
         )
+        self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
         event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))

@@ -1,8 +1,11 @@
 """Tells waiting subscribers, through Redis, that a job has new events."""
 
+from collections.abc import Callable, Collection
+
 import structlog
 from redis import Redis
 from redis.exceptions import RedisError
+from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.events import repository
@@ -15,13 +18,22 @@ def channel(job_id: str) -> str:
     return f"zoo:job:{job_id}"
 
 
-def announce(database: Database, redis: Redis) -> int:
+OnAnnounced = Callable[[Session, Collection[int]], None]
+
+
+def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int:
     """Announce all events that are not; returns how many jobs have some.
+
+    Args:
+        on_announced: hears of the events' ids, in the transaction that announces them.
 
     The mark in the database is what counts. Redis only wakes subscribers early: without it they look each second.
     """
     with database.transaction() as session:
-        jobs = repository.announce_all(session)
+        announced = repository.announce_all(session)
+        if announced:
+            on_announced(session, announced.keys())
+    jobs = set(announced.values())
     for job_id in jobs:
         try:
             redis.publish(channel(job_id), "")

@@ -8,8 +8,8 @@ from market.events.models import JobEventRow
 _ANNOUNCE_LOCK = 0x616E6E6F  # "anno"
 
 
-def announce_all(session: Session) -> set[str]:
-    """Mark all unannounced events as announced now; returns the jobs that they are of.
+def announce_all(session: Session) -> dict[int, str]:
+    """Mark all unannounced events as announced now; returns the job of each event id.
 
     Announcements are serialised, so that their times order all events of a job.
     """
@@ -19,9 +19,9 @@ def announce_all(session: Session) -> set[str]:
         update(JobEventRow)
         .where(JobEventRow.announced_at.is_(None))
         .values(announced_at=now)
-        .returning(JobEventRow.job_id)
+        .returning(JobEventRow.id, JobEventRow.job_id)
     )
-    return set(session.scalars(statement))
+    return dict(session.execute(statement).tuples().all())
 
 
 def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> list[JobEventRow]:

@@ -23,8 +23,8 @@ from market.api.types import HashString
 from market.domain.lifecycle import JobStatus
 from market.events import repository
 from market.events.announcer import channel
+from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.jobs.views import visible_job
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 

@@ -67,3 +67,11 @@ def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> N
     """Put an event of a job into the outbox; subscribers see it once the unit of work has committed."""
     session.add(JobEventRow(job_id=job_id, kind=kind, data=data))
     wake_after_commit(session, "events.announce")
+
+
+def record(
+    session: Session, subject: tuple[str, str], event: str, *, actor: str, data: dict[str, object] | None = None
+) -> None:
+    """Write an audit event of an act that moves no status, such as the grant of a role."""
+    kind, subject_id = subject
+    session.add(AuditEvent(subject_kind=kind, subject_id=subject_id, event=event, actor=actor, data=data or {}))

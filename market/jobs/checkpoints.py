@@ -119,14 +119,14 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
                 return
         spec = TrainingSpec.from_dict(job.spec)
         try:
-            _pin_dataset(storage, spec)
+            _pin_inputs(storage, spec)
             stored = store_checkpoint(
                 storage,
                 spec,
                 job_id=job_id,
                 round_=0,
                 parent=None,
-                parameters=load_state(spec, initial_checkpoint(spec)),
+                parameters=load_state(spec, _initial_model(storage, spec)),
                 error_feedback={},
             )
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge) as error:
@@ -153,7 +153,13 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
     emit(session, manifest.job_id, "checkpoint", seen)
 
 
-def _pin_dataset(storage: Storage, spec: TrainingSpec) -> None:
+def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
+    if spec.start_model is None:
+        return initial_checkpoint(spec)
+    return storage.get(spec.start_model, max_bytes=state_bytes(spec))
+
+
+def _pin_inputs(storage: Storage, spec: TrainingSpec) -> None:
     """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     for cid in (spec.dataset, manifest.train.cid, manifest.validation.cid):

@@ -119,6 +119,9 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         return
     units = repository.units_of_round(session, job.id, job.current_round)
     slots = repository.slots(session, job.id)
+    if job.paused_at is not None:
+        _rest(session, settings, job, slots, units)
+        return
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
     renewals.release_dearer(session, settings, job, [slot for slot in slots if slot.slot not in done])
     _fill(session, settings, job, [slot for slot in slots if slot.provider is None and slot.slot not in done], units)
@@ -130,6 +133,16 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):
         _fail(session, job, "no_capacity")
+
+
+def _rest(session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit]) -> None:
+    """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
+    state = round_state(session, job, units, settings)
+    if state.can_close(utc_now()):
+        wake_after_commit(session, "jobs.aggregate", job.id)
+    elif state.open == 0:
+        for slot in slots:
+            slot.provider = None
 
 
 def _fail(session: Session, job: Job, reason: str) -> None:

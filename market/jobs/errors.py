@@ -66,6 +66,34 @@ class NotCancellable(MarketError):
     title = "The job cannot be cancelled in this state"
 
 
+class NotAmendable(MarketError):
+    status = 409
+    code = "not-amendable"
+    title = "The job's terms cannot be changed in this state"
+
+
+class OrderFixed(MarketError):
+    status = 409
+    code = "order-fixed"
+    title = "The signed order does not allow this"
+    default_remedy = (
+        "The escrow contract holds the signed terms. Cancel the job, which refunds it in full, and sign a new one: "
+        "POST /v1/jobs/{id}/clone gives the documents."
+    )
+
+
+class NotPausable(MarketError):
+    status = 409
+    code = "not-pausable"
+    title = "The job cannot be paused or resumed in this state"
+
+
+class NothingToContinue(MarketError):
+    status = 409
+    code = "nothing-to-continue"
+    title = "The job cannot be continued from a checkpoint"
+
+
 class LeaseLost(MarketError):
     """Wrong token, ended or expired: whoever calls no longer holds the lease."""
 

@@ -1,12 +1,13 @@
 """Jobs as settlement, verification and events see them, and the moves of a job's settlement."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from market.accounts import spending
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.jobs import repository
 from market.jobs.errors import JobNotFound
@@ -70,6 +71,16 @@ def ids_of(session: Session, payer: str) -> set[str]:
     return repository.ids_of(session, payer)
 
 
+def count_by_status(session: Session) -> dict[str, int]:
+    """How many jobs there are of each status."""
+    return repository.count_by_status(session)
+
+
+def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    """The payer of each of these jobs."""
+    return repository.payers(session, job_ids)
+
+
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     """The job's checkpoints by round."""
     pins = repository.pins_of_job(session, job_id)
@@ -111,6 +122,7 @@ def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> b
     if job is None or job.status != JobStatus.SETTLING:
         return False
     job.settlement_tx, job.settled_at = tx, at
+    spending.set_cost(session, job_id, (job.paid_wei or 0) + (job.fee_wei or 0))
     move_job(session, job, JobEvent.SETTLEMENT_FINAL)
     return True
 
@@ -120,6 +132,7 @@ def reopen_settlement(session: Session, job_id: str) -> None:
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.SETTLED:
         return
+    spending.set_cost(session, job_id, job.budget_wei)
     job.settlement_tx = job.settled_at = None
     move_job(session, job, JobEvent.VETO)
 

@@ -12,7 +12,8 @@ from market.domain.auction import BidOrder
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.domain.regions import allows_region
 from market.jobs import repository
-from market.jobs.errors import JobNotFound, NotCancellable
+from market.jobs.access import lock_own_job
+from market.jobs.errors import NotCancellable
 from market.jobs.leases import stop_training
 from market.jobs.models import Job, Slot
 from market.jobs.moves import move_job
@@ -31,7 +32,7 @@ def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[
         BidOrder(
             id=job.id,
             qty=job.nodes,
-            limit_price=highest_price(job.escrowed_wei, job.max_price_wei, job.units_ordered, job.unit_weight_us),
+            limit_price=highest_price(job.escrowed_wei, job.price_cap_wei, job.units_ordered, job.unit_weight_us),
             time=job.funded_at or job.created_at,
         )
         for job in repository.jobs_in_book(session, tier_id, now)
@@ -62,7 +63,7 @@ def assign(
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
     now = database_now(session)
-    if job is None or job.status != JobStatus.MATCHING or job.wait_until <= now:
+    if job is None or job.status != JobStatus.MATCHING or job.expires_at <= now or job.paused_at is not None:
         return False
     if repository.slot_holders(session) & set(providers):
         return False
@@ -78,7 +79,7 @@ def assign(
 
 
 def expire_due(database: Database, now: datetime) -> int:
-    """Take jobs out of the book whose ``wait_until`` has passed; they are refunded in full. Returns how many."""
+    """Take jobs out of the book whose payers wait no longer; they are refunded in full. Returns how many."""
     with database.transaction() as session:
         due = repository.jobs_past_waiting(session, now)
     for job_id in due:
@@ -97,24 +98,21 @@ def cancel(session: Session, principal: Principal, job_id: str) -> Job:
 
     Raises:
         JobNotFound: there is none, or it is somebody else's.
-        NotCancellable: its deposit is still on its way, or its training is over.
+        NotPermitted: the caller may see it, but not act on it.
+        NotCancellable: its training is over.
     """
-    job = repository.lock_job(session, job_id)
-    if job is None or not (principal.is_admin or principal.address == job.payer):
-        raise JobNotFound(f"You have no job {job_id}.")
+    job = lock_own_job(session, principal, job_id)
     if job.reason == _CANCELLED:
         return job
-    if job.status == JobStatus.SUBMITTED:
-        raise NotCancellable(
-            "The deposit is on its way to the escrow and cannot be called back.",
-            remedy="Cancel again once the job is funded, in some seconds; it is then refunded in full.",
-        )
+    if job.status == JobStatus.SUBMITTED:  # the deposit cannot be called back; once it is final, it is refunded
+        job.cancelled_by = principal.address
+        return job
     if job.status not in _CANCELLABLE:
         raise NotCancellable(
             f"The job is {job.status}.",
             remedy="Nothing is left to cancel; what is not paid to providers is refunded at settlement.",
         )
-    _cancel(session, job, principal.address)
+    cancel_now(session, job, principal.address)
     return job
 
 
@@ -122,13 +120,14 @@ def on_job_cancelled(session: Session, event: ChainEvent) -> None:
     """The payer ended its job in the escrow contract itself; do the same here, if there is anything left to end."""
     job = repository.lock_job(session, event.args["jobId"])
     if job is not None and job.status in _CANCELLABLE:
-        _cancel(session, job, job.payer)
+        cancel_now(session, job, job.payer)
 
 
-def _cancel(session: Session, job: Job, actor: str) -> None:
+def cancel_now(session: Session, job: Job, actor: str, reason: str = _CANCELLED) -> None:
+    """Cancel a funded, matching or running job whose row the caller has locked."""
     trains = job.status == JobStatus.RUNNING
-    move_job(session, job, JobEvent.CANCEL, reason=_CANCELLED, actor=actor)
+    move_job(session, job, JobEvent.CANCEL, reason=reason, actor=actor)
     if trains:
-        stop_training(session, job, _CANCELLED)
+        stop_training(session, job, reason)
     else:
         wake_after_commit(session, "settlement.settle")

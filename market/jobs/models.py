@@ -14,9 +14,10 @@ class Job(Base, CreatedAt):
     """A training job. Its id is the struct hash of the payer's signed order, here and on chain."""
 
     __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),)
 
     id: Mapped[str] = mapped_column(Hash32, primary_key=True)
-    payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"), index=True)
+    payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"))
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.JobStatus
     reason: Mapped[str | None] = mapped_column(String(64))  # completed | expired | cancelled_by_payer | ...
     request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as the user wrote it
@@ -39,6 +40,12 @@ class Job(Base, CreatedAt):
     wait_until: Mapped[datetime] = mapped_column(UtcDateTime)
     nonce: Mapped[int] = mapped_column(Wei)
     order_signature: Mapped[str] = mapped_column(String(132))
+    organisation_id: Mapped[int | None] = mapped_column(ForeignKey("organisations.id"), index=True)
+    # What its payer narrowed or asked for since; the signed order above stays as it is.
+    amended_max_price_wei: Mapped[int | None] = mapped_column(Wei)
+    amended_wait_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cancelled_by: Mapped[str | None] = mapped_column(Address)  # asked for while the deposit was on its way
+    paused_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     permit: Mapped[dict[str, object]] = mapped_column(JSONB)
     # What the chain said (finalised projections).
     escrowed_wei: Mapped[int] = mapped_column(Wei, default=0)
@@ -60,6 +67,16 @@ class Job(Base, CreatedAt):
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     trained_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    @property
+    def price_cap_wei(self) -> int:
+        """Highest price in wei per GPU-hour that its payer takes now."""
+        return self.max_price_wei if self.amended_max_price_wei is None else self.amended_max_price_wei
+
+    @property
+    def expires_at(self) -> datetime:
+        """Until when its payer waits for a match."""
+        return self.amended_wait_until or self.wait_until
 
 
 class Slot(Base):

@@ -21,6 +21,7 @@ from market.jobs.errors import (
     InvalidOrder,
     InvalidSpec,
 )
+from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
@@ -112,18 +113,32 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
 
 
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Fetch and read the dataset's manifest; storage bounds how long it searches.
+    """Check that the job's dataset, and the model that it begins with, are there and fit.
+
+    What was found within the last minute is not looked for again: content does not change under its CID, and a dataset
+    that is lost before training begins ends its job with a refund.
 
     Raises:
         DatasetNotFound, InvalidDataset, StorageDown.
     """
+    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
+    if not seen_lately(storage, inputs):
+        _look_for_dataset(storage, spec)
+        note_seen(storage, inputs)
+
+
+def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Fetch and read the dataset's manifest; storage bounds how long it searches."""
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
         for split in (manifest.train, manifest.validation):
             storage.stat(split.cid)
+        if spec.start_model is not None:
+            field = "data_config.start_model"
+            storage.stat(spec.start_model)
     except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find the dataset {spec.dataset}: {error}", field=field) from error
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
     except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
         raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
     except StorageUnavailable as error:

@@ -6,10 +6,10 @@ job, unit, lease, so that no two transactions wait for each other.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from sqlalchemy import Select, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
@@ -42,9 +42,15 @@ def lock_job(session: Session, job_id: str) -> Job | None:
     return session.scalar(_locked(select(Job).where(Job.id == job_id)))
 
 
-def jobs_of(session: Session, payer: str, limit: int, before: tuple[datetime, str] | None) -> list[Job]:
-    """The payer's jobs, newest first; ``before`` is the (creation time, id) of the last one seen."""
-    query = select(Job).where(Job.payer == payer)
+def _expires_at() -> ColumnElement[datetime]:
+    return func.coalesce(Job.amended_wait_until, Job.wait_until)
+
+
+def jobs_where(
+    session: Session, where: Sequence[ColumnElement[bool]], limit: int, before: tuple[datetime, str] | None
+) -> list[Job]:
+    """Jobs, newest first; ``before`` is the (creation time, id) of the last one seen."""
+    query = select(Job).where(*where)
     if before is not None:
         query = query.where((Job.created_at < before[0]) | ((Job.created_at == before[0]) & (Job.id < before[1])))
     return list(session.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)))
@@ -54,14 +60,34 @@ def ids_of(session: Session, payer: str) -> set[str]:
     return set(session.scalars(select(Job.id).where(Job.payer == payer)))
 
 
+def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    """The payer of each of these jobs."""
+    return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
+
+
+def count_by_status(session: Session) -> dict[str, int]:
+    """How many jobs there are of each status."""
+    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+
+
+def long_paused(session: Session, refund_after: timedelta, now: datetime) -> list[str]:
+    """Running jobs that are paused, and whose order's end was longer ago than ``refund_after``."""
+    query = select(Job.id).where(
+        Job.status == JobStatus.RUNNING, Job.paused_at.is_not(None), Job.wait_until <= now - refund_after
+    )
+    return list(session.scalars(query.order_by(Job.id)))
+
+
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
     """Jobs that stand in the book of a tier, oldest first."""
-    query = select(Job).where(Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, Job.wait_until > now)
+    query = select(Job).where(
+        Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
+    )
     return list(session.scalars(query.order_by(Job.funded_at, Job.id)))
 
 
 def jobs_past_waiting(session: Session, now: datetime) -> list[str]:
-    query = select(Job.id).where(Job.status == JobStatus.MATCHING, Job.wait_until <= now)
+    query = select(Job.id).where(Job.status == JobStatus.MATCHING, _expires_at() <= now)
     return list(session.scalars(query.order_by(Job.id)))
 
 
@@ -133,10 +159,13 @@ def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[fl
     return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
 
 
-def unit_counts(session: Session, job_id: str) -> dict[str, int]:
-    """Number of the job's units by status."""
-    query = select(Unit.status, func.count()).where(Unit.job_id == job_id).group_by(Unit.status)
-    return dict(session.execute(query).tuples().all())
+def unit_counts(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, int]]:
+    """Number of units by status, by job."""
+    query = select(Unit.job_id, Unit.status, func.count()).where(Unit.job_id.in_(job_ids))
+    counts: dict[str, dict[str, int]] = {}
+    for job_id, status, count in session.execute(query.group_by(Unit.job_id, Unit.status)).tuples():
+        counts.setdefault(job_id, {})[status] = count
+    return counts
 
 
 def has_undecided_units(session: Session, job_id: str) -> bool:
@@ -322,6 +351,20 @@ def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
 
 def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
+
+
+def first_and_last_checkpoints(session: Session, job_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
+    """Of each job, the initial checkpoint and the newest one, which may be the same."""
+    query = (
+        select(Checkpoint)
+        .join(Job, Job.id == Checkpoint.job_id)
+        .where(Job.id.in_(job_ids), Checkpoint.round.in_([0, Job.current_round]))
+        .order_by(Checkpoint.round)
+    )
+    found: dict[str, list[Checkpoint]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.job_id, []).append(row)
+    return found
 
 
 def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:

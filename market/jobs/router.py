@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
+from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
 from market.api.deps import ServicesDep, Uow
 from market.api.errors import (
     ChainDown,
@@ -18,10 +18,13 @@ from market.api.errors import (
     StorageDown,
     UnknownTier,
 )
-from market.api.idempotency import Idempotent
+from market.api.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
 from market.api.openapi import refusals
+from market.api.scopes import scoped
+from market.api.services import Services
 from market.db.base import utc_now
-from market.jobs import matching, quotes, submission, views
+from market.jobs import cloning, matching, operations, quotes, submission, views
+from market.jobs.access import visible_job
 from market.jobs.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -30,12 +33,32 @@ from market.jobs.errors import (
     InvalidOrder,
     InvalidSpec,
     JobNotFound,
+    NotAmendable,
     NotCancellable,
+    NothingToContinue,
+    NotPausable,
+    OrderFixed,
     PermitTooShort,
 )
-from market.jobs.schemas import CheckpointView, JobPage, JobSpec, JobView, Quote, SubmitJob, UnitView
+from market.jobs.schemas import (
+    AmendJob,
+    CheckpointView,
+    CloneJob,
+    ExtendJob,
+    JobFilters,
+    JobMetrics,
+    JobPage,
+    JobSpec,
+    JobView,
+    ProposedJob,
+    Quote,
+    SubmitJob,
+    UnitView,
+)
+from market.jobs.series import job_metrics
+from market.organisations.errors import OrganisationNotFound
 
-router = APIRouter(prefix="/v1", tags=["jobs"])
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
 
 _JOB_REFUSALS = (
     NotAuthenticated,
@@ -49,15 +72,21 @@ _JOB_REFUSALS = (
     ChainDown,
 )
 
+_ACT_REFUSALS = (NotAuthenticated, JobNotFound, NotPermitted, KeyReused, RequestInFlight)
+
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
 
 
-@router.post("/quotes", responses=refusals(*_JOB_REFUSALS))
+@router.post("/quotes", responses=refusals(*_JOB_REFUSALS), openapi_extra=scoped("jobs:read"))
 def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> Quote:
     """Price a job and get the order and permit to sign for it. Writes nothing."""
+    return _quote(body, account.address, services)
+
+
+def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
     return quotes.quote(
         body,
-        account.address,
+        payer,
         network=services.network,
         deployment=services.deployment,
         chain=services.chain,
@@ -78,6 +107,9 @@ def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> 
         NonceReplayed,
         KeyReused,
         RequestInFlight,
+        OrganisationNotFound,
+        NotPermitted,
+        SpendingCapReached,
     ),
 )
 def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> JSONResponse:
@@ -96,43 +128,98 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
     )
 
     def write(session: Session) -> tuple[int, dict[str, object]]:
-        job = submission.submit(session, checked)
+        job = submission.submit(session, checked, account)
         return 201, views.job_view(session, services.network, job).model_dump(mode="json")
 
     return once.run(write)
 
 
-@router.get("/jobs", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs", responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier))
 def list_jobs(
     account: CurrentAccount,
     services: ServicesDep,
     session: Uow,
-    after: Annotated[str | None, Query(description="Id of the last job of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    filters: Annotated[JobFilters, Query()],
 ) -> JobPage:
-    """The caller's jobs, newest first."""
-    return views.job_page(session, services.network, account, after, limit)
+    """Your jobs, or those of an organisation that you are in, newest first."""
+    return views.job_page(session, services.network, account, filters)
 
 
 @router.get("/jobs/{job_id}", responses=refusals(NotAuthenticated, JobNotFound))
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """One job with its progress."""
-    return views.job_view(session, services.network, views.visible_job(session, account, job_id))
+    return views.job_view(session, services.network, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))
 def list_units(job_id: JobId, account: CurrentAccount, session: Uow) -> list[UnitView]:
     """The job's units of work, by round and slot."""
-    return views.unit_views(session, views.visible_job(session, account, job_id))
+    return views.unit_views(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/checkpoints", responses=refusals(NotAuthenticated, JobNotFound))
 def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Uow) -> list[CheckpointView]:
     """The job's checkpoints, by round."""
-    return views.checkpoint_views(session, views.visible_job(session, account, job_id))
+    return views.checkpoint_views(session, visible_job(session, account, job_id))
 
 
-@router.post("/jobs/{job_id}/cancel", responses=refusals(NotAuthenticated, JobNotFound, NotCancellable))
+@router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
+def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Uow) -> JobMetrics:
+    """How the training went, round by round: losses, times, and whose work was included."""
+    return job_metrics(session, visible_job(session, account, job_id))
+
+
+@router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])
 def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
-    """Stop a job. What was delivered is still checked and paid; the rest is refunded."""
+    """Stop a job. What was delivered is still checked and paid; the rest is refunded.
+
+    A job whose deposit is on its way shows `cancel_requested`, and is cancelled and refunded when it has arrived.
+    """
     return views.job_view(session, services.network, matching.cancel(session, account, job_id))
+
+
+@router.patch("/jobs/{job_id}", responses=refusals(*_ACT_REFUSALS, NotAmendable, OrderFixed, InvalidOrder))
+def amend_job(job_id: JobId, body: AmendJob, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Lower the price or shorten the wait of a job that waits for its match, or raise them again up to what you signed.
+
+    The escrowed order fixes both; for more than that, cancel the job and submit a clone.
+    """
+    job = operations.amend(session, account, job_id, body.max_price, body.wait_until)
+    return views.job_view(session, services.network, job)
+
+
+@router.post("/jobs/{job_id}/pause", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+def pause_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Give out no more of its work. What is leased is finished and paid; times and refunds stay as they are."""
+    return views.job_view(session, services.network, operations.pause(session, account, job_id, services.network))
+
+
+@router.post("/jobs/{job_id}/resume", responses=refusals(*_ACT_REFUSALS, NotPausable), dependencies=[ANSWERED_ONCE])
+def resume_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+    """Go on with a paused job, with nodes of the same class at no more than its price."""
+    return views.job_view(session, services.network, operations.resume(session, account, job_id))
+
+
+@router.post("/jobs/{job_id}/clone", responses=refusals(*_JOB_REFUSALS, JobNotFound), openapi_extra=scoped("jobs:read"))
+def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
+    """The same job once more, priced and ready to sign. Writes nothing."""
+    with services.database.transaction() as session:
+        request = cloning.clone(session, services.network, account, job_id, body)
+    return _proposed(request, account.address, services)
+
+
+@router.post(
+    "/jobs/{job_id}/extend",
+    responses=refusals(*_JOB_REFUSALS, JobNotFound, NothingToContinue),
+    openapi_extra=scoped("jobs:read"),
+)
+def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
+    """More budget for a job: a further job that goes on from its last checkpoint, ready to sign. Writes nothing."""
+    with services.database.transaction() as session:
+        request = cloning.extend(session, services.network, account, job_id, body)
+    return _proposed(request, account.address, services)
+
+
+def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
+    quote = _quote(request, payer, services)
+    return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)

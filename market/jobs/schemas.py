@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from market.api.types import CidString, HashString, RequestModel, SignatureString, WeiOut, WeiString
+from market.api.types import CidString, HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
+from market.domain.lifecycle import JobStatus
 
 MAX_NODES = 64
 MAX_WAIT_SECONDS = 30.0
@@ -65,6 +66,44 @@ class SubmitJob(JobSpec):
     nonce: WeiString = Field(description="The nonce in the quote's order.")
     order_signature: SignatureString
     permit: SignedPermit
+    organisation: RowId | None = Field(
+        default=None, description="Submit it in the name of an organisation: its members see it, its caps apply."
+    )
+
+
+class CloneJob(RequestModel):
+    """What is to differ from the first job."""
+
+    nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
+    budget_max: WeiString | None = None
+    max_price: WeiString | None = None
+    wait_until: AwareDatetime | None = None
+
+
+class ExtendJob(CloneJob):
+    rounds: int | None = Field(
+        default=None, ge=1, le=10_000, description="Further rounds; default: those it did not do, or as many again."
+    )
+
+
+class AmendJob(RequestModel):
+    """Narrower terms for a waiting job. The signed order's are the outer limits; what is left out stays."""
+
+    max_price: WeiString | None = Field(default=None, description="Wei of ZEN per GPU-hour, fee included.")
+    wait_until: AwareDatetime | None = None
+
+
+class JobFilters(BaseModel):
+    """Which jobs to list."""
+
+    status: list[JobStatus] = Field(default_factory=list, max_length=len(JobStatus), description="Any of these.")
+    tier: str | None = Field(default=None, max_length=32, examples=["bronze"])
+    organisation: RowId | None = Field(default=None, description="Those of an organisation that you are in.")
+    all: bool = Field(default=False, description="Everybody's, if you are an admin or of the treasury.")
+    created_from: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+    after: HashString | None = Field(default=None, description="Id of the last job of the page before.")
+    limit: int = Field(default=20, ge=1, le=100)
 
 
 class Quote(BaseModel):
@@ -101,6 +140,13 @@ class Quote(BaseModel):
     permit: dict[str, Any]
 
 
+class ProposedJob(BaseModel):
+    """A job to sign: send ``request`` with the signatures of ``quote``'s documents to POST /v1/jobs."""
+
+    request: dict[str, Any]
+    quote: Quote
+
+
 class Progress(BaseModel):
     round: int = Field(description="Rounds completed.")
     rounds: int
@@ -127,6 +173,11 @@ class JobView(BaseModel):
     budget_wei: WeiOut
     max_price_wei: WeiOut
     wait_until: datetime
+    price_cap_wei: WeiOut = Field(description="What it bids at most now, in wei per GPU-hour.")
+    expires_at: datetime = Field(description="Until when it waits now.")
+    paused_at: datetime | None
+    cancel_requested: bool = Field(description="It is cancelled and refunded as soon as its deposit is final.")
+    organisation_id: int | None
     nonce: WeiOut
     escrowed_wei: WeiOut
     fee_bps: int | None
@@ -181,6 +232,23 @@ class CheckpointView(BaseModel):
     validation_loss: str
     pins: list[str] = Field(description="Nodes that proved to hold a copy.")
     created_at: datetime
+
+
+class RoundMetrics(BaseModel):
+    """One round. Losses in nats per token, as decimal strings."""
+
+    round: int
+    at: datetime
+    seconds: float | None = Field(description="Since the round before.")
+    validation_loss: str
+    train_loss: str | None = Field(description="Mean of what the nodes whose work was included reported.")
+    units_included: int
+    units_excluded: int
+    units_lost: int
+
+
+class JobMetrics(BaseModel):
+    rounds: list[RoundMetrics]
 
 
 # --- leases
@@ -281,7 +349,7 @@ def _by_key(keys: dict[str, str], default: str) -> Discriminator:
     """Tells the members of a union apart by a key that only one of them has."""
 
     def tag(value: Any) -> str:
-        present = value if isinstance(value, dict) else vars(value)
+        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
         return next((name for key, name in keys.items() if key in present), default)
 
     return Discriminator(tag)

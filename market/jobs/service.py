@@ -6,10 +6,12 @@ from market.jobs.facts import (
     CheckpointFacts,
     JobFacts,
     checkpoints_of,
+    count_by_status,
     end_settlement,
     get,
     ids_of,
     note_payment,
+    payers_of,
     reopen_settlement,
     set_record,
     start_settling,
@@ -18,6 +20,7 @@ from market.jobs.leases import create_lease, expire_uploads, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
+from market.jobs.operations import end_long_pauses
 from market.jobs.payment import (
     AlreadySettled,
     jobs_to_settle,
@@ -60,9 +63,11 @@ __all__ = [
     "cancel",
     "checkpoints_of",
     "clean_units_of",
+    "count_by_status",
     "create_lease",
     "dispatch",
     "due_jobs",
+    "end_long_pauses",
     "end_settlement",
     "expire_due_jobs",
     "expire_due_leases",
@@ -80,6 +85,7 @@ __all__ = [
     "outstanding_acknowledgements",
     "pass_unit",
     "payable_units",
+    "payers_of",
     "put_in_batch",
     "reject_unit",
     "reopen_settlement",

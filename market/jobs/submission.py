@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from market.accounts import spending
+from market.accounts.service import Principal
 from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.chain import bindings
 from market.chain.contracts import ChainEvent, Deployment
@@ -18,15 +20,19 @@ from market.domain.network import NetworkParameters
 from market.events.service import emit
 from market.jobs import repository
 from market.jobs.errors import PermitTooShort
+from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
 from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
+from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import SubmitJob
+from market.organisations import service as organisations
 from market.providers import service as providers
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
+from zoo_protocol.unixfs import cid_of_file
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _MAX_SPEC_BYTES = 64 * 1024
@@ -50,10 +56,7 @@ class CheckedJob:
     order_signature: str
     permit_signature: str
     spec_cid: str
-
-    @property
-    def id(self) -> str:
-        return struct_hash(self.order)
+    id: str
 
 
 def check(
@@ -89,18 +92,29 @@ def check(
     permit_signature = _signed_by(payer, permit, request.permit.signature, "permit.signature")
     require_balance(chain, payer, job.budget_wei)
     require_dataset(storage, job.spec)
-    try:
-        spec_cid = storage.put(canonical_json(job.spec.to_dict()), max_bytes=_MAX_SPEC_BYTES).cid
-    except StorageUnavailable as error:
-        raise StorageDown(str(error)) from error
-    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid)
+    spec_cid = _publish(storage, canonical_json(job.spec.to_dict()))
+    return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
 
 
-def submit(session: Session, checked: CheckedJob) -> Job:
-    """Write the job and queue its deposit, both or neither.
+def _publish(storage: Storage, spec: bytes) -> str:
+    """Store the specification, unless the same one was stored within the last minute; its CID."""
+    cid = str(cid_of_file(spec))
+    if not seen_lately(storage, cid):
+        try:
+            storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
+        except StorageUnavailable as error:
+            raise StorageDown(str(error)) from error
+        note_seen(storage, cid)
+    return cid
+
+
+def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
+    """Write the job, count it against all spending caps and queue its deposit: all of it or nothing.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
+        OrganisationNotFound, NotPermitted: the payer may not submit in the organisation's name.
+        SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
     order, job_terms = checked.order, checked.terms
     if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
@@ -109,6 +123,11 @@ def submit(session: Session, checked: CheckedJob) -> Job:
             field="nonce",
             remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
         )
+    organisation_id = checked.request.organisation
+    limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
+    if organisation_id is not None:
+        limits += organisations.limits_for(session, organisation_id, order.payer)
+    spending.reserve(session, checked.id, order.budget, limits)
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -133,6 +152,7 @@ def submit(session: Session, checked: CheckedJob) -> Job:
         wait_until=job_terms.wait_until,
         nonce=order.nonce,
         order_signature=checked.order_signature,
+        organisation_id=organisation_id,
         permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
     )
     session.add(job)
@@ -152,6 +172,9 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     job.open_tx = event.tx_hash
     job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
     move_job(session, job, JobEvent.DEPOSIT_FINAL)
+    if job.cancelled_by is not None:
+        cancel_now(session, job, job.cancelled_by)
+        return
     move_job(session, job, JobEvent.LISTED)
     wake_after_commit(session, "auctions.clear")
     wake_after_commit(session, "jobs.dispatch", job.id)
@@ -169,6 +192,7 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
     job = repository.lock_job(session, intent.subject)
     if job is not None and job.status == JobStatus.SUBMITTED:
         move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
+        spending.set_cost(session, job.id, 0)
 
 
 def _queue_deposit(session: Session, checked: CheckedJob) -> None:

@@ -1,67 +1,110 @@
 """Jobs, units and checkpoints as the API shows them."""
 
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
+from market.api.errors import UnknownTier
 from market.domain.money import unit_price
 from market.domain.network import NetworkParameters
 from market.jobs import repository
-from market.jobs.errors import JobNotFound
-from market.jobs.models import Job, Unit
-from market.jobs.schemas import CheckpointView, JobPage, JobView, Progress, UnitView
+from market.jobs.access import visible_job
+from market.jobs.models import Checkpoint, Job, Unit
+from market.jobs.schemas import CheckpointView, JobFilters, JobPage, JobView, Progress, UnitView
+from market.organisations import service as organisations
+from market.organisations.service import Role
 
 _COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
 
 
-def visible_job(session: Session, principal: Principal, job_id: str) -> Job:
-    """A job that the caller may see: its payer or an admin.
-
-    Raises:
-        JobNotFound: there is none, or it is somebody else's.
-    """
-    job = repository.job(session, job_id)
-    if job is None or not (principal.is_admin or principal.address == job.payer):
-        raise JobNotFound(f"You have no job {job_id}.")
-    return job
-
-
 def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
     """A job with its progress."""
-    checkpoints = repository.checkpoints(session, job.id)
-    latest = checkpoints[-1] if checkpoints else None
+    return job_views(session, network, [job])[0]
+
+
+def job_views(session: Session, network: NetworkParameters, jobs: Sequence[Job]) -> list[JobView]:
+    """Jobs with their progress, by two queries for all of them."""
+    ids = [job.id for job in jobs]
+    checkpoints = repository.first_and_last_checkpoints(session, ids)
+    units = repository.unit_counts(session, ids)
+    return [_job_view(network, job, checkpoints.get(job.id, []), units.get(job.id, {})) for job in jobs]
+
+
+def _job_view(network: NetworkParameters, job: Job, ends: list[Checkpoint], units: dict[str, int]) -> JobView:
+    latest = ends[-1] if ends else None
     final = latest if latest is not None and latest.round == job.rounds else None
     price = job.clearing_price_wei
     return JobView(
         **{name: getattr(job, name) for name in _COLUMNS},
         tier=next(tier.name for tier in network.tiers if tier.id == job.tier_id),
         checkpoint={"interval": job.checkpoint_interval, "storage": "ipfs", "redundancy": job.redundancy},
+        price_cap_wei=job.price_cap_wei,
+        expires_at=job.expires_at,
+        cancel_requested=job.cancelled_by is not None,
         clearing_price_wei_per_gpu_hour=price,
         unit_price_wei=None if price is None else unit_price(price, job.unit_weight_us),
         progress=Progress(
             round=job.current_round,
             rounds=job.rounds,
-            units=repository.unit_counts(session, job.id),
+            units=units,
             validation_loss=None if latest is None else latest.validation_loss,
         ),
-        initial_loss=checkpoints[0].validation_loss if checkpoints else None,
+        initial_loss=ends[0].validation_loss if ends else None,
         final_loss=None if final is None else final.validation_loss,
         final_model_cid=None if final is None else final.model_cid,
     )
 
 
 def job_page(
-    session: Session, network: NetworkParameters, principal: Principal, after: str | None, limit: int
+    session: Session,
+    network: NetworkParameters,
+    principal: Principal,
+    filters: JobFilters,
 ) -> JobPage:
-    """The caller's jobs, newest first, beginning after job ``after``. Raises JobNotFound for an unknown ``after``."""
-    before = None
-    if after is not None:
-        last = visible_job(session, principal, after)
+    """Jobs that the caller may see, newest first, beginning after job ``filters.after``; by default, its own.
+
+    Raises:
+        JobNotFound: ``after`` is no job that the caller may see.
+        OrganisationNotFound: the caller is not in the organisation.
+        UnknownTier: there is no such tier.
+    """
+    before, limit = None, filters.limit
+    if filters.after is not None:
+        last = visible_job(session, principal, filters.after)
         before = (last.created_at, last.id)
-    jobs = repository.jobs_of(session, principal.address, limit + 1, before)
+    where = _conditions(session, network, principal, filters)
+    jobs = repository.jobs_where(session, where, limit + 1, before)
     more = len(jobs) > limit
-    return JobPage(
-        jobs=[job_view(session, network, job) for job in jobs[:limit]], next=jobs[limit - 1].id if more else None
-    )
+    return JobPage(jobs=job_views(session, network, jobs[:limit]), next=jobs[limit - 1].id if more else None)
+
+
+def _conditions(
+    session: Session, network: NetworkParameters, principal: Principal, filters: JobFilters
+) -> list[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = []
+    if filters.organisation is not None:
+        organisations.require(session, filters.organisation, principal.address, Role.VIEWER)
+        where.append(Job.organisation_id == filters.organisation)
+    elif not (filters.all and principal.sees_all_jobs):
+        where.append(Job.payer == principal.address)
+    if filters.status:
+        where.append(Job.status.in_(filters.status))
+    if filters.tier is not None:
+        where.append(Job.tier_id == _tier_id(network, filters.tier))
+    if filters.created_from is not None:
+        where.append(Job.created_at >= filters.created_from)
+    if filters.created_before is not None:
+        where.append(Job.created_at < filters.created_before)
+    return where
+
+
+def _tier_id(network: NetworkParameters, name: str) -> int:
+    try:
+        return network.tier(name).id
+    except KeyError:
+        raise UnknownTier(f"{name!r} is no tier of this network.", field="tier") from None
 
 
 def unit_views(session: Session, job: Job) -> list[UnitView]:

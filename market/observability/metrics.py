@@ -57,6 +57,20 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._jobs = Gauge("zoo_jobs", "Jobs, by status.", ["status"], registry=self.registry)
+        self._providers = Gauge(
+            "zoo_providers", "Providers and verifiers, by status.", ["kind", "status"], registry=self.registry
+        )
+
+    def market_holds(self, jobs: Mapping[str, int], providers: Mapping[tuple[str, str], int]) -> None:
+        """Keep how many jobs there are of each status, and providers of each (kind, status)."""
+        self._jobs.clear()
+        for status, count in jobs.items():
+            self._jobs.labels(status).set(count)
+        self._providers.clear()
+        for labels, count in providers.items():
+            self._providers.labels(*labels).set(count)
+
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self._requests.labels(method, route, status).inc()

@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
-from market.api.errors import InvalidSignature, NonceReplayed, UnknownTier
+from market.api.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
+from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
 from market.api.types import AddressString, HashString
 from market.db.base import utc_now
@@ -47,10 +48,17 @@ from market.providers.schemas import (
 )
 from zoo_protocol.messages import Ask
 
-router = APIRouter(prefix="/v1", tags=["providers"])
+router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
+
+_ONCE = (KeyReused, RequestInFlight)
 
 
-@router.post("/providers", status_code=201, responses=refusals(NotAuthenticated, KindFixed))
+@router.post(
+    "/providers",
+    status_code=201,
+    responses=refusals(NotAuthenticated, KindFixed, *_ONCE),
+    dependencies=[ANSWERED_ONCE],
+)
 def register_provider(
     body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ProviderView:
@@ -98,8 +106,9 @@ def send_heartbeat(
     "/benchmarks",
     status_code=201,
     responses=refusals(
-        NotAuthenticated, UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed, HardwareInsufficient
+        NotAuthenticated, UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed, HardwareInsufficient, *_ONCE
     ),
+    dependencies=[ANSWERED_ONCE],
 )
 def start_benchmark(
     body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -144,7 +153,9 @@ def answer_benchmark(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
+        *_ONCE,
     ),
+    dependencies=[ANSWERED_ONCE],
 )
 def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, session: Uow) -> AskView:
     """Put your signed ask into the book, in place of your earlier one."""

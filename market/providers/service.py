@@ -95,6 +95,12 @@ def require(session: Session, address: str, *, lock: bool = False) -> Provider:
     return provider
 
 
+def kind_of(session: Session, address: str) -> str | None:
+    """What a wallet is registered as: provider or verifier; None: neither."""
+    provider = repository.provider(session, address)
+    return None if provider is None else provider.kind
+
+
 def get(session: Session, address: str) -> tuple[Provider, int]:
     """A provider and its active stake in wei.
 

@@ -9,8 +9,8 @@ from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
 from market.api.openapi import refusals
+from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.jobs.views import visible_job
 from market.ledger.reconciliation import reconcile
 from market.settlement import claims
 from market.settlement.errors import NotSettledYet

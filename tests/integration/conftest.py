@@ -67,6 +67,7 @@ def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pyte
         domain="market.test",
         public_url="https://market.test",
         max_blob_bytes=3_000_000,
+        requests_per_minute_ip=0,  # all tests come from one address
         log_level="WARNING",
     )
 

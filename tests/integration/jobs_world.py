@@ -162,11 +162,12 @@ class World:
         rounds: int = 2,
         max_price: int = 4 * ZEN,
         requirements: dict[str, object] | None = None,
+        document: dict[str, Any] | None = None,
     ) -> str:
-        """A job whose deposit is final, standing in the book."""
+        """A job whose deposit is final, standing in the book; ``document`` is its specification, if not the usual."""
         payer = str(self.wallet().address)
         settings = {**SPEC["training_config"], "rounds": rounds}
-        document = {**self.spec.to_dict(), "training_config": settings}
+        document = document or {**self.spec.to_dict(), "training_config": settings}
         spec = TrainingSpec.from_dict(document)
         wait_until = (utc_now() + timedelta(seconds=wait_seconds)).replace(microsecond=0)
         weight = 36_000_000
@@ -174,7 +175,7 @@ class World:
             payer=payer,
             specHash=spec.spec_hash(),
             tier=1,
-            units=nodes * rounds,
+            units=nodes * spec.training.rounds,
             unitWeight=weight,
             segments=spec.segments,
             samplingBps=200,
@@ -195,7 +196,7 @@ class World:
                     spec_cid=self.storage.put(canonical_json(spec.to_dict()), max_bytes=2**20).cid,
                     tier_id=1,
                     nodes=nodes,
-                    rounds=rounds,
+                    rounds=spec.training.rounds,
                     segments=spec.segments,
                     sampling_bps=order.samplingBps,
                     checkpoint_interval=1,

@@ -22,7 +22,13 @@ def _nonce(api: httpx.Client, address: str) -> dict[str, object]:
 def test_a_signed_message_opens_a_session(api: httpx.Client) -> None:
     caller = sign_in(api)
     me = api.get("/v1/me", headers=caller.headers)
-    assert me.json() == {"address": caller.address, "is_admin": False, "credential": "session"}
+    assert me.json() == {
+        "address": caller.address,
+        "is_admin": False,
+        "roles": ["user"],
+        "credential": "session",
+        "scopes": ["*"],
+    }
 
 
 def test_secrets_are_stored_as_hashes_only(api: httpx.Client, database: Database) -> None:
@@ -113,7 +119,9 @@ def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     assert api.get("/v1/me", headers=key).json() == {
         "address": caller.address,
         "is_admin": False,
+        "roles": ["user"],
         "credential": "key",
+        "scopes": ["*"],
     }
     listed = api.get("/v1/me/keys", headers=key).json()
     assert [item["name"] for item in listed] == ["scripts"]
@@ -124,3 +132,34 @@ def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     assert api.delete(path, headers=caller.headers).status_code == 204
     refusal(api.get("/v1/me", headers=key), 401, "not-authenticated")
     refusal(api.delete(path, headers=caller.headers), 404, "api-key-not-found")
+
+
+# The example of EIP-4361: a message of this form must be understood, and refused for what is not ours.
+EIP_4361_EXAMPLE = """example.com wants you to sign in with your Ethereum account:
+0xC02aaA39b223FE8D0A0e5C4F27eAD9083C756Cc2
+
+I accept the ExampleOrg Terms of Service: https://example.com/tos
+
+URI: https://example.com/login
+Version: 1
+Chain ID: 1
+Nonce: 32891756
+Issued At: 2021-09-30T16:25:24Z
+Resources:
+- ipfs://bafybeiemxf5abjwjbikoz4mc3a3dla6ual3jsgpdr4cjr3oz3evfyavhwq/
+- https://example.com/my-web2-claim.json"""
+
+
+def test_the_example_of_the_eip_is_read_field_by_field(api: httpx.Client) -> None:
+    body = {"message": EIP_4361_EXAMPLE, "signature": "0x" + "11" * 65}
+    assert refusal(api.post("/v1/auth/siwe", json=body), 401, "sign-in-refused")["field"] == "message.expiration_time"
+    dated = EIP_4361_EXAMPLE.replace("Resources:", "Expiration Time: 2121-09-30T16:25:24Z\nResources:")
+    for message, field in (
+        (dated, "message.domain"),
+        (dated.replace("\n\nI accept", "\nI accept"), "message"),
+        (dated.replace("Chain ID", "Chain Id"), "message"),
+        (dated.replace("Version: 1", "Version: 2"), "message"),
+        (dated.replace("Nonce: 32891756", "Nonce: 1"), "message"),
+    ):
+        answer = api.post("/v1/auth/siwe", json=body | {"message": message})
+        assert refusal(answer, 401, "sign-in-refused")["field"] == field

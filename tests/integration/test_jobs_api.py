@@ -136,7 +136,6 @@ def test_a_signed_quote_becomes_a_job_and_a_deposit(
     stranger = sign_in(api)
     assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
     assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
-    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=payer.headers).json()["code"] == "not-cancellable"
 
 
 def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
@@ -302,12 +301,35 @@ def test_a_final_deposit_lists_the_job_once_and_a_reverted_one_rejects_it(
     assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
 
 
+def test_a_job_cancelled_before_its_deposit_is_refunded_when_that_is_final(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    job = api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()
+    path = f"/v1/jobs/{job['id']}"
+    asked = api.post(f"{path}/cancel", headers=payer.headers).json()
+    assert (asked["status"], asked["cancel_requested"]) == ("submitted", True)
+    with services.database.transaction() as session:
+        submission.on_job_opened(session, opened(get(session, job["id"]).order))
+    cancelled = api.get(path, headers=payer.headers).json()
+    assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
+    assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
+
+
 def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
     made = [api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
     first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
     rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == made[::-1]
     assert rest["next"] is None
+    for query, ids in (
+        ({"status": ["submitted", "matching"]}, made),
+        ({"status": "matching"}, []),
+        ({"tier": "gold"}, []),
+    ):
+        found = api.get("/v1/jobs", params=query, headers=payer.headers).json()["jobs"]
+        assert {job["id"] for job in found} == set(ids)
+    assert api.get("/v1/jobs", params={"tier": "tin"}, headers=payer.headers).json()["code"] == "unknown-tier"
+    assert api.get("/v1/jobs", params={"after": "0x12"}, headers=payer.headers).json()["code"] == "invalid-request"
 
 
 # --- leases

@@ -290,7 +290,7 @@ def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, node
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     at_work = world.work(nodes[1])
-    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: matching.cancel(session, payer, job_id))
     world.rows(lambda session: matching.cancel(session, payer, job_id))  # again: nothing happens
     assert world.read(job_id).status == JobStatus.CANCELLED
@@ -309,14 +309,14 @@ def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, node
 
 def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
-    principal = Principal(world.read(waiting).payer, False, 1, "session")
+    principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
     world.rows(lambda session: matching.cancel(session, principal, waiting))
     assert world.read(waiting).status == JobStatus.CANCELLED
     assert ("settlement.settle", ()) in world.wakes.seen
     for node in nodes:
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, finished)
-    admin = Principal(nodes[0], True, 1, "session")
+    admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
     with pytest.raises(NotCancellable):
         world.rows(lambda session: matching.cancel(session, admin, finished))
 

@@ -28,7 +28,7 @@ def cancelled(world: World) -> str:
     job_id = world.running(nodes)
     for node in nodes:
         world.deliver(node)
-    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: matching.cancel(session, payer, job_id))
     return job_id
 
@@ -132,7 +132,7 @@ def test_a_refused_settlement_leaves_the_job_in_settling(world: World, cancelled
 
 def test_a_job_without_paid_units_is_refunded_in_full(world: World) -> None:
     job_id = world.running([world.node() for _ in range(4)])
-    payer = Principal(world.read(job_id).payer, False, 1, "session")
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: matching.cancel(session, payer, job_id))
     settle(world)
     [intent] = settle_intents(world)

@@ -8,6 +8,7 @@ from market.jobs import service as jobs
 from market.settlement import claims
 from market.settlement import service as settlement
 from market.verification import service as verification
+from market.webhooks import service as webhooks
 from worker.context import context
 
 
@@ -64,4 +65,11 @@ def collect_fees() -> None:
 def announce_events() -> None:
     """Tell subscribers of new job events."""
     c = context()
-    announce(c.database, c.redis)
+    announce(c.database, c.redis, webhooks.fan_out)
+
+
+@shared_task(name="webhooks.deliver")
+def deliver_webhooks() -> None:
+    """Send the webhooks that are due."""
+    c = context()
+    webhooks.deliver_due(c.database, private=c.settings.webhooks_to_private_addresses)

@@ -11,7 +11,7 @@ from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from market.providers import asks
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, dispatch
+from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch
 
 
 @shared_task(name="sweep.all")
@@ -30,7 +30,9 @@ def sweep() -> None:
         jobs.expire_due_leases(c.database, now)
         jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
         jobs.expire_due_jobs(c.database, now)
+        jobs.end_long_pauses(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()
+    deliver_webhooks.apply_async(expires=c.settings.sweep_interval_seconds)

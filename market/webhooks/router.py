@@ -1,0 +1,198 @@
+"""Webhooks over REST."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import ServicesDep, Uow
+from market.api.errors import KeyReused, RequestInFlight
+from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.api.openapi import refusals
+from market.api.types import RequestModel, RowId
+from market.webhooks import service
+from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.models import WebhookDelivery, WebhookEndpoint
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=IdempotentRoute)
+
+WebhookId = Annotated[RowId, Path(description="The webhook's id.")]
+DeliveryId = Annotated[RowId, Path(description="The delivery's id.")]
+EventKind = Literal["status", "round", "step", "unit", "slash", "checkpoint", "settlement"]
+Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
+Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=7, description="Which events of your jobs to send.")]
+
+DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
+_ONCE = (KeyReused, RequestInFlight)
+
+
+class WebhookRequest(RequestModel):
+    url: Url
+    events: Kinds = Field(default_factory=lambda: list(DEFAULT_KINDS))
+
+
+class WebhookPatch(RequestModel):
+    """What is left out stays."""
+
+    url: Url | None = None
+    events: Kinds | None = None
+    enabled: bool | None = None
+
+
+class RotateSecretRequest(RequestModel):
+    overlap_hours: Annotated[
+        int, Field(ge=0, le=168, description="For how long messages are signed with the old secret as well.")
+    ] = 24
+
+
+class WebhookView(BaseModel):
+    id: int
+    url: str
+    events: list[EventKind]
+    enabled: Annotated[bool, Field(description="The market turns it off when the receiver answers 410 (gone).")]
+    created_at: datetime
+
+
+class NewWebhookView(WebhookView):
+    secret: Annotated[
+        str | None,
+        Field(
+            description="`whsec_` and the key in base64, to check signatures with. Shown only once: null where this "
+            "answer is repeated for the same Idempotency-Key. Rotate the secret then."
+        ),
+    ]
+
+
+class DeliveryView(BaseModel):
+    id: int
+    message_id: Annotated[str, Field(description="The header `webhook-id`: the same in every attempt.")]
+    event_id: int
+    status: Literal["pending", "delivered", "failed"]
+    attempts: int
+    next_attempt_at: datetime | None
+    response_status: int | None
+    error: str | None
+    payload: dict[str, Any]
+    created_at: datetime
+    delivered_at: datetime | None
+
+
+class DeliveryPage(BaseModel):
+    items: list[DeliveryView]
+    next_after: int | None
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=refusals(NotAuthenticated, *_ONCE, WebhookAddressRefused, TooManyWebhooks),
+    dependencies=[ANSWERED_ONCE],
+)
+def create_webhook(
+    body: WebhookRequest, account: CurrentAccount, services: ServicesDep, session: Uow, request: Request
+) -> NewWebhookView:
+    """Have the events of your jobs sent to a URL, signed as Standard Webhooks describes."""
+    private = services.settings.webhooks_to_private_addresses
+    row = service.create(session, account.address, body.url, body.events, private=private)
+    return _with_secret(request, row)
+
+
+@router.get("", responses=refusals(NotAuthenticated))
+def list_webhooks(account: CurrentAccount, session: Uow) -> list[WebhookView]:
+    """Your webhooks, oldest first."""
+    return [_view(row) for row in service.of_owner(session, account.address)]
+
+
+@router.get("/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound))
+def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow) -> WebhookView:
+    """One webhook."""
+    return _view(service.get(session, account.address, webhook_id))
+
+
+@router.patch("/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound, WebhookAddressRefused))
+def change_webhook(
+    webhook_id: WebhookId, body: WebhookPatch, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> WebhookView:
+    """Change a webhook, or turn it off and on. Events of the time when it is off are not sent."""
+    row = service.get(session, account.address, webhook_id)
+    private = services.settings.webhooks_to_private_addresses
+    service.change(session, row, url=body.url, kinds=body.events, enabled=body.enabled, private=private)
+    return _view(row)
+
+
+@router.delete("/{webhook_id}", status_code=204, responses=refusals(NotAuthenticated, WebhookNotFound))
+def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow) -> None:
+    """End a webhook; what was not delivered is never sent."""
+    service.delete(service.get(session, account.address, webhook_id))
+
+
+@router.post(
+    "/{webhook_id}/rotate-secret",
+    responses=refusals(NotAuthenticated, WebhookNotFound, *_ONCE),
+    dependencies=[ANSWERED_ONCE],
+)
+def rotate_webhook_secret(
+    webhook_id: WebhookId, body: RotateSecretRequest, account: CurrentAccount, session: Uow, request: Request
+) -> NewWebhookView:
+    """A new secret; for the overlap, each message carries the signatures of both."""
+    row = service.get(session, account.address, webhook_id)
+    service.rotate_secret(row, timedelta(hours=body.overlap_hours))
+    return _with_secret(request, row)
+
+
+@router.get("/{webhook_id}/deliveries", responses=refusals(NotAuthenticated, WebhookNotFound))
+def list_deliveries(
+    webhook_id: WebhookId,
+    account: CurrentAccount,
+    session: Uow,
+    after: Annotated[RowId | None, Query(description="Id of the last one seen.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> DeliveryPage:
+    """What was sent and what came of it, newest first."""
+    service.get(session, account.address, webhook_id)
+    rows = service.deliveries(session, webhook_id, after, limit)
+    return DeliveryPage(
+        items=[_delivery_view(row) for row in rows], next_after=rows[-1].id if len(rows) == limit else None
+    )
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}/replay",
+    responses=refusals(NotAuthenticated, WebhookNotFound, DeliveryNotFound, *_ONCE),
+    dependencies=[ANSWERED_ONCE],
+)
+def replay_delivery(
+    webhook_id: WebhookId, delivery_id: DeliveryId, account: CurrentAccount, session: Uow
+) -> DeliveryView:
+    """Send a delivery again: the same message with the same id, all attempts anew."""
+    service.get(session, account.address, webhook_id)
+    return _delivery_view(service.replay(session, webhook_id, delivery_id))
+
+
+def _view(row: WebhookEndpoint) -> WebhookView:
+    return WebhookView.model_validate(_fields(row))
+
+
+def _with_secret(request: Request, row: WebhookEndpoint) -> NewWebhookView:
+    request.state.secret_fields = ("secret",)
+    return NewWebhookView.model_validate(_fields(row) | {"secret": row.secret})
+
+
+def _fields(row: WebhookEndpoint) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "url": row.url,
+        "events": row.kinds,
+        "enabled": row.enabled,
+        "created_at": row.created_at,
+    }
+
+
+def _delivery_view(row: WebhookDelivery) -> DeliveryView:
+    values = {name: getattr(row, name) for name in DeliveryView.model_fields}
+    if row.status != "pending":
+        values["next_attempt_at"] = None
+    return DeliveryView.model_validate(values)

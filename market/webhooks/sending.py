@@ -1,0 +1,141 @@
+"""Sending one webhook: signed per Standard Webhooks, and only to public addresses.
+
+The host is resolved once, every address it has is checked, and the connection goes to one of exactly those, so a name
+that resolves to something else a moment later (DNS rebinding) changes nothing. Redirects are not followed and proxies
+of the environment not used. TLS certificates are checked against the host's name.
+"""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+TIMEOUT_SECONDS = 10.0
+TOTAL_SECONDS = 30.0
+SECRET_PREFIX = "whsec_"
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class AddressRefused(Exception):
+    """The URL does not lead to public addresses only; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one attempt; ``error`` is None if the receiver took it (any 2xx)."""
+
+    status: int | None
+    error: str | None
+
+
+def new_secret() -> str:
+    """A signing secret: ``whsec_`` and 32 random bytes in base64."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def sign(secret: str, message_id: str, timestamp: int, payload: bytes) -> str:
+    """The ``v1`` signature of Standard Webhooks: HMAC-SHA256 over ``id.timestamp.payload``, in base64.
+
+    Args:
+        timestamp: Unix seconds.
+    """
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    digest = hmac.new(key, f"{message_id}.{timestamp}.".encode() + payload, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """All addresses of a host. Raises OSError if it has none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resolve) -> list[str]:
+    """The addresses to which a webhook for this URL may connect.
+
+    Args:
+        private: whether http and private addresses are allowed as well (devnets).
+
+    Raises:
+        AddressRefused: the URL is not https, has no host or a user, does not resolve, or to an address that is not
+            public.
+    """
+    if url.scheme not in (("https", "http") if private else ("https",)):
+        raise AddressRefused(f"the scheme is {url.scheme or 'missing'!r}, not 'https'")
+    if not url.host or url.userinfo:
+        raise AddressRefused("it has no host" if not url.host else "it has a user or password; sign in by other means")
+    try:
+        addresses = resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
+    except (OSError, UnicodeError) as error:
+        raise AddressRefused(f"the host {url.host!r} does not resolve") from error
+    for address in addresses:
+        if not private and not is_public(address):
+            raise AddressRefused(f"the host {url.host!r} has the address {address}, which is not public")
+    return list(addresses)
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is reachable by everybody, and by no detour through a tunnel to one that is not."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        elif found.sixtofour or found.teredo or any(found in network for network in _NAT64):
+            return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+def send(
+    url: str,
+    *,
+    signing: Sequence[str],
+    message_id: str,
+    timestamp: int,
+    payload: bytes,
+    private: bool,
+    resolve: Resolve = resolve,
+) -> Outcome:
+    """Make one attempt. Never raises for what the receiver, its name server or its certificate does.
+
+    Args:
+        signing: the secrets to sign with; two while one replaces the other.
+    """
+    target = httpx.URL(url)
+    try:
+        address = checked_addresses(target, private=private, resolve=resolve)[0]
+    except AddressRefused as error:
+        return Outcome(None, str(error))
+    headers = {
+        "Host": target.netloc.decode(),
+        "Content-Type": "application/json",
+        "User-Agent": "zoo-compute-webhooks/1",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(sign(secret, message_id, timestamp, payload) for secret in signing),
+    }
+    extensions = {"sni_hostname": target.host} if target.scheme == "https" else {}
+    client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, follow_redirects=False)
+    deadline = threading.Timer(TOTAL_SECONDS, client.close)  # against an answer that comes byte by byte
+    deadline.start()
+    try:
+        with (
+            client,
+            client.stream(
+                "POST", target.copy_with(host=address), content=payload, headers=headers, extensions=extensions
+            ) as response,  # the body is not read: only the status counts
+        ):
+            taken = response.is_success
+            return Outcome(response.status_code, None if taken else f"the receiver answered {response.status_code}")
+    except (httpx.HTTPError, OSError, RuntimeError) as error:  # the last two: closed at the deadline
+        return Outcome(None, f"{type(error).__name__}: {error}"[:200])
+    finally:
+        deadline.cancel()

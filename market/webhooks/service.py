@@ -1,0 +1,231 @@
+"""Webhooks: an account's URLs that hear of its jobs (https://www.standardwebhooks.com).
+
+A delivery is written in the transaction that announces its event, once for each endpoint, and is attempted until the
+receiver takes it or the attempts are used up. An attempt is claimed by moving its next time on, so a worker that dies
+in the middle only delays it, and the receiver, which may see a message twice, knows it again by its id.
+"""
+
+import json
+import random
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import uuid4
+
+import httpx
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.db.session import Database, wake_after_commit
+from market.events.models import JobEventRow
+from market.jobs import service as jobs
+from market.webhooks import sending
+from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
+from market.webhooks.models import WebhookDelivery, WebhookEndpoint
+from market.webhooks.sending import AddressRefused, Outcome, Resolve, checked_addresses, new_secret
+
+MAX_ENDPOINTS = 20
+RETRY_AFTER = tuple(
+    timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
+)
+"""How long after each failed attempt the next one follows, up to a fifth longer by chance (Standard Webhooks)."""
+
+_CLAIM = timedelta(seconds=120)  # longer than an attempt can take
+_AT_ONCE = 8
+_GONE = 410
+
+
+def create(
+    session: Session, owner: str, url: str, kinds: Collection[str], *, private: bool, resolve: Resolve = sending.resolve
+) -> WebhookEndpoint:
+    """A new endpoint with a fresh secret.
+
+    Raises:
+        WebhookAddressRefused: the URL leads to no public address.
+        TooManyWebhooks: the account has ``MAX_ENDPOINTS`` already.
+    """
+    _require_public(url, private, resolve)
+    if len(of_owner(session, owner)) >= MAX_ENDPOINTS:
+        raise TooManyWebhooks(f"{owner} has {MAX_ENDPOINTS} webhooks")
+    row = WebhookEndpoint(owner=owner, url=url, kinds=sorted(set(kinds)), secret=new_secret(), enabled=True)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def of_owner(session: Session, owner: str) -> Sequence[WebhookEndpoint]:
+    """An account's endpoints, oldest first."""
+    query = select(WebhookEndpoint).where(WebhookEndpoint.owner == owner, WebhookEndpoint.deleted_at.is_(None))
+    return session.scalars(query.order_by(WebhookEndpoint.id)).all()
+
+
+def get(session: Session, owner: str, endpoint_id: int) -> WebhookEndpoint:
+    """One endpoint of the account, locked. Raises WebhookNotFound."""
+    row = session.get(WebhookEndpoint, endpoint_id, with_for_update={"key_share": True})
+    if row is None or row.owner != owner or row.deleted_at is not None:
+        raise WebhookNotFound(f"{owner} has no webhook {endpoint_id}", field="webhook_id")
+    return row
+
+
+def change(
+    session: Session,
+    row: WebhookEndpoint,
+    *,
+    url: str | None,
+    kinds: Collection[str] | None,
+    enabled: bool | None,
+    private: bool,
+) -> None:
+    """Change an endpoint; None leaves as it is. Raises WebhookAddressRefused."""
+    if url is not None:
+        _require_public(url, private, sending.resolve)
+        row.url = url
+    if kinds is not None:
+        row.kinds = sorted(set(kinds))
+    if enabled is not None:
+        row.enabled = enabled
+        wake_after_commit(session, "webhooks.deliver")
+
+
+def rotate_secret(row: WebhookEndpoint, overlap: timedelta) -> None:
+    """A new secret. For ``overlap`` longer, messages are signed with the old one as well."""
+    row.old_secret, row.old_secret_until = row.secret, utc_now() + overlap
+    row.secret = new_secret()
+
+
+def delete(row: WebhookEndpoint) -> None:
+    """End an endpoint; what was not delivered is never sent."""
+    row.deleted_at, row.enabled = utc_now(), False
+
+
+def deliveries(session: Session, endpoint_id: int, before: int | None, limit: int) -> Sequence[WebhookDelivery]:
+    """An endpoint's deliveries, newest first, beginning below the id ``before``."""
+    query = select(WebhookDelivery).where(WebhookDelivery.endpoint_id == endpoint_id)
+    if before is not None:
+        query = query.where(WebhookDelivery.id < before)
+    return session.scalars(query.order_by(WebhookDelivery.id.desc()).limit(limit)).all()
+
+
+def replay(session: Session, endpoint_id: int, delivery_id: int) -> WebhookDelivery:
+    """Send a delivery again, as the same message, with all its attempts anew. Raises DeliveryNotFound."""
+    row = session.get(WebhookDelivery, delivery_id, with_for_update=True)
+    if row is None or row.endpoint_id != endpoint_id:
+        raise DeliveryNotFound(f"webhook {endpoint_id} has no delivery {delivery_id}", field="delivery_id")
+    row.status, row.attempts, row.next_attempt_at = "pending", 0, utc_now()
+    wake_after_commit(session, "webhooks.deliver")
+    return row
+
+
+def fan_out(session: Session, event_ids: Collection[int]) -> None:
+    """Write the deliveries of events that are announced in this transaction."""
+    events = session.scalars(select(JobEventRow).where(JobEventRow.id.in_(event_ids)).order_by(JobEventRow.id)).all()
+    payers = jobs.payers_of(session, {event.job_id for event in events})
+    query = select(WebhookEndpoint).where(
+        WebhookEndpoint.owner.in_(set(payers.values())), WebhookEndpoint.enabled, WebhookEndpoint.deleted_at.is_(None)
+    )
+    endpoints = session.scalars(query).all()
+    now = utc_now()
+    for event in events:
+        for endpoint in endpoints:
+            if endpoint.owner == payers.get(event.job_id) and event.kind in endpoint.kinds:
+                session.add(
+                    WebhookDelivery(
+                        endpoint_id=endpoint.id,
+                        event_id=event.id,
+                        message_id=f"msg_{uuid4().hex}",
+                        payload=_payload(event),
+                        status="pending",
+                        next_attempt_at=now,
+                    )
+                )
+                wake_after_commit(session, "webhooks.deliver")
+
+
+def deliver_due(database: Database, *, private: bool, resolve: Resolve = sending.resolve) -> int:
+    """Attempt what is due, until nothing is; returns the number of attempts. No transaction is open while it sends."""
+    attempts = 0
+    attempt = partial(_attempt, database, private=private, resolve=resolve)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # one slow receiver must not hold up the others
+        while claimed := _claim(database):
+            attempts += sum(pool.map(attempt, claimed))
+    return attempts
+
+
+def _claim(database: Database) -> list[int]:
+    with database.transaction() as session:
+        now = utc_now()
+        query = (
+            select(WebhookDelivery)
+            .join(WebhookEndpoint, WebhookEndpoint.id == WebhookDelivery.endpoint_id)
+            .where(WebhookDelivery.status == "pending", WebhookDelivery.next_attempt_at <= now, WebhookEndpoint.enabled)
+            .order_by(WebhookDelivery.next_attempt_at, WebhookDelivery.id)
+            .limit(_AT_ONCE)
+            .with_for_update(of=WebhookDelivery, skip_locked=True)
+        )
+        rows = session.scalars(query).all()
+        for row in rows:
+            row.next_attempt_at = now + _CLAIM
+        return [row.id for row in rows]
+
+
+def _attempt(database: Database, delivery_id: int, *, private: bool, resolve: Resolve) -> int:
+    now = utc_now()
+    with database.transaction() as session:
+        row = session.get_one(WebhookDelivery, delivery_id)
+        endpoint = session.get_one(WebhookEndpoint, row.endpoint_id)
+        if row.status != "pending" or not endpoint.enabled:
+            return 0
+        signing = _secrets(endpoint, now)
+        url, message_id = endpoint.url, row.message_id
+        payload = json.dumps(row.payload, separators=(",", ":")).encode()
+    outcome = sending.send(
+        url,
+        signing=signing,
+        message_id=message_id,
+        timestamp=int(now.timestamp()),
+        payload=payload,
+        private=private,
+        resolve=resolve,
+    )
+    with database.transaction() as session:
+        _apply(session, session.get_one(WebhookDelivery, delivery_id, with_for_update=True), outcome)
+    return 1
+
+
+def _secrets(endpoint: WebhookEndpoint, now: datetime) -> list[str]:
+    if endpoint.old_secret is None or endpoint.old_secret_until is None or now >= endpoint.old_secret_until:
+        return [endpoint.secret]
+    return [endpoint.secret, endpoint.old_secret]
+
+
+def _apply(session: Session, row: WebhookDelivery, outcome: Outcome) -> None:
+    now = utc_now()
+    row.attempts += 1
+    row.response_status, row.error = outcome.status, outcome.error
+    if outcome.error is None:
+        row.status, row.delivered_at = "delivered", now
+    elif outcome.status == _GONE:
+        row.status = "failed"
+        session.get_one(WebhookEndpoint, row.endpoint_id).enabled = False
+    elif row.attempts > len(RETRY_AFTER):
+        row.status = "failed"
+    else:
+        row.next_attempt_at = _later(now, row.attempts)
+
+
+def _later(now: datetime, attempts: int) -> datetime:
+    return now + RETRY_AFTER[attempts - 1] * random.uniform(1, 1.2)
+
+
+def _payload(event: JobEventRow) -> dict[str, object]:
+    data = {"job_id": event.job_id, "event_id": event.id, **event.data}
+    return {"type": f"job.{event.kind}", "timestamp": event.created_at.isoformat(), "data": data}
+
+
+def _require_public(url: str, private: bool, resolve: Resolve) -> None:
+    try:
+        checked_addresses(httpx.URL(url), private=private, resolve=resolve)
+    except (AddressRefused, httpx.InvalidURL) as error:
+        raise WebhookAddressRefused(f"{url[:200]}: {error}", field="url") from error
