@@ -40,7 +40,28 @@ MODIFIER_FILES = {
     "whenNotPaused": "utils/Pausable.sol",
 }
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "Disputes.sol",
+        "if (leftOver > 0) token.burn(leftOver);",
+        "if (leftOver >= 0) token.burn(leftOver);",
+    ): "Burning nothing changes no balance.",
+    (
+        "JobEscrow.sol",
+        "if (net + fee == 0) return 0;",
+        "if (net - fee == 0) return 0;",
+    ): "The fee is at most a tenth of the gross amount, so net equals fee only where both are 0.",
+    (
+        "JobEscrow.sol",
+        "if (refunded > 0) token.safeTransfer(job.payer, refunded);",
+        "if (refunded >= 0) token.safeTransfer(job.payer, refunded);",
+    ): "A transfer of nothing changes no balance.",
+    (
+        "ProviderStaking.sol",
+        "if (share > 0) token.safeTransfer(msg.sender, share);",
+        "if (share >= 0) token.safeTransfer(msg.sender, share);",
+    ): "A transfer of nothing changes no balance.",
+}
 """(file, original code, mutated code) -> why no test can tell them apart."""
 
 

@@ -54,9 +54,10 @@ class OmissionChain(Chain):
             return Terms(*self._omissions.functions.terms().call())
 
     def bond(self) -> int:
-        """The operator's bond, from which compensations come."""
+        """The part of the operator's bond that compensations can count on: what is announced for withdrawal may go."""
         with chain_errors():
-            return int(self._omissions.functions.bond().call())
+            bond, announced = self._omissions.functions.bond().call(), self._omissions.functions.withdrawal().call()
+            return max(0, int(bond) - int(announced[0]))
 
     def is_acknowledger(self, address: str) -> bool:
         """Whether the address's acknowledgements count now."""

@@ -125,7 +125,7 @@ contract DisputesMoneyTest is Game {
         _revealMiddle(id);
         vm.warp(block.timestamp + TURN + 1);
 
-        bytes[10] memory calls;
+        bytes[11] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
         calls[1] = abi.encodeCall(disputes.dismiss, (id));
         calls[2] = abi.encodeCall(disputes.withdraw, ());
@@ -138,7 +138,9 @@ contract DisputesMoneyTest is Game {
         calls[9] = abi.encodeCall(
             disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof, uint16(1), uint16(8))
         );
-        for (uint256 i = 0; i < 10; ++i) {
+        bytes32[2] memory environments = [ENVIRONMENT, ENVIRONMENT];
+        calls[10] = abi.encodeCall(disputes.proveTwoStates, (id, unit, 4, environments, _opening(4), _opening(4)));
+        for (uint256 i = 0; i < calls.length; ++i) {
             hostile.arm(address(disputes), calls[i]);
             uint256 before = vm.snapshotState();
             disputes.expire(id); // burns

@@ -203,6 +203,8 @@ contract DisputesOutcomeTest is Game {
         terms.maxDraws = 1;
         terms.bond = terms.cost + 15 * terms.refereeFee;
         _deploy(terms); // the largest that are accepted
+        terms.quorum = 15;
+        _deploy(terms);
         terms.bond -= 1;
         _refuseTerms(terms, "bond");
         terms.seats = 16;
