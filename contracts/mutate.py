@@ -57,6 +57,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (refunded >= 0) token.safeTransfer(job.payer, refunded);",
     ): "A transfer of nothing changes no balance.",
     (
+        "base/Bisection.sol",
+        "if (end > unit.disputableUntil) unit.disputableUntil = end;",
+        "if (end >= unit.disputableUntil) unit.disputableUntil = end;",
+    ): "What is equal is set to what it is.",
+    (
         "ProviderStaking.sol",
         "if (share > 0) token.safeTransfer(msg.sender, share);",
         "if (share >= 0) token.safeTransfer(msg.sender, share);",

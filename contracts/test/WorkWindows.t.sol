@@ -110,6 +110,7 @@ contract WorkWindowsTest is Network {
         new WorkWindows(0, 1 days, admin, operator);
         vm.expectRevert(abi.encodeWithSelector(WorkWindows.InvalidParameter.selector, "delay"));
         new WorkWindows(201, 1 days, admin, operator);
+        vm.assertEq(new WorkWindows(200, 1 days, admin, operator).seedDelay(), 200);
     }
 
     function _commit(bytes32 root, uint32 leafCount) private returns (uint256) {
