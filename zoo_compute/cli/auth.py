@@ -1,11 +1,12 @@
 """``zoo-compute auth``: sign in once and keep an API key; list and revoke keys."""
 
 import socket
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_json, print_table
+from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
 from zoo_compute.errors import ConfigError
 
@@ -33,6 +34,37 @@ def login(
 
 
 @app.command()
+def create_key(
+    name: str,
+    scope: Annotated[list[str] | None, typer.Option(help="Such as jobs:write; may be repeated. Default: all.")] = None,
+    days: Annotated[int, typer.Option(help="Until it expires.")] = 90,
+    per_job: PerJob = None,
+    per_day: PerDay = None,
+    total: Total = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make an API key for something else, such as a script, and show it once."""
+    caps = caps_body(per_job, per_day, total)
+    body = {"name": name, "expires_in_days": days} | ({"scopes": scope} if scope else {})
+    with open_client(api_url) as client:
+        _show_key(client.connection.post("/v1/me/keys", body | ({"spending": caps} if caps else {})), as_json)
+
+
+@app.command()
+def rotate_key(
+    key_id: int,
+    overlap_hours: Annotated[int, typer.Option(help="How long the old secret keeps working.")] = 24,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a key a new secret, and show it once."""
+    with open_client(api_url) as client:
+        path = f"/v1/me/keys/{key_id}/rotate"
+        _show_key(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
+
+
+@app.command()
 def keys(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your API keys."""
     with open_client(api_url) as client:
@@ -40,8 +72,18 @@ def keys(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
     else:
-        columns = ["id", "name", "prefix", "expires_at"]
-        print_table(columns, [[key[column] for column in columns] for key in found])
+        rows = [
+            [
+                key["id"],
+                key["name"],
+                key["prefix"],
+                " ".join(key["scopes"]),
+                caps_text(key["spending"]),
+                key["expires_at"],
+            ]
+            for key in found
+        ]
+        print_table(("id", "name", "prefix", "scopes", "caps (ZEN)", "expires_at"), rows)
 
 
 @app.command()
@@ -50,3 +92,11 @@ def revoke(key_id: int, api_url: ApiUrl = None) -> None:
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/me/keys/{key_id}", repeatable=True)
     note(f"key {key_id} is revoked")
+
+
+def _show_key(key: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(key)
+    else:
+        shown = {name: key[name] for name in ("id", "name", "key", "expires_at")}
+        print_facts(shown | {"scopes": " ".join(key["scopes"]), "caps (ZEN)": caps_text(key["spending"])})

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zoo_compute.amounts import format_zen
-from zoo_compute.cli import admin, auction, auth, devnet, job, node
+from zoo_compute.cli import admin, auction, auth, devnet, job, node, organisation, webhook
 from zoo_compute.cli.output import JsonFlag, print_facts, print_json, report
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ExitCode, ZooError
@@ -25,6 +25,8 @@ app.add_typer(node.app, name="node")
 app.add_typer(auction.app, name="auction")
 app.add_typer(devnet.app, name="devnet")
 app.add_typer(auth.app, name="auth")
+app.add_typer(organisation.app, name="org")
+app.add_typer(webhook.app, name="webhook")
 app.add_typer(admin.app, name="admin")
 
 

@@ -1,0 +1,103 @@
+"""``zoo-compute org``: organisations, whose members submit jobs within shared caps."""
+
+from typing import Annotated, Any
+
+import typer
+
+from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.session import ApiUrl, open_client
+
+app = typer.Typer(help="Share budgets with others.", no_args_is_help=True)
+
+OrganisationId = Annotated[int, typer.Argument(help="As `org list` shows it.")]
+Address = Annotated[str, typer.Argument(help="A wallet that has signed in at least once.")]
+Role = Annotated[str, typer.Option(help="viewer, member, admin or owner.")]
+
+
+@app.command()
+def create(
+    name: str,
+    per_job: PerJob = None,
+    per_day: PerDay = None,
+    total: Total = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Found an organisation; you are its owner."""
+    body = {"name": name, "spending": caps_body(per_job, per_day, total)}
+    with open_client(api_url) as client:
+        _show(client.connection.post("/v1/organisations", body), as_json)
+
+
+@app.command("list")
+def list_organisations(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """The organisations that you are in."""
+    with open_client(api_url) as client:
+        found = client.connection.get("/v1/organisations")
+    if as_json:
+        print_json(found)
+    else:
+        rows = [[row["id"], row["name"], len(row["members"]), caps_text(row["spending"])] for row in found]
+        print_table(("id", "name", "members", "caps (ZEN)"), rows)
+
+
+@app.command()
+def show(organisation: OrganisationId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """One organisation: caps, what counts against them, members."""
+    with open_client(api_url) as client:
+        _show(client.connection.get(f"/v1/organisations/{organisation}"), as_json)
+
+
+@app.command("set")
+def change(
+    organisation: OrganisationId,
+    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    per_job: PerJob = None,
+    per_day: PerDay = None,
+    total: Total = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Rename it, or replace its caps by those given (a cap that is not given beside others is lifted)."""
+    caps = caps_body(per_job, per_day, total)
+    body = {key: value for key, value in {"name": name, "spending": caps or None}.items() if value is not None}
+    with open_client(api_url) as client:
+        changed = client.connection.call("PATCH", f"/v1/organisations/{organisation}", repeatable=True, json=body)
+    _show(changed, as_json)
+
+
+@app.command()
+def member(
+    organisation: OrganisationId,
+    address: Address,
+    role: Role = "member",
+    per_job: PerJob = None,
+    per_day: PerDay = None,
+    total: Total = None,
+    api_url: ApiUrl = None,
+) -> None:
+    """Add a member, or change its role and caps."""
+    body = {"role": role, "spending": caps_body(per_job, per_day, total)}
+    with open_client(api_url) as client:
+        path = f"/v1/organisations/{organisation}/members/{address}"
+        client.connection.call("PUT", path, repeatable=True, json=body)
+    note(f"{address} is {role} of organisation {organisation}")
+
+
+@app.command()
+def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = None) -> None:
+    """Take a member out, or leave."""
+    with open_client(api_url) as client:
+        path = f"/v1/organisations/{organisation}/members/{address}"
+        client.connection.call("DELETE", path, repeatable=True)
+    note(f"{address} is no member of organisation {organisation} any more")
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    print_facts({"id": found["id"], "name": found["name"], "caps (ZEN)": caps_text(found["spending"])})
+    rows = [[row["address"], row["role"], caps_text(row["spending"])] for row in found["members"]]
+    print_table(("member", "role", "caps (ZEN)"), rows)

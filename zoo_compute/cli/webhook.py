@@ -1,0 +1,109 @@
+"""``zoo-compute webhook``: have the events of your jobs sent to a URL."""
+
+from typing import Annotated, Any
+
+import typer
+
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.session import ApiUrl, open_client
+
+app = typer.Typer(help="Have the events of your jobs sent to a URL.", no_args_is_help=True)
+
+WebhookId = Annotated[int, typer.Argument(help="As `webhook list` shows it.")]
+
+
+@app.command()
+def create(
+    url: Annotated[str, typer.Argument(help="Where to send them: https, and no private address.")],
+    event: Annotated[
+        list[str] | None,
+        typer.Option(help="status, round, step, unit, slash, checkpoint or settlement; may be repeated."),
+    ] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send the events of your jobs to a URL, signed as Standard Webhooks describes. Shows the secret, once."""
+    body = {"url": url} | ({"events": event} if event else {})
+    with open_client(api_url) as client:
+        _show(client.connection.post("/v1/webhooks", body), as_json)
+
+
+@app.command("list")
+def list_webhooks(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Your webhooks."""
+    with open_client(api_url) as client:
+        found = client.connection.get("/v1/webhooks")
+    if as_json:
+        print_json(found)
+    else:
+        rows = [[row["id"], row["url"], " ".join(row["events"]), "on" if row["enabled"] else "off"] for row in found]
+        print_table(("id", "url", "events", "state"), rows)
+
+
+@app.command()
+def turn(
+    webhook: WebhookId,
+    on: Annotated[bool, typer.Argument(help="true or false.")],
+    api_url: ApiUrl = None,
+) -> None:
+    """Turn a webhook on or off. Events of the time when it is off are not sent."""
+    with open_client(api_url) as client:
+        client.connection.call("PATCH", f"/v1/webhooks/{webhook}", repeatable=True, json={"enabled": on})
+    note(f"webhook {webhook} is {'on' if on else 'off'}")
+
+
+@app.command()
+def delete(webhook: WebhookId, api_url: ApiUrl = None) -> None:
+    """End a webhook; what was not delivered is never sent."""
+    with open_client(api_url) as client:
+        client.connection.call("DELETE", f"/v1/webhooks/{webhook}", repeatable=True)
+    note(f"webhook {webhook} is deleted")
+
+
+@app.command()
+def rotate(
+    webhook: WebhookId,
+    overlap_hours: Annotated[int, typer.Option(help="For how long the old secret signs as well.")] = 24,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a new secret, and show it once."""
+    with open_client(api_url) as client:
+        path = f"/v1/webhooks/{webhook}/rotate-secret"
+        _show(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
+
+
+@app.command()
+def deliveries(
+    webhook: WebhookId,
+    after: Annotated[int | None, typer.Option(help="Id of the last one seen.")] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What was sent and what came of it, newest first."""
+    with open_client(api_url) as client:
+        found = client.connection.get(f"/v1/webhooks/{webhook}/deliveries", {"after": after} if after else None)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("id", "event_id", "status", "attempts", "response_status", "error", "created_at")
+    print_table(columns, [[row[column] for column in columns] for row in found["items"]])
+
+
+@app.command()
+def replay(
+    webhook: WebhookId,
+    delivery: Annotated[int, typer.Argument(help="As `webhook deliveries` shows it.")],
+    api_url: ApiUrl = None,
+) -> None:
+    """Send a delivery again."""
+    with open_client(api_url) as client:
+        client.connection.post(f"/v1/webhooks/{webhook}/deliveries/{delivery}/replay")
+    note(f"delivery {delivery} is sent again")
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        print_facts({name: found[name] for name in ("id", "url", "secret")} | {"events": " ".join(found["events"])})
