@@ -27,6 +27,9 @@ from market.jobs.payment import (
     take_from_batch,
     unpaid_count,
 )
+from market.jobs.placing import deal
+from market.jobs.repository import unit_outcomes
+from market.jobs.reservations import Reservation, reserve
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
     AcknowledgementFacts,
@@ -51,6 +54,7 @@ __all__ = [
     "AlreadySettled",
     "CheckpointFacts",
     "JobFacts",
+    "Reservation",
     "UnitFacts",
     "acknowledged_unit",
     "aggregate",
@@ -61,6 +65,7 @@ __all__ = [
     "checkpoints_of",
     "clean_units_of",
     "create_lease",
+    "deal",
     "dispatch",
     "due_jobs",
     "end_settlement",
@@ -83,11 +88,13 @@ __all__ = [
     "put_in_batch",
     "reject_unit",
     "reopen_settlement",
+    "reserve",
     "set_record",
     "start_settling",
     "strike_unit",
     "take_from_batch",
     "unit_facts",
+    "unit_outcomes",
     "unpaid_count",
     "unverified_units_of",
     "vacate",
