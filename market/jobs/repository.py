@@ -91,6 +91,12 @@ def slot_holders(session: Session) -> set[str]:
     return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
 
 
+def slots_by_holder(session: Session) -> dict[str, str]:
+    """The job of each node that holds a slot."""
+    query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
+    return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+
+
 def jobs_held_by(session: Session, provider: str) -> list[str]:
     """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
     held = select(Slot.job_id).where(Slot.provider == provider)

@@ -50,10 +50,10 @@ def reserve(
         offers: all that stand in the tier, those of busy nodes too.
         free: nodes that hold no slot.
     """
+    found = standing(session, tier_id, offers, free, now)
+    if found is not None:
+        return found
     jobs, supply = repository.jobs_in_book(session, tier_id, now), _Supply(offers)
-    for job in jobs:
-        if job.reserved_until is not None and job.reserved_until > now:
-            return _of(job, supply.within_limit(job).get((job.reserved_zone or "", job.reserved_class or ""), []), free)
     waited_since = now - timedelta(seconds=settings.reservation_after_seconds)
     length = timedelta(seconds=settings.reservation_seconds)
     for job in jobs:
@@ -66,6 +66,17 @@ def reserve(
             job.reserved_zone, job.reserved_class = best = max(sorted(free_in), key=free_in.__getitem__)
             job.reserved_until = now + length
             return _of(job, enough[best], free)
+    return None
+
+
+def standing(
+    session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
+) -> Reservation | None:
+    """The tier's reservation, if a job has one; arguments as of :func:`reserve`. Writes nothing."""
+    for job in repository.jobs_in_book(session, tier_id, now):
+        if job.reserved_until is not None and job.reserved_until > now:
+            books = _Supply(offers).within_limit(job)
+            return _of(job, books.get((job.reserved_zone or "", job.reserved_class or ""), []), free)
     return None
 
 

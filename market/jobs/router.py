@@ -20,6 +20,7 @@ from market.api.errors import (
 )
 from market.api.idempotency import Idempotent
 from market.api.openapi import refusals
+from market.auctions import service as auctions
 from market.db.base import utc_now
 from market.jobs import matching, quotes, submission, views
 from market.jobs.errors import (
@@ -34,6 +35,8 @@ from market.jobs.errors import (
     PermitTooShort,
 )
 from market.jobs.schemas import CheckpointView, JobPage, JobSpec, JobView, Quote, SubmitJob, UnitView
+from market.jobs.why import why
+from market.jobs.why_schemas import Why
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -118,6 +121,14 @@ def list_jobs(
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """One job with its progress."""
     return views.job_view(session, services.network, views.visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
+def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> Why:
+    """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
+    job = views.visible_job(session, account, job_id)
+    rounds = auctions.standing(session, job.tier_id, job.id)
+    return why(session, services.settings, services.network, job, rounds)
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))

@@ -48,6 +48,7 @@ from market.jobs.units import (
     window_units,
     windowless_units,
 )
+from market.jobs.why import Rounds
 
 __all__ = [
     "AcknowledgementFacts",
@@ -55,6 +56,7 @@ __all__ = [
     "CheckpointFacts",
     "JobFacts",
     "Reservation",
+    "Rounds",
     "UnitFacts",
     "acknowledged_unit",
     "aggregate",

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
+from market.domain.auction import AskOrder
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.money import BPS
 from market.domain.network import NetworkParameters
@@ -37,6 +38,10 @@ class Offer(Node):
     stake_wei: int
     placed_at: datetime
     ask_id: str
+
+    def as_order(self) -> AskOrder:
+        """The offer as an order of its book."""
+        return AskOrder(self.ask_id, self.min_price_wei, self.placed_at)
 
 
 @dataclass(frozen=True, slots=True)
