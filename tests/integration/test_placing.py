@@ -151,6 +151,8 @@ def test_a_gang_is_not_starved_by_jobs_that_fit_sooner(world: World) -> None:
     singles = [world.job(nodes=1) for _ in range(4)]
     clear(world)
     gang = world.job(nodes=3)
+    with world.database.transaction() as session:  # blocks count whole seconds; it came before the others to come
+        session.execute(update(Job).where(Job.id == gang).values(funded_at=utc_now() - timedelta(minutes=1)))
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 3600.0})
     assert churn(world, singles, 5, gang) is None  # it would wait for ever
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
