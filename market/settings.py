@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
 
     auction_interval_seconds: PositiveFloat = 5.0
+    reservation_after_seconds: PositiveFloat = 600.0
+    reservation_seconds: PositiveFloat = 3_600.0
     price_notice_seconds: PositiveFloat = 86_400.0
     sweep_interval_seconds: PositiveFloat = 2.0
     chain_poll_seconds: PositiveFloat = 1.0

@@ -124,9 +124,12 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
         findings += _compare("seed_block", "a block for the lot", "none")
     if block_hash is not None:
         findings += _compare("seed_block_hash", block_hash, published.seed_block_hash)
-    matches = {match.bid: match.asks for match in published.matches}
-    for bid in dict.fromkeys([*computed.fills, *matches]):
-        findings += _compare(f"fill of {bid}", computed.fills.get(bid), matches.get(bid))
+    # The rule says who buys and who sells. Which of the nodes sold goes to which buyer is up to placement.
+    bought = {match.bid: len(match.asks) for match in published.matches}
+    for bid in dict.fromkeys([*computed.fills, *bought]):
+        findings += _compare(f"fill of {bid}", len(computed.fills.get(bid, [])), bought.get(bid, 0))
+    sold = sorted(ask for match in published.matches for ask in match.asks)
+    findings += _compare("sellers", sorted(ask for asks in computed.fills.values() for ask in asks), sold)
     return Replay(published, computed, findings)
 
 

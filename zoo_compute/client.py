@@ -255,6 +255,7 @@ class Client:
             "max_price": str(max_price),
             "wait_until": jobspec.deadline(spec.wait).isoformat(),
             "checkpoint": dict(spec.checkpoint),
+            "requirements": dict(spec.requirements),
         }
 
 

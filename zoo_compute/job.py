@@ -37,6 +37,11 @@ class Job:
         """Where it is now."""
         return JobState.model_validate(self._client.connection.get(self._path))
 
+    def why(self) -> dict[str, Any]:
+        """Why it has not been matched: findings with stable codes, what removes how many nodes, and what would help."""
+        answer: dict[str, Any] = self._client.connection.get(f"{self._path}/why")
+        return answer
+
     def wait(self, timeout: float | None = None) -> JobState:
         """Block until the job is over, and return its final state.
 

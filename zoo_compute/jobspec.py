@@ -22,6 +22,7 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "max_price": (str, int, float),
     "wait": str,
     "checkpoint": dict,
+    "requirements": dict,
 }
 
 
@@ -45,6 +46,8 @@ class JobSpec:
         model: ``hidden_size, num_layers, …``; what is left out takes the market's default.
         training: ``rounds, inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
+        requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
+            min_reliability_bps, attested_only``.
     """
 
     dataset: str | LocalDataset
@@ -56,6 +59,7 @@ class JobSpec:
     model: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    requirements: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -92,6 +96,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         model=document.get("model_config", {}),
         training=document.get("training_config", {}),
         checkpoint=document.get("checkpoint", {}),
+        requirements=document.get("requirements", {}),
     )
 
 

@@ -9,13 +9,14 @@ A job stands in the book of every zone that it accepts, but in one closing at a 
 after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
 cleared. So no order can trade twice, and none is kept from a book for long.
 
-All nodes of a job must be of one environment class, because replays compare bits within a class. So a round clears the
-asks of one class; which class comes first rotates with the round's number.
+Asks that meet must be alike to the bids that they meet: a round clears one part of its book (market.domain.books), and
+which one comes first rotates with the round's number. Nodes that are reserved for a job that has waited long are held
+back until there are enough for it; then its part comes first.
 """
 
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -23,9 +24,10 @@ from sqlalchemy.orm import Session
 
 from market.auctions import repository
 from market.auctions.models import AuctionRound
-from market.auctions.sealing import class_rotation, clear_book, seal
+from market.auctions.sealing import clear_book, seal
 from market.db.session import Database, database_now, wake_after_commit
-from market.domain.auction import BidOrder, Clearing
+from market.domain.auction import Clearing
+from market.domain.books import Part, StandingBid, parts
 from market.domain.lifecycle import AUCTION, AuctionEvent, AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.events.service import move
@@ -98,7 +100,10 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
     closed = repository.closed_rounds(session, tier.id)
     held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
     waiting = {auction.zone for auction in closed}
-    free = _free_offers(session, settings, tier, now)
+    standing = providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds)
+    unsold = frozenset(offer.provider for offer in standing) - jobs.busy_providers(session)
+    reservation = jobs.reserve(session, settings, tier.id, standing, unsold, now)
+    free = _free_offers(standing, unsold, reservation)
     for zone in sorted(free.keys() - repository.zones(session, tier.id)):
         _open_round(session, tier.id, zone, 0, now + interval)
     matched = 0
@@ -106,7 +111,8 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
         if auction.zone in waiting or not free.get(auction.zone):
             continue
         bids = [bid for bid in jobs.open_bids(session, tier.id, auction.zone, now) if bid.id not in held]
-        clearing = _close(session, network, tier, auction, bids, free[auction.zone], now)
+        ordered = _in_turn(bids, free[auction.zone], auction, reservation)
+        clearing = _close(session, network, tier, auction, ordered, now)
         if clearing is None:
             continue
         _open_round(session, tier.id, auction.zone, auction.number + 1, now + interval)
@@ -118,14 +124,32 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
     return matched
 
 
-def _free_offers(session: Session, settings: Settings, tier: Tier, now: datetime) -> dict[str, list[Offer]]:
-    """Standing offers of nodes that hold no slot, by zone."""
-    busy = jobs.busy_providers(session)
+def _free_offers(
+    standing: Sequence[Offer], unsold: frozenset[str], reservation: jobs.Reservation | None
+) -> dict[str, list[Offer]]:
+    """Offers that may be sold now, by zone: not those held back for a gang that gathers."""
+    held_back = reservation.nodes if reservation is not None and reservation.gathers else frozenset()
     by_zone = defaultdict(list)
-    for offer in providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds):
-        if offer.provider not in busy:
+    for offer in standing:
+        if offer.provider in unsold - held_back:
             by_zone[offer.region].append(offer)
     return by_zone
+
+
+def _in_turn(
+    bids: Sequence[StandingBid], offers: Sequence[Offer], auction: AuctionRound, reservation: jobs.Reservation | None
+) -> list[Part[Offer]]:
+    """The parts of a book in the order in which they may trade."""
+    found = parts(bids, offers, auction.number)
+    if reservation is not None and reservation.zone == auction.zone:
+        found.sort(key=lambda part: not _serves(part, reservation))
+    return found
+
+
+def _serves(part: Part[Offer], reservation: jobs.Reservation) -> bool:
+    return part.environment_class == reservation.environment_class and any(
+        bid.id == reservation.job_id for bid in part.bids
+    )
 
 
 def _close(
@@ -133,23 +157,21 @@ def _close(
     network: NetworkParameters,
     tier: Tier,
     auction: AuctionRound,
-    bids: Sequence[BidOrder],
-    offers: Sequence[Offer],
+    ordered: Sequence[Part[Offer]],
     now: datetime,
 ) -> Clearing | None:
-    """Fix the orders of the first class in which somebody can trade; None if nobody can.
+    """Fix the orders of the first part in which somebody can trade; None if nobody can.
 
     The clearing returned is final unless it says that the lot decides. Then only its sellers are provisional.
     """
-    for environment_class in class_rotation(offers, auction.number):
-        of_class = [offer for offer in offers if offer.environment_class == environment_class]
-        sealed = seal(bids, of_class, tier, network.fee_bps, environment_class)
+    for part in ordered:
+        sealed = seal(part.bids, part.offers, tier, network.fee_bps, part.environment_class)
         clearing = clear_book(sealed.book, bytes(32))
         if clearing.price is None:
             continue
         auction.book, auction.owners = sealed.book, sealed.owners
         auction.book_hash = to_hex(protocol.book_hash(sealed.book))
-        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(of_class)
+        auction.bid_nodes, auction.ask_nodes = sealed.bid_nodes, len(part.offers)
         auction.closed_at = now
         _move(session, auction, AuctionEvent.CLOSE)
         return clearing
@@ -168,7 +190,7 @@ def _clear(session: Session, auction: AuctionRound, clearing: Clearing) -> int:
     working = providers.active_among(session, nodes_by_name.values())
     placed = 0
     matches, waits = [], []
-    for bid, asks in clearing.fills.items():
+    for bid, asks in _deal(session, auction, clearing, working).items():
         nodes = [nodes_by_name[ask] for ask in asks]
         is_placed = working.issuperset(nodes) and jobs.assign(
             session, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
@@ -185,6 +207,24 @@ def _clear(session: Session, auction: AuctionRound, clearing: Clearing) -> int:
     auction.cleared_at = now
     _move(session, auction, AuctionEvent.CLEAR, "traded" if placed else "void")
     return placed
+
+
+def _deal(
+    session: Session, auction: AuctionRound, clearing: Clearing, working: set[str]
+) -> Mapping[str, Sequence[str]]:
+    """Which of the asks that sold go to which of the bids that bought: the rule leaves that to placement.
+
+    If a node that sold may not work any more, all stay where the rule put them, so that nobody chooses whose match is
+    void.
+    """
+    jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
+    sold = [nodes_by_name[ask] for asks in clearing.fills.values() for ask in asks]
+    if len(clearing.fills) < 2 or not working.issuperset(sold):
+        return clearing.fills
+    names = {address: name for name, address in nodes_by_name.items()}
+    sizes = {jobs_by_name[bid]: len(asks) for bid, asks in clearing.fills.items()}
+    dealt = jobs.deal(session, sizes, sold)
+    return {bid: [names[address] for address in dealt[jobs_by_name[bid]]] for bid in clearing.fills}
 
 
 def _open_round(session: Session, tier_id: int, zone: str, number: int, closes_at: datetime) -> None:

@@ -5,7 +5,7 @@ time that would tell whose it is. Whose it is stays with the market (``owners``)
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +54,6 @@ def clear_book(book: dict[str, Any], seed: bytes) -> Clearing:
     bids = [BidOrder(bid["id"], bid["nodes"], int(bid["limit_price_wei"]), bid["arrival"]) for bid in book["bids"]]
     asks = [AskOrder(ask["id"], int(ask["min_price_wei"]), ask["arrival"]) for ask in book["asks"]]
     return clear(bids, asks, int(book["reserve_price_wei"]), book["fee_bps"], seed)
-
-
-def class_rotation(offers: Sequence[Offer], number: int) -> list[str]:
-    """The environment classes on offer, each round beginning with the next one."""
-    classes = sorted({offer.environment_class for offer in offers})
-    first = number % len(classes) if classes else 0
-    return classes[first:] + classes[:first]
 
 
 def _name() -> str:

@@ -12,6 +12,7 @@ from market.auctions.models import AuctionRound
 from market.auctions.rounds import clear_due, draw_due
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
+from market.jobs import service as jobs
 
 __all__ = [
     "Book",
@@ -26,6 +27,7 @@ __all__ = [
     "last_price",
     "list_rounds",
     "own_orders",
+    "standing",
     "summary",
 ]
 
@@ -184,6 +186,18 @@ def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
 def last_price(session: Session, tier_id: int, zone: str | None = None) -> int | None:
     """The price in wei per GPU-hour at which the tier, or one book of it, traded last."""
     return repository.last_traded(session, tier_id, zone)
+
+
+def standing(session: Session, tier_id: int, job_id: str) -> jobs.Rounds:
+    """Where the books of a tier stand, for a job that waits in them."""
+    newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
+    prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}
+    closed = repository.closed_rounds(session, tier_id)
+    return jobs.Rounds(
+        closes_at={row.zone: row.closes_at for row in newest if row.status == AuctionStatus.OPEN},
+        last_price={zone: price for zone, price in prices.items() if price is not None},
+        held=any(job_id in row.owners["bids"].values() for row in closed),
+    )
 
 
 def is_public(auction: AuctionRound) -> bool:

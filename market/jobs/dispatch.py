@@ -13,8 +13,8 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
-from market.domain.regions import allows_region
-from market.jobs import pins, renewals, repository
+from market.domain.placement import Requirements
+from market.jobs import pins, placing, renewals, repository
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
@@ -123,8 +123,10 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _rest(session, settings, job, slots, units)
         return
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
-    renewals.release_dearer(session, settings, job, [slot for slot in slots if slot.slot not in done])
-    _fill(session, settings, job, [slot for slot in slots if slot.provider is None and slot.slot not in done], units)
+    idle = [slot for slot in slots if slot.slot not in done]
+    renewals.release_dearer(session, settings, job, idle)
+    renewals.release_unfit(session, job, idle)
+    _fill(session, settings, job, slots, [slot for slot in idle if slot.provider is None], units)
     for slot in slots:
         if slot.provider is not None and slot.slot not in done:
             units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
@@ -150,10 +152,13 @@ def _fail(session: Session, job: Job, reason: str) -> None:
     stop_training(session, job, reason)
 
 
-def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], units: list[Unit]) -> None:
-    """Put spare nodes into vacant slots: of the job's class, within its price, best offer first.
+def _fill(
+    session: Session, settings: Settings, job: Job, slots: list[Slot], vacant: list[Slot], units: list[Unit]
+) -> None:
+    """Put spare nodes that meet the job's requirements, of its class and within its price, into vacant slots.
 
-    A node that failed in this round comes after those that did not, and not at all after ``MAX_FAILURES``.
+    Those are taken that go best with the nodes that the job has. A node that failed in this round comes after those
+    that did not, and not at all after ``MAX_FAILURES``.
     """
     if not vacant:
         return
@@ -162,18 +167,23 @@ def _fill(session: Session, settings: Settings, job: Job, vacant: list[Slot], un
     repository.lock_placement(session)
     busy = repository.slot_holders(session)
     failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]
+    requirements = Requirements.of(job.requirements)
     spares = [
-        offer.provider
+        offer
         for offer in providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
         if offer.environment_class == job.environment_class
-        and allows_region(job.requirements, offer.region)
+        and requirements.accepts(offer)
         and offer.provider not in busy
         and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
         and failures.count(offer.provider) < MAX_FAILURES
     ]
-    spares.sort(key=failures.count)  # stable: offers come best first
-    for slot, spare in zip(vacant, spares, strict=False):
-        slot.provider = spare
+    for failed in range(MAX_FAILURES):
+        equals = [spare for spare in spares if failures.count(spare.provider) == failed]
+        left = [slot for slot in vacant if slot.provider is None]
+        if equals and left:
+            holders = [slot.provider for slot in slots if slot.provider is not None]
+            for slot, spare in zip(left, placing.best_spares(session, job, len(left), equals, holders), strict=False):
+                slot.provider = spare
 
 
 def _offer_unit(

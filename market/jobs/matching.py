@@ -8,35 +8,37 @@ from sqlalchemy.orm import Session
 from market.accounts.service import Principal
 from market.chain.contracts import ChainEvent
 from market.db.session import Database, database_now, wake_after_commit
-from market.domain.auction import BidOrder
+from market.domain.books import StandingBid
 from market.domain.lifecycle import JobEvent, JobStatus
-from market.domain.regions import allows_region
+from market.domain.placement import Requirements
 from market.jobs import repository
 from market.jobs.access import lock_own_job
 from market.jobs.errors import NotCancellable
 from market.jobs.leases import stop_training
 from market.jobs.models import Job, Slot
 from market.jobs.moves import move_job
-from market.jobs.quotes import highest_price
+from market.jobs.quotes import job_limit
+from market.providers import service as providers
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _CANCELLED = "cancelled_by_payer"
 
 
-def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[BidOrder]:
+def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[StandingBid]:
     """The jobs waiting in the book of a tier and zone, oldest first.
 
     A job bids for ``nodes`` at the highest price that its payer takes and at which its budget pays all its units.
     """
     return [
-        BidOrder(
+        StandingBid(
             id=job.id,
             qty=job.nodes,
-            limit_price=highest_price(job.escrowed_wei, job.price_cap_wei, job.units_ordered, job.unit_weight_us),
+            limit_price=job_limit(job),
             time=job.funded_at or job.created_at,
+            requirements=requirements,
         )
         for job in repository.jobs_in_book(session, tier_id, now)
-        if allows_region(job.requirements, zone)
+        if (requirements := Requirements.of(job.requirements)).allows_region(zone)
     ]
 
 
@@ -50,7 +52,7 @@ def assign(
     job_id: str,
     price: int,
     auction_round_id: int,
-    providers: Sequence[str],
+    addresses: Sequence[str],
     environment_class: str,
 ) -> bool:
     """Give a cleared job its nodes, slot by slot, at ``price`` wei per GPU-hour; training starts after the commit.
@@ -58,16 +60,20 @@ def assign(
     All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
 
     Returns:
-        False, with nothing done, if the job has left the book or one of the nodes was placed elsewhere meanwhile.
+        False, with nothing done, if the job has left the book, or one of the nodes was placed elsewhere or ceased to
+        meet the job's requirements meanwhile.
     """
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
     now = database_now(session)
     if job is None or job.status != JobStatus.MATCHING or job.expires_at <= now or job.paused_at is not None:
         return False
-    if repository.slot_holders(session) & set(providers):
+    if repository.slot_holders(session) & set(addresses):
         return False
-    session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(providers))
+    requirements = Requirements.of(job.requirements)
+    if not all(requirements.accepts(node) for node in providers.nodes_among(session, addresses, now).values()):
+        return False
+    session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(addresses))
     job.clearing_price_wei = price
     job.auction_round_id = auction_round_id
     job.environment_class = environment_class

@@ -21,6 +21,7 @@ from market.jobs.errors import (
     InvalidOrder,
     InvalidSpec,
 )
+from market.jobs.models import Job
 from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
@@ -169,6 +170,11 @@ def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_u
     per_unit = budget_wei // units
     limit = per_unit - per_unit % BPS + BPS
     return min(max_price_wei, (limit * HOUR_US - 1) // unit_weight_us)
+
+
+def job_limit(job: Job) -> int:
+    """The limit at which a job bids, in wei per GPU-hour."""
+    return highest_price(job.escrowed_wei, job.price_cap_wei, job.units_ordered, job.unit_weight_us)
 
 
 def quote(

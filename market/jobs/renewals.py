@@ -1,8 +1,11 @@
-"""Renewal of a job's nodes: at the start of each round, a node whose ask has risen beyond the job's price may leave.
+"""Renewal of a job's nodes: at the start of each round, a node that asks for too much or is unfit by now may leave.
 
 A job's price is fixed when it is matched and never changes, so it cannot exceed what is in escrow. A provider that asks
 for more works on at that price for the notice period; from the first round after it, it gets no more units of the job,
 and its slot is filled from the book at the job's price. A cheaper ask changes nothing for the job.
+
+A node that no longer meets the job's requirements, because its attestation has ended or its reliability fell, is
+replaced in the same way, without notice.
 """
 
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from market.db.session import database_now
 from market.domain.auction import gross_ask
+from market.domain.placement import Requirements
 from market.jobs.models import Job, Slot
 from market.providers import service as providers
 from market.settings import Settings
@@ -26,4 +30,14 @@ def release_dearer(session: Session, settings: Settings, job: Job, slots: Sequen
     for slot in slots:
         price_wei, placed_at = asks.get(slot.provider or "", (0, noticed_until))
         if placed_at <= noticed_until and gross_ask(price_wei, job.fee_bps) > job.clearing_price_wei:
+            slot.provider = None
+
+
+def release_unfit(session: Session, job: Job, slots: Sequence[Slot]) -> None:
+    """Vacate those of ``slots`` (none with work in this round) whose nodes do not meet the requirements any more."""
+    requirements = Requirements.of(job.requirements)
+    holders = [slot.provider for slot in slots if slot.provider is not None]
+    nodes = providers.nodes_among(session, holders, database_now(session))
+    for slot in slots:
+        if slot.provider in nodes and not requirements.accepts(nodes[slot.provider]):
             slot.provider = None

@@ -117,6 +117,12 @@ def slot_holders(session: Session) -> set[str]:
     return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
 
 
+def slots_by_holder(session: Session) -> dict[str, str]:
+    """The job of each node that holds a slot."""
+    query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
+    return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+
+
 def jobs_held_by(session: Session, provider: str) -> list[str]:
     """Ids of the jobs in which the node holds a slot or an open lease, in the order in which to lock them."""
     held = select(Slot.job_id).where(Slot.provider == provider)
@@ -213,6 +219,26 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
 def count_verified_units(session: Session, provider: str) -> int:
     query = select(func.count()).where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     return session.scalar(query) or 0
+
+
+def unit_outcomes(session: Session, providers: Collection[str]) -> dict[str, tuple[int, int]]:
+    """(verified, rejected) units of each of the nodes that has any."""
+    held, refuted = (func.count().filter(Unit.status == s) for s in (UnitStatus.VERIFIED, UnitStatus.REJECTED))
+    query = select(Unit.provider, held, refuted).where(Unit.provider.in_(providers)).group_by(Unit.provider)
+    return {provider: (verified, rejected) for provider, verified, rejected in session.execute(query).tuples()}
+
+
+def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
+    """Those of the nodes that delivered a unit of a job on this dataset (CID of its manifest), so have fetched it."""
+    query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
+    of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
+    return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))
+
+
+def holders_of_newest(session: Session, job_id: str) -> set[str]:
+    """Nodes that proved a copy of the job's newest checkpoint."""
+    newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
+    return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))
 
 
 def unverified_units(session: Session, provider: str) -> list[int]:

@@ -22,6 +22,7 @@ from market.api.idempotency import ANSWERED_ONCE, Idempotent, IdempotentRoute
 from market.api.openapi import refusals
 from market.api.scopes import scoped
 from market.api.services import Services
+from market.auctions import service as auctions
 from market.db.base import utc_now
 from market.jobs import cloning, matching, operations, quotes, submission, views
 from market.jobs.access import visible_job
@@ -56,6 +57,8 @@ from market.jobs.schemas import (
     UnitView,
 )
 from market.jobs.series import job_metrics
+from market.jobs.why import why
+from market.jobs.why_schemas import Why
 from market.organisations.errors import OrganisationNotFound
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
@@ -149,6 +152,14 @@ def list_jobs(
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
     """One job with its progress."""
     return views.job_view(session, services.network, visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
+def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> Why:
+    """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
+    job = visible_job(session, account, job_id)
+    rounds = auctions.standing(session, job.tier_id, job.id)
+    return why(session, services.settings, services.network, job, rounds)
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))

@@ -2,9 +2,10 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from market.api.types import CidString, HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.domain.lifecycle import JobStatus
@@ -36,6 +37,20 @@ class Requirements(RequestModel):
 
     regions: list[Region] = Field(default=[], max_length=64, description="Where it may run; empty: anywhere.")
     excluded_regions: list[Region] = Field(default=[], max_length=64, description="Where it may not.")
+    environment_classes: list[HashString] = Field(
+        default=[], max_length=64, description="Classes that it may run in, as providers list them; empty: any."
+    )
+    min_gpu_memory_gb: float = Field(
+        default=0, ge=0, le=10_000, allow_inf_nan=False, description="Of each GPU, as nodes declare it."
+    )
+    min_reliability_bps: int = Field(default=0, ge=0, le=10_000, description="10,000 is the best.")
+    attested_only: bool = Field(default=False, description="Only nodes whose key lives in an attested environment.")
+
+    @model_validator(mode="after")
+    def _leave_a_region(self) -> Self:
+        if self.regions and set(self.regions) <= set(self.excluded_regions):
+            raise PydanticCustomError("no_region", "excluded_regions leaves none of regions; take one of them out")
+        return self
 
 
 class JobSpec(RequestModel):
@@ -168,6 +183,7 @@ class JobView(BaseModel):
     spec_hash: str
     spec_cid: str
     checkpoint: dict[str, Any]
+    requirements: dict[str, Any]
     units_ordered: int
     unit_weight_us: int
     budget_wei: WeiOut

@@ -30,6 +30,9 @@ from market.jobs.payment import (
     take_from_batch,
     unpaid_count,
 )
+from market.jobs.placing import deal
+from market.jobs.repository import unit_outcomes
+from market.jobs.reservations import Reservation, reserve
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
     AcknowledgementFacts,
@@ -48,12 +51,15 @@ from market.jobs.units import (
     window_units,
     windowless_units,
 )
+from market.jobs.why import Rounds
 
 __all__ = [
     "AcknowledgementFacts",
     "AlreadySettled",
     "CheckpointFacts",
     "JobFacts",
+    "Reservation",
+    "Rounds",
     "UnitFacts",
     "acknowledged_unit",
     "aggregate",
@@ -65,6 +71,7 @@ __all__ = [
     "clean_units_of",
     "count_by_status",
     "create_lease",
+    "deal",
     "dispatch",
     "due_jobs",
     "end_long_pauses",
@@ -89,11 +96,13 @@ __all__ = [
     "put_in_batch",
     "reject_unit",
     "reopen_settlement",
+    "reserve",
     "set_record",
     "start_settling",
     "strike_unit",
     "take_from_batch",
     "unit_facts",
+    "unit_outcomes",
     "unpaid_count",
     "unverified_units_of",
     "vacate",

@@ -24,6 +24,11 @@ class Provider(Base, CreatedAt):
     reason: Mapped[str | None] = mapped_column(String(64))
     tier_id: Mapped[int | None] = mapped_column(Integer)  # earned by benchmark; verifiers have none
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # What it may share the fate of others by, as it declares, and its own measurement of the way to the market.
+    site: Mapped[str | None] = mapped_column(String(64))
+    asn: Mapped[int | None] = mapped_column(BigInteger)
+    owner: Mapped[str | None] = mapped_column(String(64))
+    round_trip_ms: Mapped[int | None] = mapped_column(Integer)
 
 
 class Stake(Base):

@@ -64,9 +64,10 @@ def count_by_status(session: Session) -> dict[tuple[str, str], int]:
     return {(kind, status): count for kind, status, count in session.execute(statement)}
 
 
-def touch(session: Session, address: str, now: datetime) -> bool:
-    """Note that the provider is alive; False if it is unknown."""
-    statement = update(Provider).where(Provider.address == address).values(last_seen_at=now)
+def touch(session: Session, address: str, now: datetime, round_trip_ms: int | None) -> bool:
+    """Note that the provider is alive and, if it measured it, how far; False if it is unknown."""
+    seen = {"last_seen_at": now} | ({} if round_trip_ms is None else {"round_trip_ms": round_trip_ms})
+    statement = update(Provider).where(Provider.address == address).values(seen)
     return session.scalar(statement.returning(Provider.address)) is not None
 
 
@@ -88,6 +89,16 @@ def standing_offers(
         .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
     )
     return session.execute(statement).all()
+
+
+def of_tier(session: Session, tier_id: int) -> Sequence[Provider]:
+    """All providers that earned a tier, whatever became of them, by address."""
+    return session.scalars(select(Provider).where(Provider.tier_id == tier_id).order_by(Provider.address)).all()
+
+
+def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
+    """Those of the addresses that are registered."""
+    return session.scalars(select(Provider).where(Provider.address.in_(addresses))).all()
 
 
 def active_among(session: Session, addresses: Collection[str]) -> set[str]:

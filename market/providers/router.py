@@ -93,7 +93,7 @@ def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
     """Say that your node is alive; only nodes that do get work."""
-    provider = service.heartbeat(session, account.address)
+    provider = service.heartbeat(session, account.address, body.round_trip_ms)
     return HeartbeatView(
         status=provider.status,
         reason=provider.reason,
@@ -199,6 +199,10 @@ def _provider_view(
         region=provider.region,
         hardware=provider.hardware,
         environment_class=provider.environment_class,
+        site=provider.site,
+        asn=provider.asn,
+        owner=provider.owner,
+        round_trip_ms=provider.round_trip_ms,
         status=provider.status,
         reason=provider.reason,
         tier=_tier_name(network, provider.tier_id),

@@ -22,6 +22,9 @@ class Hardware(RequestModel):
     network_gbps: Gigabytes
 
 
+Place = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")]
+
+
 class RegistrationRequest(RequestModel):
     name: Annotated[str, Field(min_length=1, max_length=64, examples=["basement-1"])]
     kind: Kind
@@ -30,6 +33,9 @@ class RegistrationRequest(RequestModel):
     environment_class: Annotated[
         HashString, Field(description="Hash of what bit equality depends on: build, device model, threads, flags.")
     ]
+    site: Annotated[Place | None, Field(description="The building it stands in.", examples=["fra-3"])] = None
+    asn: Annotated[Uint32 | None, Field(description="Number of its network's autonomous system.")] = None
+    owner: Annotated[Place | None, Field(description="Who owns it; the same name for all your nodes.")] = None
 
 
 class ProviderView(BaseModel):
@@ -39,6 +45,10 @@ class ProviderView(BaseModel):
     region: str
     hardware: dict[str, object]
     environment_class: str
+    site: Annotated[str | None, Field(description="As declared, not proven; like asn, owner and hardware.")]
+    asn: int | None
+    owner: str | None
+    round_trip_ms: Annotated[int | None, Field(description="To the market, as the node measured it.")]
     status: str
     reason: str | None
     tier: str | None
@@ -57,6 +67,9 @@ class ProviderPage(BaseModel):
 
 class HeartbeatRequest(RequestModel):
     busy: Annotated[bool, Field(description="Whether the node is computing; informative.")] = False
+    round_trip_ms: Annotated[
+        int | None, Field(ge=0, le=60_000, description="Its shortest recent round trip to this API; helps placement.")
+    ] = None
 
 
 class HeartbeatView(BaseModel):

@@ -5,8 +5,8 @@ it is trusted with replays, whose results are compared, so its registration stan
 verifier's minimum stake makes it active.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -14,10 +14,14 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
+from market.domain.auction import AskOrder
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
+from market.domain.money import BPS
 from market.domain.network import NetworkParameters
+from market.domain.placement import Node
 from market.events.service import MARKET, move
 from market.providers import repository
+from market.providers.attestations import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider
 from market.providers.schemas import RegistrationRequest
@@ -26,17 +30,18 @@ _STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Node):
     """A node that could be placed now. ``min_price_wei``: per GPU-hour, net of the fee."""
 
-    provider: str
-    region: str
-    environment_class: str
     gpus: int
     min_price_wei: int
     stake_wei: int
     placed_at: datetime
     ask_id: str
+
+    def as_order(self) -> AskOrder:
+        """The offer as an order of its book."""
+        return AskOrder(self.ask_id, self.min_price_wei, self.placed_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,13 @@ def register(session: Session, network: NetworkParameters, address: str, request
     return provider
 
 
-def heartbeat(session: Session, address: str) -> Provider:
-    """Note that the node is alive.
+def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) -> Provider:
+    """Note that the node is alive, and how long its way to the market is, if it measured that.
 
     Raises:
         NotRegistered: the wallet has no registration.
     """
-    if not repository.touch(session, address, utc_now()):
+    if not repository.touch(session, address, utc_now(), round_trip_ms):
         raise NotRegistered(f"{address} has not registered")
     return require(session, address)
 
@@ -135,19 +140,73 @@ def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout
     seconds. Those may still hold a slot: the caller leaves busy ones out.
     """
     seen_since = now - timedelta(seconds=heartbeat_timeout)
+    rows = repository.standing_offers(session, tier_id, seen_since, now)
+    nodes = _nodes(session, [row[0] for row in rows], now)
     return [
         Offer(
-            provider=provider.address,
-            region=provider.region,
-            environment_class=provider.environment_class,
+            **{field.name: getattr(nodes[provider.address], field.name) for field in fields(Node)},
             gpus=ask.gpus,
             min_price_wei=ask.min_price_wei,
             stake_wei=stake_wei,
             placed_at=ask.created_at,
             ask_id=ask.id,
         )
-        for provider, ask, stake_wei in repository.standing_offers(session, tier_id, seen_since, now)
+        for provider, ask, stake_wei in rows
     ]
+
+
+def nodes_among(session: Session, addresses: Collection[str], now: datetime) -> dict[str, Node]:
+    """What placement knows of these nodes; those that are not registered are left out."""
+    return _nodes(session, repository.among(session, addresses), now)
+
+
+def nodes_of_tier(
+    session: Session, tier_id: int, now: datetime, heartbeat_timeout: float
+) -> list[tuple[Node, str, bool]]:
+    """All nodes that earned a tier: each with its status, and whether it was seen within ``heartbeat_timeout``."""
+    found = repository.of_tier(session, tier_id)
+    nodes = _nodes(session, found, now)
+    seen_since = now - timedelta(seconds=heartbeat_timeout)
+    return [
+        (nodes[row.address], row.status, row.last_seen_at is not None and row.last_seen_at >= seen_since)
+        for row in found
+    ]
+
+
+def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, int]:
+    """How reliable each of these nodes has been, 10,000 being the best: the share of its decided units that hold.
+
+    One held and one refuted unit are assumed on top of what happened, so that a newcomer begins in the middle.
+    """
+    from market.jobs import service as jobs  # jobs builds on providers
+
+    outcomes = jobs.unit_outcomes(session, addresses)
+    shares = {}
+    for address in addresses:
+        held, refuted = outcomes.get(address, (0, 0))
+        shares[address] = (held + 1) * BPS // (held + refuted + 2)
+    return shares
+
+
+def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
+    addresses = [row.address for row in rows]
+    attested = attested_until(session, addresses, now)
+    reliability = reliability_bps(session, addresses)
+    return {
+        row.address: Node(
+            row.address,
+            row.region,
+            row.environment_class,
+            gpu_memory_gb=float(str(row.hardware.get("gpu_memory_gb", 0))),
+            reliability_bps=reliability[row.address],
+            attested=row.address in attested,
+            site=row.site,
+            asn=row.asn,
+            owner=row.owner,
+            round_trip_ms=row.round_trip_ms,
+        )
+        for row in rows
+    }
 
 
 def active_among(session: Session, addresses: Collection[str]) -> set[str]:

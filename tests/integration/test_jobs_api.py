@@ -19,7 +19,7 @@ from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
 from market.domain.lifecycle import IntentStatus
-from market.domain.regions import allows_region
+from market.domain.placement import Requirements
 from market.events.models import IdempotentRequest
 from market.jobs import leases, submission
 from market.jobs.facts import get
@@ -145,7 +145,8 @@ def test_where_a_job_may_run_is_kept_with_it(api: httpx.Client, services: Servic
     with services.database.transaction() as session:
         job = session.get(Job, job_id)
         assert job is not None
-        assert [allows_region(job.requirements, zone) for zone in ("eu-west", "eu-north", "us")] == [True, False, False]
+        accepted = Requirements.of(job.requirements)
+        assert [accepted.allows_region(zone) for zone in ("eu-west", "eu-north", "us")] == [True, False, False]
 
 
 def test_a_retry_gets_the_first_answer_and_a_replay_is_refused(

@@ -55,6 +55,21 @@ def _swap(document: dict[str, Any]) -> None:
     first["asks"], second["asks"] = second["asks"], first["asks"]
 
 
+def _sell_another(document: dict[str, Any]) -> None:
+    sold = {ask for match in document["matches"] for ask in match["asks"]}
+    document["matches"][0]["asks"] = [ask["id"] for ask in document["orders"]["asks"] if ask["id"] not in sold][:1]
+
+
+def _sell_twice(document: dict[str, Any]) -> None:
+    document["matches"][0]["asks"] = document["matches"][1]["asks"]
+
+
+def test_which_of_the_nodes_sold_goes_to_which_buyer_is_up_to_placement() -> None:
+    document = round_of()
+    _swap(document)
+    assert auction.replay(document, BLOCK).findings == []
+
+
 @pytest.mark.parametrize(
     ("alter", "where"),
     [
@@ -69,7 +84,8 @@ def _swap(document: dict[str, Any]) -> None:
         (lambda d: d.update(seed_block_hash="0x" + "ce" * 32), "seed_block_hash"),
         (lambda d: d["matches"].pop(), "fill of b4"),
         (lambda d: d["matches"].append({"bid": "b9", "asks": ["a0"], "placed": True}), "fill of b9"),
-        (_swap, "fill of b0"),
+        (_sell_another, "sellers"),
+        (_sell_twice, "sellers"),
     ],
 )
 def test_what_was_altered_is_named(alter: Callable[[dict[str, Any]], Any], where: str) -> None:

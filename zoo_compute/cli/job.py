@@ -104,6 +104,19 @@ def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 
 
 @app.command()
+def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Show why a job has not been matched, and what would help."""
+    from zoo_compute.cli.waiting import explain
+
+    with open_client(api_url) as client:
+        found = client.job(job_id).why()
+    if as_json:
+        print_json(found)
+    else:
+        explain(found)
+
+
+@app.command()
 def watch(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Follow a job until it is over; with --json one event a line."""
     with open_client(api_url) as client:

@@ -32,6 +32,9 @@ def run(
     role: Annotated[Role, typer.Option(help="provider trains, verifier replays.")] = Role.provider,
     name: Annotated[str, typer.Option(help="Shown to others.")] = "node",
     region: Annotated[str, typer.Option(help="Where it stands, such as eu-west.")] = "local",
+    site: Annotated[str | None, typer.Option(help="The building it stands in; jobs are spread over several.")] = None,
+    asn: Annotated[int | None, typer.Option(min=1, help="Its network's autonomous system number.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Who owns it; the same for all your nodes.")] = None,
     tier: Annotated[str, typer.Option(help="The tier to offer.")] = "bronze",
     min_price: Annotated[str, typer.Option(help="Least price in ZEN per GPU-hour, net of the fee.")] = "0",
     profile: Annotated[str | None, typer.Option(help="Execution profile: cpu-avx2-1 or cuda-1.")] = None,
@@ -62,6 +65,9 @@ def run(
         keep_hours=keep_hours,
         payout_address=payout_address,
         claim_seconds=claim_seconds,
+        site=site,
+        asn=asn,
+        owner=owner,
     )
     serve(config)
 

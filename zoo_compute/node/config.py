@@ -17,6 +17,8 @@ class NodeConfig:
         state_dir: what the node must not lose: states that may be challenged, pins, leases at hand.
         name: shown to others.
         region: where it stands, such as ``eu-west``.
+        site, asn, owner: the building that it stands in, its network's autonomous system and who owns it; the market
+            spreads a job's nodes over different ones.
         tier: the tier that a provider offers.
         min_price_wei: a provider's least price in wei per GPU-hour, net of the fee.
         profile: execution profile (``training_gym.profile``); None picks CUDA where a GPU is found.
@@ -38,3 +40,6 @@ class NodeConfig:
     keep_hours: float = 48.0
     payout_address: str | None = None
     claim_seconds: float = 600.0
+    site: str | None = None
+    asn: int | None = None
+    owner: str | None = None

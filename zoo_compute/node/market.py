@@ -1,5 +1,7 @@
 """The market's calls that a node makes."""
 
+import time
+from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +10,8 @@ from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
 _MARGIN_SECONDS = 10.0
+_ROUND_TRIPS = 8
+_LONGEST_ROUND_TRIP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Market:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # The shortest of the last few: what is above it is load, here or there, and not the way.
+        self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
 
     def network(self) -> Network:
         """The network's parameters and addresses."""
@@ -45,8 +51,11 @@ class Market:
         self._connection.post("/v1/providers", registration, repeatable=True)
 
     def heartbeat(self, busy: bool) -> dict[str, Any]:
-        """Say that the node lives; returns its status, tier and the longest silence allowed."""
-        answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", {"busy": busy}, repeatable=True)
+        """Say that the node lives, and how far off; returns its status, tier and the longest silence allowed."""
+        body = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
+        started = time.monotonic()
+        answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", body, repeatable=True)
+        self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _LONGEST_ROUND_TRIP_MS))
         return answer
 
     def start_benchmark(self, tier: str) -> dict[str, Any]:

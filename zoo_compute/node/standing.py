@@ -45,6 +45,9 @@ class Standing:
                 "region": config.region,
                 "hardware": hardware.detect().as_dict(),
                 "environment_class": environment_class,
+                "site": config.site,
+                "asn": config.asn,
+                "owner": config.owner,
             }
         )
         self._renew_ask_at = 0.0  # another environment class withdraws the ask

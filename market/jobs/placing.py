@@ -1,0 +1,64 @@
+"""Placement at work: which sold nodes go to which of the jobs that bought them, and which spares fill vacant slots.
+
+The auction decides who sells, who buys, and at what price; nothing here changes that (docs/auctions.md).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.domain import placement
+from market.domain.auction import gross_ask
+from market.domain.placement import Candidate, Node
+from market.jobs import repository
+from market.jobs.models import Job
+from market.providers import service as providers
+from market.providers.service import Offer
+
+_DATASET_SHARE = 0.5  # of a job's data; its newest checkpoint is the rest
+
+
+def deal(session: Session, sizes: Mapping[str, int], addresses: Sequence[str]) -> dict[str, list[str]]:
+    """Deal sold nodes to the jobs that bought them, ``sizes`` of each, so that all gangs together are best.
+
+    All of the nodes suit all of the jobs, and the price is the same for all.
+    """
+    known = providers.nodes_among(session, addresses, utc_now())
+    nodes = [known[address] for address in addresses]
+    candidates = {}
+    for job_id in sizes:
+        job = repository.job(session, job_id)
+        assert job is not None  # it has a bid
+        missing = _missing(session, job, nodes)
+        candidates[job_id] = [Candidate(node, missing=missing[node.provider]) for node in nodes]
+    return placement.deal(sizes, candidates)
+
+
+def best_spares(session: Session, job: Job, count: int, offers: Sequence[Offer], holders: Sequence[str]) -> list[str]:
+    """Up to ``count`` of the offers, those that serve best together with the nodes that hold slots of the job."""
+    assert job.clearing_price_wei is not None  # set when the job was matched
+    assert job.fee_bps is not None  # set when it was funded
+    missing = _missing(session, job, offers)
+    candidates = [
+        Candidate(
+            offer,
+            price=gross_ask(offer.min_price_wei, job.fee_bps) / job.clearing_price_wei,
+            missing=missing[offer.provider],
+        )
+        for offer in offers
+    ]
+    held = [Candidate(node) for node in providers.nodes_among(session, holders, utc_now()).values()]
+    return [chosen.node.provider for chosen in placement.choose(count, candidates, held)]
+
+
+def _missing(session: Session, job: Job, nodes: Sequence[Node]) -> dict[str, float]:
+    """What share of the job's data each of the nodes would have to fetch first."""
+    addresses = [node.provider for node in nodes]
+    have_dataset = repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)  # type: ignore[index]
+    have_checkpoint = repository.holders_of_newest(session, job.id)
+    return {
+        address: _DATASET_SHARE * (address not in have_dataset)
+        + (1 - _DATASET_SHARE) * (address not in have_checkpoint)
+        for address in addresses
+    }
