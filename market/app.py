@@ -28,6 +28,7 @@ from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
 from market.providers.router import router as providers
+from market.rewards.router import router as rewards
 from market.settings import Settings
 from market.settlement.router import router as settlement
 from market.storage.router import UPLOAD_PATH
@@ -107,6 +108,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         leases,
         verification,
         settlement,
+        rewards,
         ledger,
         health.router,
         problems.router,

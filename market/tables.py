@@ -9,6 +9,7 @@ from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
 from market.ledger import models as ledger
 from market.providers import models as providers
+from market.rewards import models as rewards
 from market.settlement import models as settlement
 from market.verification import models as verification
 
@@ -22,6 +23,7 @@ __all__ = [
     "ledger",
     "metadata",
     "providers",
+    "rewards",
     "settlement",
     "verification",
 ]

@@ -192,6 +192,7 @@ def _provider_view(
         reason=provider.reason,
         tier=_tier_name(network, provider.tier_id),
         stake_wei=stake_wei,
+        reliability_bps=provider.reliability_bps,
         last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
         attested_until=attested,

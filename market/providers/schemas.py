@@ -43,6 +43,9 @@ class ProviderView(BaseModel):
     reason: str | None
     tier: str | None
     stake_wei: WeiOut
+    reliability_bps: int = Field(
+        description="Score from work, uptime and slashes; 10,000 is best, a newcomer has 8,000."
+    )
     last_seen_at: datetime | None
     registered_at: datetime
     attested_until: datetime | None = Field(

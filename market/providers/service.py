@@ -16,10 +16,17 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import NetworkParameters
+from market.domain.rewards import Work
+from market.domain.uptime import minute_of
 from market.events.service import MARKET, move
-from market.providers import repository
+from market.providers import records, repository
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider
+from market.providers.reliability import note_lost as note_lost
+from market.providers.reliability import note_replay as note_replay
+from market.providers.reliability import note_served as note_served
+from market.providers.reliability import note_unit as note_unit
+from market.providers.reliability import reliability_bps as reliability_bps
 from market.providers.schemas import RegistrationRequest
 
 _STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
@@ -78,8 +85,10 @@ def heartbeat(session: Session, address: str) -> Provider:
     Raises:
         NotRegistered: the wallet has no registration.
     """
-    if not repository.touch(session, address, utc_now()):
+    now = utc_now()
+    if not repository.touch(session, address, now):
         raise NotRegistered(f"{address} has not registered")
+    records.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
 
 
@@ -152,6 +161,16 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
     return repository.standing_prices(session, addresses)
+
+
+def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
+    """What each node did in these epochs that is rewarded; it never changes once they are judged."""
+    return records.work_between(session, first_epoch, last_epoch)
+
+
+def last_judged_epoch(session: Session) -> int | None:
+    """The newest epoch whose uptime is judged; None before the first."""
+    return records.last_judged(session)
 
 
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:
