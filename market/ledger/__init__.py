@@ -24,6 +24,6 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ==========================  ==========================================================================
 
 Two independent sources must agree: the token's own transfers move ZEN between the wallets and the contracts; the
-contracts' events spread ``escrow``, ``stake``, ``rewards`` and ``omissions`` over jobs, batches, units, stakers, epochs,
-bond and claims.
+contracts' events spread ``escrow``, ``stake``, ``rewards`` and ``omissions`` over jobs, batches, units, stakers,
+epochs, bond and claims.
 """

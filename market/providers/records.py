@@ -173,6 +173,11 @@ def forget_epochs(session: Session, before: int) -> None:
     session.execute(delete(JudgedEpoch).where(JudgedEpoch.epoch < before))
 
 
+def first_epoch(session: Session) -> int | None:
+    """The oldest epoch of which anything is known."""
+    return session.scalar(select(func.min(ProviderEpoch.epoch)))
+
+
 # --- scores and penalties
 
 

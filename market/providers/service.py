@@ -168,9 +168,10 @@ def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Wor
     return records.work_between(session, first_epoch, last_epoch)
 
 
-def last_judged_epoch(session: Session) -> int | None:
-    """The newest epoch whose uptime is judged; None before the first."""
-    return records.last_judged(session)
+def judged_epochs(session: Session) -> tuple[int, int] | None:
+    """(the first epoch of which anything is known, the newest whose uptime is judged); None before that."""
+    first, last = records.first_epoch(session), records.last_judged(session)
+    return None if first is None or last is None else (first, last)
 
 
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:

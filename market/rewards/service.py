@@ -66,14 +66,15 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
 
 def _due(session: Session, now: datetime) -> _Span | None:
     below, void = repository.last_standing(session), repository.last_void(session)
-    last = providers.last_judged_epoch(session)
-    if last is None or (below is not None and (below.claimable_at is None or now < below.claimable_at)):
+    judged = providers.judged_epochs(session)
+    if judged is None or (below is not None and (below.claimable_at is None or now < below.claimable_at)):
         return None
+    first, last = judged
     if void is not None and void.voided_at is not None:
         is_early = last <= void.last_epoch if void.void_reason == VETOED else now < void.voided_at + _RETRY
         if is_early:
             return None
-    first = 0 if below is None else below.last_epoch + 1
+    first = first if below is None else below.last_epoch + 1
     return _Span(first, last, below) if first <= last else None
 
 
