@@ -178,6 +178,14 @@ class Chain:
         r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
         return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
 
+    def commit(self, until: int) -> str:
+        """Promise to be up until a Unix time, later than any promise before; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        return self._send(self._staking.functions.commit(until))
+
     def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
         """Take the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
 

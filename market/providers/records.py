@@ -173,6 +173,12 @@ def forget_epochs(session: Session, before: int) -> None:
     session.execute(delete(JudgedEpoch).where(JudgedEpoch.epoch < before))
 
 
+def epochs_of(session: Session, address: str, limit: int) -> Sequence[ProviderEpoch]:
+    """A node's newest epochs."""
+    query = select(ProviderEpoch).where(ProviderEpoch.provider == address)
+    return session.scalars(query.order_by(ProviderEpoch.epoch.desc()).limit(limit)).all()
+
+
 def first_epoch(session: Session) -> int | None:
     """The oldest epoch of which anything is known."""
     return session.scalar(select(func.min(ProviderEpoch.epoch)))

@@ -58,6 +58,32 @@ class ProviderPage(BaseModel):
     next_after: Annotated[str | None, Field(description="Pass it as `after` for the next page; null on the last.")]
 
 
+class PenaltyView(BaseModel):
+    """The staking contract's penalty for downtime in a committed period."""
+
+    evidence: str = Field(description="By which the contract knows it: the digest inside `evidence_cid`.")
+    evidence_cid: str = Field(description="The minutes that it rests on, on storage.")
+    amount_wei: WeiOut | None = Field(description="What it came to; null until it is final on chain.")
+    tx: str | None
+
+
+class EpochView(BaseModel):
+    """What a node did in one epoch: a day, UTC. Its minutes are judged once it is over."""
+
+    epoch: int = Field(description="Days since 1970.")
+    uptime_bps: int = Field(description="Share of the minutes that counted in which it sent heartbeats.")
+    counted_minutes: int = Field(description="Minutes in which the market saw at least half of its usual nodes.")
+    committed_minutes: int = Field(description="Those of them that it had committed to on chain.")
+    committed_up_minutes: int
+    served_bytes: int
+    replays: int
+    verified: int
+    rejected: int
+    lost: int
+    slashes: int
+    penalty: PenaltyView | None
+
+
 class HeartbeatRequest(RequestModel):
     busy: Annotated[bool, Field(description="Whether the node is computing; informative.")] = False
 

@@ -318,7 +318,7 @@ def commit(market: RewardsWorld, node: Wallet) -> None:
     market.index()
 
 
-def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld) -> None:
+def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld, api: httpx.Client) -> None:
     commit(market, PROVIDER)
     market.pass_day()
     day = market.day
@@ -345,6 +345,9 @@ def test_downtime_in_a_committed_period_is_slashed_once(market: RewardsWorld) ->
         select(ProviderEpoch).where(ProviderEpoch.provider == PROVIDER.address, ProviderEpoch.epoch == day)
     )
     assert (record.committed_up_minutes, record.committed_minutes) == (1296, 1440)
+    [shown] = [row for row in api.get(f"/v1/providers/{PROVIDER.address}/epochs").json() if row["epoch"] == day]
+    assert (shown["uptime_bps"], shown["penalty"]["amount_wei"]) == (9_000, str(STAKE * 5 // 100))
+    assert api.get(f"/v1/providers/{PROVIDER.address}").json()["reliability_bps"] == 3_600
     with market.database.transaction() as session:
         [earned] = rewards.earnings(session, PROVIDER.address, None, 10)
     assert earned.base_wei == STAKE * 1296 * 2_000 // (10_000 * 365 * 1440)

@@ -1,7 +1,7 @@
 """``zoo-compute node``: earn ZEN with your hardware."""
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -124,6 +124,29 @@ def earnings(
         if claimed_omissions:
             note("claims for commitments that the market left out:")
             _print_omission_claims(claimed_omissions)
+
+
+@app.command()
+def commit(
+    days: Annotated[int, typer.Option(min=1, max=365, help="For how long, from now on.")],
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Promise on chain to keep your tier's uptime. It cannot be taken back; a day below it costs a penalty."""
+    from zoo_compute.wallet import Chain
+
+    with open_client(api_url) as client:
+        if client.wallet is None:
+            raise ConfigError("wallet-missing", "who promises?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        network = client.network()
+        chain = Chain(network.rpc_url, network.contracts, client.wallet)
+        until = chain.time() + days * 86_400
+        tx = chain.commit(until)
+    shown = {"committed_until": datetime.fromtimestamp(until, UTC).isoformat(), "tx": tx}
+    if as_json:
+        print_json(shown)
+    else:
+        print_facts(shown)
 
 
 @app.command()
