@@ -39,6 +39,6 @@ def take(rewards: Rewards, network: Network, wallet: Wallet, to: str | None) -> 
     if not proves(due.root, wallet.address, due.cumulative_wei, due.proof):
         raise Mismatch("reward-proof-mismatch", f"the proof of {due.cumulative_wei} wei does not lead to {due.root}")
     chain = Chain(network.rpc_url, network.contracts, wallet)
-    if chain.rewards_claimed() >= due.cumulative_wei:
-        return None, None  # claimed a moment ago; the market will see it once it is final
+    if chain.time() < due.claimable_at.timestamp() or chain.rewards_claimed() >= due.cumulative_wei:
+        return None, None  # the chain's clock is behind; or it was claimed a moment ago, which is not final yet
     return due, chain.claim_rewards(due.cumulative_wei, due.proof, to)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, delete, func, select, update
+from sqlalchemy import case, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -124,8 +124,9 @@ def unreviewed(session: Session) -> list[str]:
 
 def have_all_reviewed(session: Session) -> None:
     """Have the score of every node with a record reviewed: its evidence has aged."""
-    newest = select(func.max(ProviderEpoch.epoch)).scalar_subquery()
-    session.execute(update(ProviderEpoch).where(ProviderEpoch.epoch >= newest - OLDEST_EPOCHS).values(unreviewed=True))
+    newest = select(ProviderEpoch.provider, func.max(ProviderEpoch.epoch)).group_by(ProviderEpoch.provider)
+    one_each = tuple_(ProviderEpoch.provider, ProviderEpoch.epoch).in_(newest)
+    session.execute(update(ProviderEpoch).where(one_each).values(unreviewed=True))
 
 
 def take_history(session: Session, address: str, epoch: int) -> dict[int, Evidence]:

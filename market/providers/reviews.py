@@ -16,11 +16,14 @@ UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
 
 def review(database: Database, network: NetworkParameters, now: datetime) -> None:
     """Bring every score up to date of which something new is known, each in its own transaction."""
-    with database.transaction() as session:
-        due = records.unreviewed(session)
-    for address in due:
+    with database.exclusive("providers.review") as alone:
+        if not alone:
+            return
         with database.transaction() as session:
-            _review(session, network, address, epoch_of(now.timestamp()))
+            due = records.unreviewed(session)
+        for address in due:
+            with database.transaction() as session:
+                _review(session, network, address, epoch_of(now.timestamp()))
 
 
 def _review(session: Session, network: NetworkParameters, address: str, epoch: int) -> None:

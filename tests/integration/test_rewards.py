@@ -24,6 +24,7 @@ from market.domain.lifecycle import ProviderStatus
 from market.domain.network import DEVNET, EPOCH_SECONDS, ZEN
 from market.domain.uptime import ALL_MINUTES, EPOCH_HOURS, epoch_of, minute_of
 from market.ledger.reconciliation import reconcile
+from market.ledger.service import balances
 from market.providers import records, reviews, uptime
 from market.providers import service as providers
 from market.providers.models import DowntimePenalty, HeartbeatHour, JudgedEpoch, Provider, ProviderEpoch
@@ -276,26 +277,31 @@ def test_a_crash_while_it_is_built_leaves_nothing_and_the_same_is_built_again(
 
 def test_a_vetoed_epoch_is_paid_with_the_next_one(market: RewardsWorld) -> None:
     market.pass_day()
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    for _ in range(2):
+        market.beat_all()
+        market.pass_day()
+        market.posted()
     market.chain.send(ADMIN, "Rewards", "veto")
     market.finalise()
-    [vetoed] = market.posts()
-    assert vetoed.void_reason == rewards.VETOED
+    [stands, vetoed] = market.posts()
+    assert (stands.void_reason, vetoed.void_reason) == (None, rewards.VETOED)
+    with market.database.transaction() as session:
+        held = balances(session, "rewards")
+    assert held.get("rewards:pending", 0) == 0
+    assert held["rewards:posted"] == stands.total_wei
     market.check()
     market.posted()
-    assert len(market.posts()) == 1  # there is a day to find out what was wrong
+    assert len(market.posts()) == 2  # there is a day to find out what was wrong
 
     market.beat_all()
     market.pass_day()
     market.posted()
-    post = market.posts()[1]
+    post = market.posts()[2]
     two_days = STAKE * 2 * 1440 * 2_000 // (10_000 * 365 * 1440)
     assert (post.first_epoch, post.last_epoch) == (vetoed.first_epoch, vetoed.first_epoch + 1)
-    assert post.total_wei == post.base_wei == 2 * two_days
+    assert (post.base_wei, post.total_wei) == (2 * two_days, 2 * (DAYS_BASE + two_days))
     market.pass_day()
-    assert (market.claim(PROVIDER), market.claim(OTHER)) == (two_days, two_days)
+    assert (market.claim(PROVIDER), market.claim(OTHER)) == (DAYS_BASE + two_days, DAYS_BASE + two_days)
     market.check()
 
 

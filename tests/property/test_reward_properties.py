@@ -42,8 +42,13 @@ works = st.lists(
 TERMS = Terms(2_000, ZEN // 100, ZEN // 100)
 
 
-@given(works, st.integers(0, 10**26), st.integers(0, 10**26))
-def test_rewards_never_exceed_bound_budget_or_what_the_rates_give(work: list[Work], bound: int, budget: int) -> None:
+@given(works, st.integers(0, 150), st.integers(0, 150))
+def test_rewards_never_exceed_bound_budget_or_what_the_rates_give(
+    work: list[Work], bound_percent: int, budget_percent: int
+) -> None:
+    wanted = epoch_rewards(work, TERMS, base_bound=10**40, budget=10**40)
+    bound = sum(reward.base for reward in wanted) * bound_percent // 100
+    budget = sum(reward.total for reward in wanted) * budget_percent // 100
     rewards = epoch_rewards(work, TERMS, base_bound=bound, budget=budget)
     assert sum(reward.base for reward in rewards) <= bound
     assert sum(reward.total for reward in rewards) <= budget

@@ -34,13 +34,12 @@ class Payouts:
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + self._interval
-        due = rewards.list_rewards(self._connection)
-        reward, tx = rewards.take(due, self._network, self._wallet, self._to)
+        if self._is_paid:
+            claims = earnings.list_claims(self._connection)
+            taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
+            if taken:
+                log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
+        earned = rewards.list_rewards(self._connection)
+        reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
         if reward is not None:
             log.info("claimed %s wei of ZEN in rewards: %s", reward.amount_wei, tx)
-        if not self._is_paid:
-            return
-        claims = earnings.list_claims(self._connection)
-        taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
-        if taken:
-            log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
