@@ -32,6 +32,7 @@ from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
 from market.organisations.router import router as organisations
 from market.providers.router import router as providers
+from market.rewards.router import router as rewards
 from market.settings import Settings
 from market.settlement.router import router as settlement
 from market.storage.router import UPLOAD_PATH
@@ -136,6 +137,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         leases,
         verification,
         settlement,
+        rewards,
         ledger,
         health.router,
         problems.router,

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     price_notice_seconds: PositiveFloat = 86_400.0
     sweep_interval_seconds: PositiveFloat = 2.0
     chain_poll_seconds: PositiveFloat = 1.0
-    heartbeat_timeout_seconds: PositiveFloat = 30.0
+    heartbeat_timeout_seconds: float = Field(default=30.0, gt=0, le=60, description="uptime is counted by the minute")
     lease_seconds: PositiveFloat = 30.0
     round_deadline_seconds: PositiveFloat = 600.0
     round_slack_seconds: PositiveFloat = 30.0

@@ -10,6 +10,7 @@ from market.jobs import models as jobs
 from market.ledger import models as ledger
 from market.organisations import models as organisations
 from market.providers import models as providers
+from market.rewards import models as rewards
 from market.settlement import models as settlement
 from market.verification import models as verification
 from market.webhooks import models as webhooks
@@ -25,6 +26,7 @@ __all__ = [
     "metadata",
     "organisations",
     "providers",
+    "rewards",
     "settlement",
     "verification",
     "webhooks",

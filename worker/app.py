@@ -10,7 +10,13 @@ from celery import Celery
 
 from market.settings import Settings
 
-TASKS = ("worker.tasks.chain", "worker.tasks.ledger", "worker.tasks.market", "worker.tasks.sweep")
+TASKS = (
+    "worker.tasks.chain",
+    "worker.tasks.ledger",
+    "worker.tasks.market",
+    "worker.tasks.rewards",
+    "worker.tasks.sweep",
+)
 
 
 def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
@@ -44,6 +50,9 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "verification.advance": settings.sweep_interval_seconds,
         "settlement.settle": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,
+        "providers.review": settings.sweep_interval_seconds,
+        "providers.judge_uptime": settings.reconcile_seconds,
+        "rewards.post": settings.reconcile_seconds,
         "sweep.all": settings.sweep_interval_seconds,
     }
     return {

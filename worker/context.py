@@ -19,8 +19,9 @@ from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
 from market.observability.logs import configure_logs
-from market.providers import attestations
+from market.providers import attestations, uptime
 from market.providers import service as providers
+from market.rewards import service as rewards
 from market.settings import Settings
 from market.settlement import claims, disputes
 from market.settlement import service as settlement
@@ -79,6 +80,11 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     for name in STAKE_EVENTS:
         handlers["ProviderStaking", name].append(partial(providers.on_stake_changed, network))
     handlers["ProviderStaking", "Slashed"].append(verification.on_slashed)
+    handlers["ProviderStaking", "Slashed"].append(uptime.on_slashed)
+    handlers["ProviderStaking", "Committed"].append(uptime.on_committed)
+    handlers["Rewards", "EpochPosted"].append(rewards.on_epoch_posted)
+    handlers["Rewards", "EpochVetoed"].append(rewards.on_epoch_vetoed)
+    handlers["Rewards", "Claimed"].append(rewards.on_claimed)
     handlers["Attestations", "Attested"].append(attestations.on_attested)
     handlers["Attestations", "Revoked"].append(attestations.on_revoked)
     handlers["Attestations", "MeasurementSet"].append(attestations.on_measurement_set)
@@ -106,4 +112,5 @@ INTENT_HANDLERS: Mapping[str, IntentHandler] = {
     "open_job": jobs.on_deposit_intent,
     "settle": settlement.on_settlement_intent,
     "collect_fees": claims.on_fees_intent,
+    "post_rewards": rewards.on_post_intent,
 }

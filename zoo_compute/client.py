@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from zoo_compute import jobspec, orders
+from zoo_compute import jobspec, orders, rewards
 from zoo_compute.amounts import parse_zen
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.earnings import list_claims, take
@@ -27,7 +27,7 @@ from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
-from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote
+from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
@@ -214,6 +214,25 @@ class Client:
         if self.wallet is None:
             raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
         return take(self.claims(), self.network(), self.wallet, to)
+
+    def rewards(self) -> Rewards:
+        """What the account earned for uptime, bandwidth and verification, and what of it can be claimed."""
+        return rewards.list_rewards(self.connection)
+
+    def claim_rewards(self, to: str | None = None) -> tuple[RewardProof | None, str | None]:
+        """Claim the rewards that can be claimed now; what was taken and the transaction's hash (None: nothing was due).
+
+        Args:
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ConfigError: there is no wallet to sign with.
+            Mismatch: the market's proof is none.
+            ZooError: the contract refuses the claim.
+        """
+        if self.wallet is None:
+            raise ConfigError("wallet-missing", "a claim must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        return rewards.take(self.rewards(), self.network(), self.wallet, to)
 
     def omission_claims(self) -> list[OmissionClaim]:
         """Your claims for commitments that the market acknowledged and left out, the newest first."""

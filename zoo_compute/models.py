@@ -147,6 +147,7 @@ class Provider(Answer):
     reason: str | None
     tier: str | None
     stake_wei: Wei
+    reliability_bps: int
     last_seen_at: datetime | None
 
 
@@ -159,6 +160,39 @@ class Claim(Answer):
     proof: list[str]
     claimable_at: datetime
     claim_tx: str | None
+
+
+class RewardProof(Answer):
+    """What an account can claim by one posted epoch; ``cumulative_wei``: all that it has earned ever."""
+
+    epoch: int
+    root: str
+    cumulative_wei: Wei
+    amount_wei: Wei
+    proof: list[str]
+    claimable_at: datetime
+
+
+class RewardEarned(Answer):
+    """What an account earned from the beginning of one epoch (days since 1970) to the end of another."""
+
+    post: int
+    first_epoch: int
+    last_epoch: int
+    base_wei: Wei
+    bandwidth_wei: Wei
+    verifier_wei: Wei
+
+
+class Rewards(Answer):
+    """What an account earned for uptime, bandwidth and verification, and what it can claim now or soon."""
+
+    account: str
+    claimed_wei: Wei
+    claimable: RewardProof | None
+    pending: RewardProof | None
+    earnings: list[RewardEarned]
+    next_after: int | None
 
 
 class OmissionClaim(Answer):

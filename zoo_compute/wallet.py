@@ -138,7 +138,8 @@ class Chain:
         self._wallet = wallet
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
-        self._token, self._staking, self._escrow = map(self._contract, ("ZenToken", "ProviderStaking", "JobEscrow"))
+        names = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards")
+        self._token, self._staking, self._escrow, self._rewards = map(self._contract, names)
 
     def balance(self, address: str | None = None) -> int:
         """ZEN of an address (default: the wallet's own)."""
@@ -177,6 +178,14 @@ class Chain:
         r, s, v = _split_signature(self._wallet.sign_typed_data(permit))
         return self._send(self._staking.functions.stakeWithPermit(amount, deadline, v, r, s))
 
+    def commit(self, until: int) -> str:
+        """Promise to be up until a Unix time, later than any promise before; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        return self._send(self._staking.functions.commit(until))
+
     def claim(self, claims: Sequence[Claim], to: str | None = None) -> str:
         """Take the wallet's pay from settled batches in one transaction; returns its hash once it is mined.
 
@@ -189,6 +198,23 @@ class Chain:
         """
         items = [(claim.amount_wei, claim.proof) for claim in claims]
         return self._send(self._escrow.functions.claim(to or self._sender, items))
+
+    def rewards_claimed(self) -> int:
+        """All that the wallet ever claimed of its rewards."""
+        with chain_errors():
+            return int(self._rewards.functions.claimed(self._sender).call())
+
+    def claim_rewards(self, cumulative: int, proof: Sequence[str], to: str | None = None) -> str:
+        """Take the wallet's rewards up to ``cumulative``; returns the transaction's hash once it is mined.
+
+        Args:
+            proof: as the market gives it, of the epoch in force.
+            to: who receives it (default: the wallet's own address).
+
+        Raises:
+            ZooError: the contract refuses, or the transaction fails.
+        """
+        return self._send(self._rewards.functions.claimTo(to or self._sender, cumulative, list(proof)))
 
     def time(self) -> int:
         """Unix time of the latest block: the clock that the contracts go by."""

@@ -21,17 +21,22 @@ def parent_hash(left: bytes, right: bytes) -> bytes:
     return keccak(left + right) if left <= right else keccak(right + left)
 
 
-def _levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """All nodes from the leaves up to the root alone, for many proofs of one tree.
+
+    Raises:
+        ValueError: if there is no leaf.
+    """
     if not leaves:
         raise ValueError("a Merkle tree needs at least one leaf")
-    levels = [list(leaves)]
-    while len(levels[-1]) > 1:
-        below = levels[-1]
+    found = [list(leaves)]
+    while len(found[-1]) > 1:
+        below = found[-1]
         above = [parent_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
         if len(below) % 2:
             above.append(below[-1])  # an odd node rises unchanged
-        levels.append(above)
-    return levels
+        found.append(above)
+    return found
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
@@ -40,7 +45,7 @@ def root(leaves: Sequence[bytes]) -> bytes:
     Raises:
         ValueError: if there is no leaf.
     """
-    return _levels(leaves)[-1][0]
+    return levels(leaves)[-1][0]
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
@@ -51,8 +56,13 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """
     if not 0 <= index < len(leaves):
         raise IndexError(f"leaf {index} of {len(leaves)}")
+    return proof_in(levels(leaves), index)
+
+
+def proof_in(tree: Sequence[Sequence[bytes]], index: int) -> list[bytes]:
+    """Sibling path of leaf ``index`` in the nodes that :func:`levels` gave."""
     path = []
-    for level in _levels(leaves)[:-1]:
+    for level in tree[:-1]:
         sibling = index ^ 1
         if sibling < len(level):
             path.append(level[sibling])

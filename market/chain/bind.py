@@ -23,6 +23,17 @@ USED: Mapping[str, Sequence[str]] = {
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
     "Treasury": ("available", "spent", "received"),
+    "Emission": ("release",),
+    "Rewards": (
+        "postEpoch",
+        "currentEpoch",
+        "pendingEpoch",
+        "minEpoch",
+        "apyBps",
+        "baseBound",
+        "funded",
+        "paidOut",
+    ),
 }
 """By contract: the functions that the market calls, and the views that it reads."""
 

@@ -63,6 +63,18 @@ class UnitCommitment(TypedDict):
     payloadHash: str | bytes
 
 
+class RewardsEpoch(TypedDict):
+    root: str | bytes
+    total: int
+    postedAt: int
+    number: int
+
+
+class RewardsPendingEpoch(TypedDict):
+    epoch: RewardsEpoch
+    claimableAt: int
+
+
 class ZenToken:
     """Functions of the contract ZenToken."""
 
@@ -174,3 +186,49 @@ class Treasury:
     @staticmethod
     def received() -> View[int]:
         return View(contract="Treasury", function="received", arguments=[])
+
+
+class Emission:
+    """Functions of the contract Emission."""
+
+    @staticmethod
+    def release() -> Call:
+        return Call(contract="Emission", function="release", arguments=[])
+
+
+class Rewards:
+    """Functions of the contract Rewards."""
+
+    @staticmethod
+    def postEpoch(root: str | bytes, baseTotal: int, bandwidthTotal: int, verifierTotal: int) -> Call:
+        return Call(
+            contract="Rewards", function="postEpoch", arguments=[root, baseTotal, bandwidthTotal, verifierTotal]
+        )
+
+    @staticmethod
+    def currentEpoch() -> View[RewardsEpoch]:
+        return View(contract="Rewards", function="currentEpoch", arguments=[])
+
+    @staticmethod
+    def pendingEpoch() -> View[RewardsPendingEpoch]:
+        return View(contract="Rewards", function="pendingEpoch", arguments=[])
+
+    @staticmethod
+    def minEpoch() -> View[int]:
+        return View(contract="Rewards", function="minEpoch", arguments=[])
+
+    @staticmethod
+    def apyBps() -> View[int]:
+        return View(contract="Rewards", function="apyBps", arguments=[])
+
+    @staticmethod
+    def baseBound() -> View[int]:
+        return View(contract="Rewards", function="baseBound", arguments=[])
+
+    @staticmethod
+    def funded() -> View[int]:
+        return View(contract="Rewards", function="funded", arguments=[])
+
+    @staticmethod
+    def paidOut() -> View[int]:
+        return View(contract="Rewards", function="paidOut", arguments=[])

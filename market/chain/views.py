@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from market.chain.bindings import JobEscrow, ProviderStaking, Treasury, ZenToken
+from market.chain.bindings import JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
 from market.chain.client import BlockTag, ChainClient
 from market.chain.contracts import Deployment, Result, View, decode_result, encode_call
 from market.domain.network import NETWORKS
@@ -53,6 +53,23 @@ class TreasuryState:
     balance_wei: int
     received_wei: int
     shares: tuple[TreasuryShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardsState:
+    """The rewards contract at one block. Amounts in wei, times in Unix seconds.
+
+    ``total_wei``: everything posted, ``funded_wei``: everything that ever arrived. ``root`` is the one in force.
+    """
+
+    root: str
+    total_wei: int
+    next_post_at: int
+    is_pending: bool
+    funded_wei: int
+    base_bound_wei: int
+    apy_bps: int
+    time: int
 
 
 class ChainViews:
@@ -140,6 +157,23 @@ class ChainViews:
             balance_wei=self.balance_of(self.deployment.address("Treasury"), block),
             received_wei=self._view(Treasury.received(), block),
             shares=tuple(shares),
+        )
+
+    def rewards(self) -> RewardsState:
+        """What bounds the next epoch of rewards, all at the latest block."""
+        head = self.client.head()
+        current, pending = self._view(Rewards.currentEpoch(), head.hash), self._view(Rewards.pendingEpoch(), head.hash)
+        numbers: list[View[int]] = [Rewards.minEpoch(), Rewards.funded(), Rewards.baseBound(), Rewards.apyBps()]
+        least, funded, bound, apy_bps = self.many(numbers, head.hash)
+        return RewardsState(
+            root=str(current["root"]),
+            total_wei=current["total"],
+            next_post_at=current["postedAt"] + least,
+            is_pending=pending["epoch"]["number"] != 0,
+            funded_wei=funded,
+            base_bound_wei=bound,
+            apy_bps=apy_bps,
+            time=head.timestamp,
         )
 
     def many(self, views: Sequence[View[Result]], block: BlockTag) -> list[Result]:

@@ -206,6 +206,7 @@ class ProviderStatus(StrEnum):
     REGISTERED = "registered"
     BENCHMARKED = "benchmarked"  # earned a tier; not yet staked for it
     ACTIVE = "active"  # benchmarked and staked
+    DEMOTED = "demoted"  # too unreliable for new work, until it recovers or passes a benchmark anew
     JAILED = "jailed"
     EXITED = "exited"
 
@@ -214,6 +215,8 @@ class ProviderEvent(StrEnum):
     BENCHMARK_PASSED = "benchmark_passed"
     STAKE_SUFFICIENT = "stake_sufficient"
     STAKE_INSUFFICIENT = "stake_insufficient"
+    DEMOTE = "demote"
+    RECOVER = "recover"
     JAIL = "jail"
     RELEASE = "release"
     EXIT = "exit"
@@ -226,6 +229,12 @@ PROVIDER: dict[tuple[ProviderStatus, ProviderEvent], ProviderStatus] = {
     (_P.BENCHMARKED, _PE.STAKE_SUFFICIENT): _P.ACTIVE,
     (_P.ACTIVE, _PE.BENCHMARK_PASSED): _P.ACTIVE,
     (_P.ACTIVE, _PE.STAKE_INSUFFICIENT): _P.BENCHMARKED,
+    (_P.BENCHMARKED, _PE.DEMOTE): _P.DEMOTED,
+    (_P.ACTIVE, _PE.DEMOTE): _P.DEMOTED,
+    (_P.DEMOTED, _PE.RECOVER): _P.BENCHMARKED,
+    (_P.DEMOTED, _PE.BENCHMARK_PASSED): _P.BENCHMARKED,
+    (_P.DEMOTED, _PE.JAIL): _P.JAILED,
+    (_P.DEMOTED, _PE.EXIT): _P.EXITED,
     (_P.REGISTERED, _PE.JAIL): _P.JAILED,
     (_P.BENCHMARKED, _PE.JAIL): _P.JAILED,
     (_P.ACTIVE, _PE.JAIL): _P.JAILED,

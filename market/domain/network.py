@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
 BPS = 10_000
+EPOCH_SECONDS = 86_400
+"""Length of an epoch, in which uptime is judged and for which rewards are paid; whole hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class NetworkParameters:
     base_apy_bps: int
     reward_epoch_seconds: int
     reward_delay_seconds: int
+    bandwidth_wei_per_gib: int
+    verifier_wei_per_replay: int
     attestation_seconds: int
     treasury_split_bps: tuple[tuple[str, int], ...]
     penalty_bps: tuple[tuple[str, int], ...]
@@ -196,8 +200,10 @@ MAINNET = NetworkParameters(
     timelock_seconds=2 * 86_400,
     emission_yearly_wei=tuple(million * 10**6 * ZEN for million in (20, 17, 14, 12, 10, 9, 8, 7, 6, 5)),
     base_apy_bps=2_000,  # the contract holds it within 15 and 25 %
-    reward_epoch_seconds=86_400,
+    reward_epoch_seconds=EPOCH_SECONDS,
     reward_delay_seconds=86_400,
+    bandwidth_wei_per_gib=ZEN // 100,
+    verifier_wei_per_replay=ZEN // 100,
     attestation_seconds=90 * 86_400,
     treasury_split_bps=(("protocol_development", 5_000), ("security_audits", 3_000), ("community_grants", 2_000)),
     penalty_bps=(

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent
+from market.domain.verification import DIVERGED
 from market.events.service import emit
 from market.jobs import repository
 from market.jobs.errors import LeaseLost
@@ -25,7 +26,11 @@ from market.jobs.moves import move_lease, move_unit
 from market.jobs.replaying import verification
 from market.jobs.schemas import LeaseKind, LeaseView
 from market.jobs.units import settle_if_decided
+from market.providers import service as providers
 from zoo_protocol.hashing import to_hex
+
+NODE_SILENT, UPLOAD_OVERDUE = "node_silent", "upload_overdue"
+_NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
 
 
 def create_lease(
@@ -142,7 +147,7 @@ def expire_due(database: Database, now: datetime) -> int:
         with database.transaction() as session:
             locked = repository.lock_lease(session, lease_id)
             if locked and locked[2].status in repository.OPEN_LEASE and locked[2].expires_at <= now:
-                abandon(session, *locked, LeaseEvent.EXPIRE, "node_silent")
+                abandon(session, *locked, LeaseEvent.EXPIRE, NODE_SILENT)
     return len(due)
 
 
@@ -157,7 +162,7 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
         with database.transaction() as session:
             locked = repository.lock_lease(session, lease_id)
             if locked and locked[2].status in repository.OPEN_LEASE:
-                abandon(session, *locked, LeaseEvent.EXPIRE, "upload_overdue")
+                abandon(session, *locked, LeaseEvent.EXPIRE, UPLOAD_OVERDUE)
     return len(due)
 
 
@@ -175,6 +180,8 @@ def abandon(
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:
         move_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
+            providers.note_lost(session, lease.holder, now)
         if job.status == JobStatus.RUNNING:
             _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)

@@ -140,6 +140,7 @@ class Unit(Base, CreatedAt):
     salt: Mapped[str | None] = mapped_column(Hash32)
     payload_cid: Mapped[str | None] = mapped_column(Cid)
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
+    uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
     included: Mapped[bool | None]  # in the round's aggregate
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JOB, LEASE, UNIT, UNIT_DECIDED, JobEvent, LeaseEvent, UnitEvent
 from market.events.service import MARKET, emit, move
 from market.jobs.models import Job, Lease, Unit
+from market.providers import service as providers
 
 
 def move_job(session: Session, job: Job, event: JobEvent, *, reason: str | None = None, actor: str = MARKET) -> None:
@@ -24,6 +25,7 @@ def move_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, r
     status = move(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
     if status in UNIT_DECIDED:
         unit.decided_at = at
+        providers.note_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
     seen = {"round": unit.round, "slot": unit.slot, "provider": unit.provider, "status": status, "reason": reason}
     emit(session, unit.job_id, "unit", seen)
 

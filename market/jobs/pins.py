@@ -41,16 +41,17 @@ def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[st
     return [manifest_cid, manifest.model, *state, *feedback]
 
 
-def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> str:
-    """The proof that a holder of the files ``cids`` gives, 0x hex. Reads them from storage; raises StorageError.
+def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, int]:
+    """The proof that a holder of the files ``cids`` gives, 0x hex, and their bytes. Reads them; raises StorageError.
 
     The files are the market's own checkpoints or were measured when they were delivered, so no limit is set here.
     """
-    digest = hashlib.sha256(from_hex(nonce))
+    digest, size = hashlib.sha256(from_hex(nonce)), 0
     for cid in cids:
         for piece in storage.open_stream(cid, max_bytes=2**63):
             digest.update(piece)
-    return to_hex(digest.digest())
+            size += len(piece)
+    return to_hex(digest.digest()), size
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
@@ -84,9 +85,10 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
             )
 
 
-def record_pin(session: Session, lease: Lease, proof: str) -> None:
-    """The lease's holder has proven its copy."""
+def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:
+    """The lease's holder has proven its copy, of ``size`` bytes."""
     assert lease.checkpoint_id is not None
     session.add(Pin(checkpoint_id=lease.checkpoint_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
+    providers.note_served(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "cid": lease.task["checkpoint_cid"], "provider": lease.holder}
     emit(session, lease.job_id, "pin", seen)

@@ -221,13 +221,6 @@ def count_verified_units(session: Session, provider: str) -> int:
     return session.scalar(query) or 0
 
 
-def unit_outcomes(session: Session, providers: Collection[str]) -> dict[str, tuple[int, int]]:
-    """(verified, rejected) units of each of the nodes that has any."""
-    held, refuted = (func.count().filter(Unit.status == s) for s in (UnitStatus.VERIFIED, UnitStatus.REJECTED))
-    query = select(Unit.provider, held, refuted).where(Unit.provider.in_(providers)).group_by(Unit.provider)
-    return {provider: (verified, rejected) for provider, verified, rejected in session.execute(query).tuples()}
-
-
 def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
     """Those of the nodes that delivered a unit of a job on this dataset (CID of its manifest), so have fetched it."""
     query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()

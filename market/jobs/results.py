@@ -115,7 +115,7 @@ def complete(
             return
         lease = require_held(lease, address, result.token, utc_now())
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
-    refusal = _check(storage, lease, found, result, max_blob_bytes)
+    checked = _check(storage, lease, found, result, max_blob_bytes)
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -123,12 +123,12 @@ def complete(
         if _is_done(lease, address, result.token):
             return  # the same result came twice at once
         require_held(lease, address, result.token, utc_now())
-        if refusal is None:
-            _accept(session, job, unit, lease, result)
+        if isinstance(checked, int):
+            _accept(session, job, unit, lease, result, checked)
         elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
-            abandon(session, job, unit, lease, LeaseEvent.FAIL, refusal.reason, refusal.detail)
-    if refusal is not None:
-        raise ResultRefused(refusal.detail, field=refusal.field, extra={"reason": refusal.reason})
+            abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
+    if not isinstance(checked, int):
+        raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
 
 
 def _is_done(lease: Lease | None, address: str, token: str) -> bool:
@@ -142,8 +142,11 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
 
 def _check(
     storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion, max_blob_bytes: int
-) -> _Refusal | None:
-    """What is wrong with a result, if anything. Raises WrongStep, StorageDown."""
+) -> _Refusal | int:
+    """What is wrong with a result; if nothing is, how many bytes the node uploaded or proved to hold with it.
+
+    Raises WrongStep, StorageDown.
+    """
     try:
         match result:
             case CompleteTraining():
@@ -153,21 +156,21 @@ def _check(
             case CompleteReveal():
                 _require_kind(lease, LeaseKind.REVEAL)
                 assert found is not None  # every reveal lease has a unit
-                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes)
+                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes) or 0
             case CompleteReplay():
                 _require_kind(lease, LeaseKind.REPLAY)
-                return None  # verification judges it in the transaction that applies it
+                return 0  # verification judges it in the transaction that applies it
             case CompletePin():
                 _require_kind(lease, LeaseKind.PIN)
-                expected = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
+                expected, size = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
                 if not hmac.compare_digest(expected, result.proof):
                     return _Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
-                return None
+                return size
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
 
-def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | None:
+def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | int:
     if unit.status != UnitStatus.COMMITTED:
         raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
     spec = TrainingSpec.from_dict(job.spec)
@@ -197,7 +200,8 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
         raise
     except (StorageError, InvalidCid) as error:
         return _Refusal("error_feedback_missing", "error_feedback_cid", f"The file cannot be read: {error}")
-    return _check_ends(storage, spec, job, unit, result, payload, error_feedback)
+    refusal = _check_ends(storage, spec, job, unit, result, payload, error_feedback)
+    return refusal or len(payload) + len(error_feedback)
 
 
 def _check_ends(
@@ -266,8 +270,8 @@ def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trac
     )
 
 
-def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion) -> None:
-    """Apply a result that passed its checks; the caller has locked everything."""
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, size: int) -> None:
+    """Apply a result of ``size`` bytes that passed its checks; the caller has locked everything."""
     now = utc_now()
     match result:
         case CompleteTraining():
@@ -276,6 +280,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.salt = result.salt
             unit.error_feedback_cid = result.error_feedback_cid
             unit.leaves = list(result.leaves)
+            unit.uploaded_bytes = size
             unit.train_loss = result.train_loss
             unit.uploaded_at = now
             lease.step = result.steps
@@ -287,7 +292,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
-            record_pin(session, lease, result.proof)
+            record_pin(session, lease, result.proof, size)
             wake_after_commit(session, "jobs.dispatch", job.id)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 

@@ -31,7 +31,6 @@ from market.jobs.payment import (
     unpaid_count,
 )
 from market.jobs.placing import deal
-from market.jobs.repository import unit_outcomes
 from market.jobs.reservations import Reservation, reserve
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.units import (
@@ -102,7 +101,6 @@ __all__ = [
     "strike_unit",
     "take_from_batch",
     "unit_facts",
-    "unit_outcomes",
     "unpaid_count",
     "unverified_units_of",
     "vacate",

@@ -148,7 +148,7 @@ def _not_waiting(session: Session, job: Job) -> Iterator[Finding]:
 def _waiting(
     job: Job, tier: Tier, seen: Outlook, rounds: Rounds, expected: datetime | None, now: datetime
 ) -> Iterator[Finding]:
-    if job.wait_until <= now:
+    if job.expires_at <= now:
         yield _finding(FindingCode.WAIT_OVER, "Its wait_until has passed: it expires and is refunded in full.")
         return
     if rounds.held:
@@ -172,15 +172,15 @@ def _waiting(
             FindingCode.RESERVATION,
             f"Nodes of {tier.name}.{job.reserved_zone} are held back for it until {_at(job.reserved_until)}.",
         )
-    if expected is not None and expected > job.wait_until:
+    if expected is not None and expected > job.expires_at:
         yield _finding(
             FindingCode.EXPIRES_FIRST,
-            f"Capacity is expected at {_at(expected)}, after its wait_until of {_at(job.wait_until)}.",
+            f"Capacity is expected at {_at(expected)}, after its wait_until of {_at(job.expires_at)}.",
         )
 
 
 def _limit(job: Job, tier: Tier, seen: Outlook) -> Iterator[Finding]:
-    if seen.limit < job.max_price_wei:
+    if seen.limit < job.price_cap_wei:
         yield _finding(
             FindingCode.BUDGET_CAPS_PRICE,
             f"Its budget pays all its units at {_zen(seen.limit)} ZEN per GPU-hour at most, less than its max_price.",
@@ -229,7 +229,7 @@ def _changes(job: Job, tier: Tier, seen: Outlook, expected: datetime | None) -> 
     prices = [book.price for book in seen.books if book.price is not None and not book.trades]
     if prices and not any(book.trades for book in seen.books) and min(prices) > seen.limit:
         needed = _zen(min(prices))
-        if min(prices) > job.max_price_wei:
+        if min(prices) > job.price_cap_wei:
             yield Change(field="max_price", sentence=f"At {needed} ZEN per GPU-hour it would be served now.")
         if min(prices) > _payable(job):
             yield Change(
@@ -237,7 +237,7 @@ def _changes(job: Job, tier: Tier, seen: Outlook, expected: datetime | None) -> 
             )
     elif seen.limit < tier.reserve_price_wei:
         reserve = _zen(tier.reserve_price_wei)
-        field = "max_price" if job.max_price_wei < tier.reserve_price_wei else "budget_max"
+        field = "max_price" if job.price_cap_wei < tier.reserve_price_wei else "budget_max"
         yield Change(field=field, sentence=f"It must reach the reserve of {reserve} ZEN per GPU-hour.")
     for constraint, gained in seen.relief.items():
         if gained:
@@ -247,7 +247,7 @@ def _changes(job: Job, tier: Tier, seen: Outlook, expected: datetime | None) -> 
     largest = max((book.free for book in seen.books), default=0)
     if 0 < largest < job.nodes:
         yield Change(field="nodes", sentence=f"With {largest} nodes instead of {job.nodes} it would fit now.")
-    if expected is not None and expected > job.wait_until:
+    if expected is not None and expected > job.expires_at:
         yield Change(field="wait_until", sentence=f"Wait at least until {_at(expected)}.")
 
 

@@ -12,7 +12,9 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ``stake``                   ZEN in the staking contract that no staker accounts for, as above
 ``stake:<address>``         what one staker has at risk: stake and unbonding
 ``treasury``                ZEN in the treasury contract
-``rewards``                 ZEN in the rewards contract
+``rewards``                 ZEN in the rewards contract that is not promised to anybody yet
+``rewards:pending``         what the last posted epoch promised; a veto takes it back until the next one is posted
+``rewards:posted``          what the epochs before promised, less all claims; with the line above: what can be claimed
 ``disputes``                ZEN in the dispute contract: bonds, and what parties have not withdrawn
 ``omissions``               ZEN in the omission contract that is neither of the next two, as above
 ``bond``                    the operator's bond for acknowledged commitments
@@ -22,5 +24,6 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ==========================  ==========================================================================
 
 Two independent sources must agree: the token's own transfers move ZEN between the wallets and the contracts; the
-contracts' events spread ``escrow``, ``stake`` and ``omissions`` over jobs, batches, units, stakers, bond and claims.
+contracts' events spread ``escrow``, ``stake``, ``rewards`` and ``omissions`` over jobs, batches, units, stakers,
+epochs, bond and claims.
 """

@@ -7,10 +7,11 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent, Deployment
 from market.domain.network import NETWORKS
-from market.ledger.service import post
+from market.ledger.service import balance, post
 
 Handler = Callable[[Session, ChainEvent], None]
 
+_POSTED, _PENDING = "rewards:posted", "rewards:pending"
 _NOBODY = "0x" + "00" * 20  # a transfer from it creates tokens, one to it destroys them
 
 
@@ -64,6 +65,9 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         ("Omissions", "ClaimOpened"): on_omission_claimed,
         ("Omissions", "ClaimAnswered"): on_omission_answered,
         ("Omissions", "Compensated"): on_omission_compensated,
+        ("Rewards", "EpochPosted"): on_rewards_posted,
+        ("Rewards", "EpochVetoed"): on_rewards_vetoed,
+        ("Rewards", "Claimed"): on_rewards_claimed,
         ("ProviderStaking", "Staked"): on_staked,
         ("ProviderStaking", "Withdrawn"): on_stake_left,
         ("ProviderStaking", "Slashed"): on_stake_left,
@@ -130,6 +134,23 @@ def on_bond_deposited(session: Session, event: ChainEvent) -> None:
 def on_bond_withdrawn(session: Session, event: ChainEvent) -> None:
     """The operator took some of its bond back."""
     _move(session, event, "bond", "omissions", event.args["amount"])
+
+
+def on_rewards_posted(session: Session, event: ChainEvent) -> None:
+    """An epoch's rewards are promised to those who earned them; the one before cannot be vetoed any more."""
+    settled = balance(session, _PENDING)
+    promised = sum(event.args[f"{part}Total"] for part in ("base", "bandwidth", "verifier"))
+    _divide(session, event, "rewards", [(_PENDING, promised - settled), (_POSTED, settled)])
+
+
+def on_rewards_vetoed(session: Session, event: ChainEvent) -> None:
+    """A guardian took the last promise back."""
+    _move(session, event, _PENDING, "rewards", balance(session, _PENDING))
+
+
+def on_rewards_claimed(session: Session, event: ChainEvent) -> None:
+    """An account took what it had earned."""
+    _move(session, event, _POSTED, "rewards", event.args["amount"])
 
 
 def on_staked(session: Session, event: ChainEvent) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, Omissions, ProviderStaking
+from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, Omissions, ProviderStaking, Rewards
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
@@ -124,6 +124,9 @@ def reconcile(
     checks.append(Check("supply", supply, chain.total_supply(found.hash)))
     (bond,) = chain.many([Omissions.bond()], found.hash)
     checks.append(Check("bond", ledger.get("bond", 0), bond))
+    checks.append(
+        Check("rewards:posted", _total(ledger, "rewards") - ledger.get("rewards", 0), _promised(chain, found.hash))
+    )
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
     held = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
@@ -145,6 +148,13 @@ def reconcile(
         unattributed_escrow_wei=ledger.get("escrow", 0),
         unattributed_stake_wei=ledger.get("stake", 0),
     )
+
+
+def _promised(chain: ChainViews, block: str) -> int:
+    """What the rewards contract holds for the accounts of all posted epochs, the one that still waits included."""
+    (current,), (pending,) = chain.many([Rewards.currentEpoch()], block), chain.many([Rewards.pendingEpoch()], block)
+    (paid,) = chain.many([Rewards.paidOut()], block)
+    return max(current["total"], pending["epoch"]["total"]) - paid
 
 
 def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:

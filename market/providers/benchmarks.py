@@ -143,5 +143,7 @@ def _give_tier(session: Session, network: NetworkParameters, provider: Provider,
     if provider.tier_id != tier.id:
         repository.close_open_ask(session, provider.address, "cancelled")  # it offered another tier
     provider.tier_id = tier.id
+    if provider.status == ProviderStatus.DEMOTED:
+        provider.forgiven_bps = provider.reliability_bps
     service.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")
     service.review_stake(session, network, provider)

@@ -1,12 +1,13 @@
-"""Tables of providers and verifiers, their benchmarks and asks, and what the chain says of stakes."""
+"""Tables of providers and verifiers, their benchmarks, asks, uptime and record, and what the chain says of stakes."""
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
+from sqlalchemy import BigInteger, Boolean, ForeignKey, Index, Integer, String, false, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
+from market.domain.reliability import NEWCOMER_BPS
 
 
 class Provider(Base, CreatedAt):
@@ -29,6 +30,9 @@ class Provider(Base, CreatedAt):
     asn: Mapped[int | None] = mapped_column(BigInteger)
     owner: Mapped[str | None] = mapped_column(String(64))
     round_trip_ms: Mapped[int | None] = mapped_column(Integer)
+    reliability_bps: Mapped[int] = mapped_column(Integer, default=NEWCOMER_BPS, server_default=str(NEWCOMER_BPS))
+    # The score at the last benchmark, which that benchmark forgave; None once the score needs no forgiving.
+    forgiven_bps: Mapped[int | None] = mapped_column(Integer)
 
 
 class Stake(Base):
@@ -39,6 +43,72 @@ class Stake(Base):
     address: Mapped[str] = mapped_column(Address, primary_key=True)
     stake_wei: Mapped[int] = mapped_column(Wei, default=0)
     unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # asked back, not yet withdrawn: still at risk
+
+
+class CommittedPeriod(Base):
+    """Finalised projection: a time through which a wallet promised on chain to be up."""
+
+    __tablename__ = "committed_periods"
+
+    address: Mapped[str] = mapped_column(Address, primary_key=True)
+    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)
+    ends_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class HeartbeatHour(Base):
+    """In which minutes of an hour a node was seen. Rows last until their epoch has been judged."""
+
+    __tablename__ = "heartbeat_hours"
+
+    hour: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # since 1970
+    provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), primary_key=True)
+    minutes: Mapped[int] = mapped_column(BigInteger)  # bit n: minute n
+    stake_wei: Mapped[int] = mapped_column(Wei)  # the least that it had at stake for active work in these minutes
+
+
+class JudgedEpoch(Base, CreatedAt):
+    """An epoch whose uptime has been judged, and what it was measured by."""
+
+    __tablename__ = "judged_epochs"
+
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # market.domain.uptime.epoch_of
+    usual_nodes: Mapped[int] = mapped_column(Integer)
+    counted_minutes: Mapped[int] = mapped_column(Integer)
+
+
+class ProviderEpoch(Base):
+    """What one node did in one epoch. The minutes are written when the epoch is judged, the rest as it happens."""
+
+    __tablename__ = "provider_epochs"
+    __table_args__ = (Index("ix_provider_epochs_unreviewed", "provider", postgresql_where=text("unreviewed")),)
+
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, primary_key=True)
+    up_minutes: Mapped[int] = mapped_column(Integer, default=0)  # of those that count
+    counted_minutes: Mapped[int] = mapped_column(Integer, default=0)
+    committed_up_minutes: Mapped[int] = mapped_column(Integer, default=0)
+    committed_minutes: Mapped[int] = mapped_column(Integer, default=0)
+    stake_minutes: Mapped[int] = mapped_column(Wei, default=0)  # wei of active stake, over all minutes seen
+    served_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    replays: Mapped[int] = mapped_column(Integer, default=0)
+    verified: Mapped[int] = mapped_column(Integer, default=0)
+    rejected: Mapped[int] = mapped_column(Integer, default=0)
+    lost: Mapped[int] = mapped_column(Integer, default=0)
+    slashes: Mapped[int] = mapped_column(Integer, default=0)
+    unreviewed: Mapped[bool] = mapped_column(Boolean, server_default=false())  # not yet in its provider's score
+
+
+class DowntimePenalty(Base, CreatedAt):
+    """A node was up for less of an epoch than it had committed to; amount and tx are what the chain said."""
+
+    __tablename__ = "downtime_penalties"
+
+    provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
+    evidence_cid: Mapped[str] = mapped_column(Cid)
+    amount_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)
 
 
 class Attestation(Base):

@@ -16,7 +16,8 @@ from market.api.openapi import refusals
 from market.api.types import AddressString, HashString
 from market.db.base import utc_now
 from market.domain.network import NetworkParameters
-from market.providers import asks, benchmarks, service
+from market.domain.uptime import uptime_bps
+from market.providers import asks, benchmarks, records, service
 from market.providers.attestations import attested_until
 from market.providers.errors import (
     AnswerNotFound,
@@ -32,15 +33,17 @@ from market.providers.errors import (
     TierNotEarned,
     VerifierNeedsNone,
 )
-from market.providers.models import AskRow, Provider
+from market.providers.models import AskRow, DowntimePenalty, Provider, ProviderEpoch
 from market.providers.schemas import (
     AnswerRequest,
     AskRequest,
     AskView,
     BenchmarkRequest,
     BenchmarkView,
+    EpochView,
     HeartbeatRequest,
     HeartbeatView,
+    PenaltyView,
     ProviderPage,
     ProviderView,
     RegistrationRequest,
@@ -86,6 +89,16 @@ def list_providers(
 def get_provider(address: AddressString, services: ServicesDep, session: Uow) -> ProviderView:
     """One provider or verifier."""
     return _provider_views(session, services.network, [service.get(session, address)])[0]
+
+
+@router.get("/providers/{address}/epochs", responses=refusals(ProviderNotFound))
+def list_epochs(
+    address: AddressString, session: Uow, limit: Annotated[int, Query(ge=1, le=180)] = 30
+) -> list[EpochView]:
+    """A node's newest days: what its reliability and its rewards rest on."""
+    service.get(session, address)
+    penalties = {row.epoch: row for row in records.penalties_of(session, address, limit)}
+    return [_epoch_view(row, penalties.get(row.epoch)) for row in records.epochs_of(session, address, limit)]
 
 
 @router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered))
@@ -207,9 +220,33 @@ def _provider_view(
         reason=provider.reason,
         tier=_tier_name(network, provider.tier_id),
         stake_wei=stake_wei,
+        reliability_bps=provider.reliability_bps,
         last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
         attested_until=attested,
+    )
+
+
+def _epoch_view(row: ProviderEpoch, penalty: DowntimePenalty | None) -> EpochView:
+    return EpochView(
+        epoch=row.epoch,
+        uptime_bps=uptime_bps(row.up_minutes, row.counted_minutes),
+        counted_minutes=row.counted_minutes,
+        committed_minutes=row.committed_minutes,
+        committed_up_minutes=row.committed_up_minutes,
+        served_bytes=row.served_bytes,
+        replays=row.replays,
+        verified=row.verified,
+        rejected=row.rejected,
+        lost=row.lost,
+        slashes=row.slashes,
+        penalty=None if penalty is None else _penalty_view(penalty),
+    )
+
+
+def _penalty_view(penalty: DowntimePenalty) -> PenaltyView:
+    return PenaltyView(
+        evidence=penalty.evidence, evidence_cid=penalty.evidence_cid, amount_wei=penalty.amount_wei, tx=penalty.tx
     )
 
 

@@ -53,6 +53,9 @@ class ProviderView(BaseModel):
     reason: str | None
     tier: str | None
     stake_wei: WeiOut
+    reliability_bps: int = Field(
+        description="Score from work, uptime and slashes; 10,000 is best, a newcomer has 8,000."
+    )
     last_seen_at: datetime | None
     registered_at: datetime
     attested_until: datetime | None = Field(
@@ -63,6 +66,32 @@ class ProviderView(BaseModel):
 class ProviderPage(BaseModel):
     items: list[ProviderView]
     next_after: Annotated[str | None, Field(description="Pass it as `after` for the next page; null on the last.")]
+
+
+class PenaltyView(BaseModel):
+    """The staking contract's penalty for downtime in a committed period."""
+
+    evidence: str = Field(description="By which the contract knows it: the digest inside `evidence_cid`.")
+    evidence_cid: str = Field(description="The minutes that it rests on, on storage.")
+    amount_wei: WeiOut | None = Field(description="What it came to; null until it is final on chain.")
+    tx: str | None
+
+
+class EpochView(BaseModel):
+    """What a node did in one epoch: a day, UTC. Its minutes are judged once it is over."""
+
+    epoch: int = Field(description="Days since 1970.")
+    uptime_bps: int = Field(description="Share of the minutes that counted in which it sent heartbeats.")
+    counted_minutes: int = Field(description="Minutes in which the market saw at least half of its usual nodes.")
+    committed_minutes: int = Field(description="Those of them that it had committed to on chain.")
+    committed_up_minutes: int
+    served_bytes: int
+    replays: int
+    verified: int
+    rejected: int
+    lost: int
+    slashes: int
+    penalty: PenaltyView | None
 
 
 class HeartbeatRequest(RequestModel):

@@ -16,14 +16,20 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.auction import AskOrder
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
-from market.domain.money import BPS
 from market.domain.network import NetworkParameters
 from market.domain.placement import Node
+from market.domain.rewards import Work
+from market.domain.uptime import minute_of
 from market.events.service import MARKET, move
-from market.providers import repository
+from market.providers import records, repository
 from market.providers.attestations import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider
+from market.providers.reliability import note_lost as note_lost
+from market.providers.reliability import note_replay as note_replay
+from market.providers.reliability import note_served as note_served
+from market.providers.reliability import note_unit as note_unit
+from market.providers.reliability import reliability_bps as reliability_bps
 from market.providers.schemas import RegistrationRequest
 
 _STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
@@ -83,8 +89,10 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
     Raises:
         NotRegistered: the wallet has no registration.
     """
-    if not repository.touch(session, address, utc_now(), round_trip_ms):
+    now = utc_now()
+    if not repository.touch(session, address, now, round_trip_ms):
         raise NotRegistered(f"{address} has not registered")
+    records.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
 
 
@@ -173,21 +181,6 @@ def nodes_of_tier(
     ]
 
 
-def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, int]:
-    """How reliable each of these nodes has been, 10,000 being the best: the share of its decided units that hold.
-
-    One held and one refuted unit are assumed on top of what happened, so that a newcomer begins in the middle.
-    """
-    from market.jobs import service as jobs  # jobs builds on providers
-
-    outcomes = jobs.unit_outcomes(session, addresses)
-    shares = {}
-    for address in addresses:
-        held, refuted = outcomes.get(address, (0, 0))
-        shares[address] = (held + 1) * BPS // (held + refuted + 2)
-    return shares
-
-
 def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
     addresses = [row.address for row in rows]
     attested = attested_until(session, addresses, now)
@@ -217,6 +210,17 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
     return repository.standing_prices(session, addresses)
+
+
+def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Work]:
+    """What each node did in these epochs that is rewarded; it never changes once they are judged."""
+    return records.work_between(session, first_epoch, last_epoch)
+
+
+def judged_epochs(session: Session) -> tuple[int, int] | None:
+    """(the first epoch of which anything is known, the newest whose uptime is judged); None before that."""
+    first, last = records.first_epoch(session), records.last_judged(session)
+    return None if first is None or last is None else (first, last)
 
 
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:

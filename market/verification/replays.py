@@ -237,8 +237,15 @@ def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -
             for known in replays:
                 if known.status == ReplayStatus.DISAGREED:
                     move_replay(session, known, ReplayEvent.OVERRULE, reason="disagreed_alone")
+            right = claimed
         case Verdict.FAILED:
             move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
+            right = end_leaf  # it made the majority
+        case Verdict.OPEN:
+            return
+    for known in replays:
+        if known.end_leaf == right:
+            providers.note_replay(session, known.verifier, utc_now())
 
 
 def _ids(database: Database, status: SampleStatus) -> list[int]:

@@ -11,9 +11,8 @@ from market.auctions.models import AuctionRound
 from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.jobs import aggregation, leases, matching
-from market.jobs.models import Checkpoint, Job, Pin, Slot, Unit
+from market.jobs.models import Checkpoint, Job, Pin, Slot
 from market.providers.models import Attestation, Provider
-from market.providers.service import reliability_bps
 
 
 def clear(world: World) -> int:
@@ -67,22 +66,13 @@ def test_a_job_gets_only_nodes_that_meet_its_requirements_and_others_use_the_res
     assert world.read(anyone).status == "running"
 
 
-def test_reliability_counts_and_comes_from_decided_units(world: World) -> None:
-    good, bad = nodes = [world.node() for _ in range(2)]
-    trained = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    with world.database.transaction() as session:
-        session.execute(update(Unit).where(Unit.provider == bad).values(status="rejected"))
-        session.execute(update(Unit).where(Unit.provider == good).values(status="verified"))
-    scores = world.rows(lambda session: reliability_bps(session, nodes))
-    assert 0 <= scores[bad] < scores[good] <= 10_000
-    cancel(world, trained)
-    picky = world.job(nodes=1, requirements={"min_reliability_bps": scores[good]})
-    assert clear(world) == 1
-    assert holders(world, picky) == [good]
-    world.job(nodes=1, requirements={"min_reliability_bps": scores[good]})
-    assert clear(world) == 0  # the bad one stays free rather than be placed
+def test_a_job_asks_for_reliability(world: World) -> None:
+    good, bad = (world.node() for _ in range(2))
+    declare(world, bad, reliability_bps=7_999)
+    picky = [world.job(nodes=1, requirements={"min_reliability_bps": 8_000}) for _ in range(2)]
+    clear(world)
+    clear(world)
+    assert sorted(str(holder) for job in picky for holder in holders(world, job)) == [good]  # the bad one stays free
 
 
 def test_a_lost_node_is_replaced_by_one_that_meets_the_requirements_and_stands_apart(world: World) -> None:

@@ -1,6 +1,7 @@
 """``zoo-compute node``: earn ZEN with your hardware."""
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,6 +96,7 @@ def status(
             "reason",
             "tier",
             "stake_wei",
+            "reliability_bps",
             "environment_class",
             "last_seen_at",
         )
@@ -128,6 +130,70 @@ def earnings(
         if claimed_omissions:
             note("claims for commitments that the market left out:")
             _print_omission_claims(claimed_omissions)
+
+
+@app.command()
+def commit(
+    days: Annotated[int, typer.Option(min=1, max=365, help="For how long, from now on.")],
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Promise on chain to keep your tier's uptime. It cannot be taken back; a day below it costs a penalty."""
+    from zoo_compute.wallet import Chain
+
+    with open_client(api_url) as client:
+        if client.wallet is None:
+            raise ConfigError("wallet-missing", "who promises?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        network = client.network()
+        chain = Chain(network.rpc_url, network.contracts, client.wallet)
+        until = chain.time() + days * 86_400
+        tx = chain.commit(until)
+    shown = {"committed_until": datetime.fromtimestamp(until, UTC).isoformat(), "tx": tx}
+    if as_json:
+        print_json(shown)
+    else:
+        print_facts(shown)
+
+
+@app.command()
+def rewards(
+    api_url: ApiUrl = None,
+    claim: Annotated[bool, typer.Option("--claim", help="Take what can be taken now.")] = False,
+    to: Annotated[str | None, typer.Option(help="Who receives it; default: your wallet.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what your wallet earned for uptime, bandwidth and verification. A running node claims by itself."""
+    if to is not None and not claim:
+        raise ConfigError("nothing-to-send", "--to says where a claim goes", remedy="Give --claim with it.")
+    with open_client(api_url) as client:
+        taken, tx = client.claim_rewards(to) if claim else (None, None)
+        found = client.rewards()
+    if as_json:
+        shown = found.model_dump(mode="json", exclude={"next_after"})
+        claimed_now = {"amount_wei": str(taken.amount_wei), "tx": tx} if taken else None
+        print_json({**shown, "claimed_now": claimed_now})
+        return
+    facts: dict[str, object] = {"claimed": f"{format_zen(found.claimed_wei)} ZEN"}
+    if taken:
+        facts |= {"claimed now": f"{format_zen(taken.amount_wei)} ZEN", "transaction": tx}
+    elif found.claimable:
+        facts["claimable"] = f"{format_zen(found.claimable.amount_wei)} ZEN"
+    if found.pending:
+        facts["pending"] = f"{format_zen(found.pending.amount_wei)} ZEN, from {found.pending.claimable_at}"
+    print_facts(facts)
+    rows = [
+        [
+            f"{_date_of(earned.first_epoch)} to {_date_of(earned.last_epoch)}",
+            *(f"{format_zen(wei)} ZEN" for wei in (earned.base_wei, earned.bandwidth_wei, earned.verifier_wei)),
+        ]
+        for earned in found.earnings
+    ]
+    print_table(("days (UTC)", "uptime", "bandwidth", "replays"), rows)
+
+
+def _date_of(epoch: int) -> str:
+    """The day of an epoch, which is its number since 1970."""
+    return (date(1970, 1, 1) + timedelta(days=epoch)).isoformat()
 
 
 @app.command()

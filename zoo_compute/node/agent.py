@@ -119,8 +119,8 @@ class NodeAgent:
                 self._status = said["status"]
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             standing.advance(said["status"])
+            payouts.collect()
             if self._config.role == "provider":
-                payouts.collect()
                 omissions.watch()
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")

@@ -1,9 +1,9 @@
-"""How a node's pay comes into its wallet."""
+"""How a node's pay and rewards come into its wallet."""
 
 import logging
 import time
 
-from zoo_compute.earnings import list_claims, take
+from zoo_compute import earnings, rewards
 from zoo_compute.http import Connection
 from zoo_compute.models import Network
 from zoo_compute.node.config import NodeConfig
@@ -20,6 +20,7 @@ class Payouts:
         self._network = network
         self._wallet = wallet
         self._to = config.payout_address
+        self._is_paid = config.role == "provider"  # verifiers have rewards only
         self._interval = config.claim_seconds
         self._next_at = 0.0
 
@@ -33,6 +34,12 @@ class Payouts:
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + self._interval
-        taken, tx = take(list_claims(self._connection), self._network, self._wallet, self._to)
-        if taken:
-            log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
+        if self._is_paid:
+            claims = earnings.list_claims(self._connection)
+            taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
+            if taken:
+                log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
+        earned = rewards.list_rewards(self._connection)
+        reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
+        if reward is not None:
+            log.info("claimed %s wei of ZEN in rewards: %s", reward.amount_wei, tx)

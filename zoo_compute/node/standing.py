@@ -61,7 +61,7 @@ class Standing:
             ZooError: the operator has to do something first.
         """
         is_provider = self._config.role == "provider"
-        if status == "registered" and is_provider:
+        if status in ("registered", "demoted") and is_provider:
             self._pass_benchmark()
         elif status == "benchmarked":
             self._stake()

@@ -1,0 +1,40 @@
+"""Reliability: what happened to a node's work is added up by the epoch, and its score follows within one sweep."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitEvent
+from market.domain.reliability import NEWCOMER_BPS
+from market.domain.uptime import epoch_of
+from market.providers import records
+
+
+def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, int]:
+    """The score of each of the nodes, 0 to 10,000 (best); of one that is not known, a newcomer's."""
+    return dict.fromkeys(addresses, NEWCOMER_BPS) | records.scores(session, addresses)
+
+
+def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes: int, at: datetime) -> None:
+    """A unit that the node delivered was decided. Its upload is rewarded if the unit stands."""
+    epoch = epoch_of(at.timestamp())
+    if event is UnitEvent.PASS:
+        records.add(session, address, epoch, verified=1, served_bytes=served_bytes)
+    elif event in (UnitEvent.REJECT, UnitEvent.STRIKE):
+        records.add(session, address, epoch, rejected=1)
+
+
+def note_lost(session: Session, address: str, at: datetime) -> None:
+    """The node did not deliver a unit: it went silent, gave the work up, or handed in what could not be accepted."""
+    records.add(session, address, epoch_of(at.timestamp()), lost=1)
+
+
+def note_served(session: Session, address: str, size: int, at: datetime) -> None:
+    """The node proved that it holds ``size`` bytes, and served them."""
+    records.add(session, address, epoch_of(at.timestamp()), served_bytes=size)
+
+
+def note_replay(session: Session, address: str, at: datetime) -> None:
+    """A replay of the verifier's led to a decision."""
+    records.add(session, address, epoch_of(at.timestamp()), replays=1)

@@ -1,0 +1,166 @@
+"""Rules of uptime, reliability and rewards, for any input."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from market.domain.network import BPS, DEVNET, EPOCH_SECONDS, NETWORKS, ZEN
+from market.domain.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
+from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
+from market.domain.uptime import (
+    ALL_MINUTES,
+    EPOCH_MINUTES,
+    committed_minutes,
+    counted_minutes,
+    is_breach,
+    minutes_between,
+    seen_minutes,
+    uptime_bps,
+)
+from zoo_protocol import merkle
+from zoo_protocol.rewards import build_tree, proves, reward_leaf
+
+addresses = st.integers(1, 2**160 - 1).map(lambda number: f"0x{number:040x}")
+counts = st.integers(0, 10_000)
+evidence = st.builds(
+    lambda verified, rejected, lost, up, down, slashes: Evidence(verified, rejected, lost, up, up + down, slashes),
+    counts,
+    counts,
+    counts,
+    st.integers(0, 1440),
+    st.integers(0, 1440),
+    st.integers(0, 3),
+)
+histories = st.dictionaries(st.integers(0, 200), evidence, max_size=8)
+masks = st.integers(0, ALL_MINUTES)
+works = st.lists(
+    st.builds(Work, addresses, st.integers(0, 10**30), st.integers(0, 2**50), st.integers(0, 10_000)),
+    max_size=20,
+    unique_by=lambda work: work.account,
+)
+TERMS = Terms(2_000, ZEN // 100, ZEN // 100)
+
+
+@given(works, st.integers(0, 150), st.integers(0, 150))
+def test_rewards_never_exceed_bound_budget_or_what_the_rates_give(
+    work: list[Work], bound_percent: int, budget_percent: int
+) -> None:
+    wanted = epoch_rewards(work, TERMS, base_bound=10**40, budget=10**40)
+    bound = sum(reward.base for reward in wanted) * bound_percent // 100
+    budget = sum(reward.total for reward in wanted) * budget_percent // 100
+    rewards = epoch_rewards(work, TERMS, base_bound=bound, budget=budget)
+    assert sum(reward.base for reward in rewards) <= bound
+    assert sum(reward.total for reward in rewards) <= budget
+    by_account = {one.account: one for one in work}
+    for reward in rewards:
+        one = by_account[reward.account]
+        assert 0 <= reward.base <= one.stake_minutes * 2_000 // (BPS * YEAR_MINUTES)
+        assert 0 <= reward.bandwidth <= one.served_bytes * TERMS.wei_per_gib // GIB
+        assert 0 <= reward.verifier <= one.replays * TERMS.wei_per_replay
+    assert epoch_rewards(work[::-1], TERMS, base_bound=bound, budget=budget) == rewards
+
+
+@given(works)
+def test_with_funds_enough_everybody_gets_what_the_rates_give(work: list[Work]) -> None:
+    rewards = {reward.account: reward for reward in epoch_rewards(work, TERMS, base_bound=10**40, budget=10**40)}
+    for one in work:
+        whole = (
+            one.stake_minutes * 2_000 // (BPS * YEAR_MINUTES)
+            + one.served_bytes * TERMS.wei_per_gib // GIB
+            + one.replays * TERMS.wei_per_replay
+        )
+        assert (rewards[one.account].total if one.account in rewards else 0) == whole
+
+
+def test_a_years_full_uptime_earns_the_yearly_rate() -> None:
+    work = Work("0x" + "11" * 20, 1_000 * ZEN * YEAR_MINUTES, 0, 0)
+    [reward] = epoch_rewards([work], TERMS, base_bound=10**40, budget=10**40)
+    assert reward.total == 200 * ZEN
+
+
+@given(st.dictionaries(addresses, st.integers(1, 2**100), min_size=1, max_size=20))
+def test_every_leaf_is_proven_and_no_other_amount(earned: dict[str, int]) -> None:
+    tree = build_tree(earned)
+    for account, wei in earned.items():
+        assert proves(tree.root, account, wei, tree.proofs[account])
+        assert not proves(tree.root, account, wei + 1, tree.proofs[account])
+    ordered = sorted(earned, key=lambda account: int(account, 16))
+    assert tree.root == "0x" + merkle.root([reward_leaf(account, earned[account]) for account in ordered]).hex()
+
+
+@given(histories)
+def test_scores_are_bounded(history: dict[int, Evidence]) -> None:
+    assert 0 <= reliability_bps(history) <= BPS
+
+
+@given(histories, st.integers(0, 180), st.integers(1, 100))
+def test_scores_rise_with_good_and_fall_with_bad(history: dict[int, Evidence], age: int, more: int) -> None:
+    known = history.get(age, Evidence())
+    score = reliability_bps(history)
+
+    def with_(**changes: int) -> int:
+        return reliability_bps({**history, age: replace(known, **changes)})
+
+    assert with_(verified=known.verified + more) >= score
+    assert with_(up_minutes=known.up_minutes + more, counted_minutes=known.counted_minutes + more) >= min(
+        score, with_(up_minutes=known.up_minutes, counted_minutes=known.counted_minutes)
+    )
+    for name in ("rejected", "lost", "slashes"):
+        assert with_(**{name: getattr(known, name) + more}) <= score
+    if known.counted_minutes:
+        assert with_(counted_minutes=known.counted_minutes + more) <= score
+
+
+def test_newcomers_the_best_and_the_worst() -> None:
+    assert reliability_bps({}) == NEWCOMER_BPS
+    assert reliability_bps({0: Evidence(verified=10_000, up_minutes=1440, counted_minutes=1440)}) > 9_990
+    assert reliability_bps({0: Evidence(rejected=3)}) < DEMOTION_BPS
+    assert reliability_bps({0: Evidence(up_minutes=720, counted_minutes=1440)}) == NEWCOMER_BPS // 2
+    assert reliability_bps({0: Evidence(slashes=1)}) == NEWCOMER_BPS // 2
+
+
+@given(st.integers(1, 100), st.integers(0, 100), st.integers(1, 60))
+def test_what_is_bad_is_forgotten_with_time(lost: int, age: int, later: int) -> None:
+    bad = Evidence(lost=lost, slashes=1)
+    assert reliability_bps({age + later: bad}) >= reliability_bps({age: bad})
+
+
+@given(st.lists(masks, max_size=9), st.integers(0, 12))
+def test_minutes_count_when_at_least_half_of_the_usual_nodes_are_seen(seen: list[int], before: int) -> None:
+    counted, usual = counted_minutes(seen, before)
+    assert usual >= before
+    for minute in range(0, EPOCH_MINUTES, 97):
+        nodes = sum(mask >> minute & 1 for mask in seen)
+        assert bool(counted >> minute & 1) == (nodes > 0 and 2 * nodes >= usual)
+
+
+@given(st.integers(0, EPOCH_SECONDS), st.integers(0, EPOCH_SECONDS))
+def test_minutes_between_two_times_lie_wholly_between_them(one: int, other: int) -> None:
+    start, end = sorted((one, other))
+    found = minutes_between(20_000, 20_000 * EPOCH_SECONDS + start, 20_000 * EPOCH_SECONDS + end)
+    assert found == sum(1 << m for m in range(EPOCH_MINUTES) if start <= 60 * m and 60 * (m + 1) <= end)
+    assert committed_minutes(20_000, [(0, 20_000 * EPOCH_SECONDS + start), (20_000 * EPOCH_SECONDS + end, 2e9)]) == (
+        minutes_between(20_000, 0, 20_000 * EPOCH_SECONDS + start)
+        | minutes_between(20_000, 20_000 * EPOCH_SECONDS + end, 2e9)
+    )
+
+
+def test_hours_make_an_epoch() -> None:
+    assert seen_minutes({24 * 9 + hour: 2**60 - 1 for hour in range(24)}) == ALL_MINUTES
+    assert seen_minutes({24 * 9 + 1: 1}) == 1 << 60
+
+
+def test_breaches_of_each_tier_begin_beyond_the_grace() -> None:
+    for sla, allowed in ((9_500, 72 + 30), (9_900, 14 + 30), (9_950, 7 + 30)):
+        assert not is_breach(1440 - allowed, 1440, sla)
+        assert is_breach(1440 - allowed - 1, 1440, sla)
+    assert not is_breach(0, 239, 9_500)
+    assert not is_breach(0, 1440, 0)
+    assert uptime_bps(1296, 1440) == 9_000
+    assert uptime_bps(0, 0) == BPS
+
+
+def test_epochs_are_what_the_networks_contracts_allow() -> None:
+    assert {network.reward_epoch_seconds for network in NETWORKS.values()} == {EPOCH_SECONDS}
+    assert DEVNET.reward_delay_seconds <= EPOCH_SECONDS
