@@ -133,7 +133,10 @@ def test_a_signed_quote_becomes_a_job_and_a_deposit(
     assert api.get("/v1/jobs", headers=payer.headers).json() == {"jobs": [job], "next": None}
     assert api.get(f"/v1/jobs/{job['id']}/units", headers=payer.headers).json() == []
     assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
+    reason = api.get(f"/v1/jobs/{job['id']}/why", headers=payer.headers).json()
+    assert [finding["code"] for finding in reason["findings"]] == ["deposit_pending"]
     stranger = sign_in(api)
+    assert api.get(f"/v1/jobs/{job['id']}/why", headers=stranger.headers).json()["code"] == "job-not-found"
     assert api.get(f"/v1/jobs/{job['id']}", headers=stranger.headers).json()["code"] == "job-not-found"
     assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=stranger.headers).status_code == 404
 
@@ -197,6 +200,11 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
+        (_set("requirements", {"regions": ["eu"], "excluded_regions": ["eu"]}), "invalid-request", "requirements"),
+        (_set("requirements", {"environment_classes": ["x"]}), "invalid-request", "requirements.environment_classes.0"),
+        (_set("requirements", {"min_gpu_memory_gb": -1}), "invalid-request", "requirements.min_gpu_memory_gb"),
+        (_set("requirements", {"min_reliability_bps": 10_001}), "invalid-request", "requirements.min_reliability_bps"),
+        (_set("requirements", {"attested": True}), "invalid-request", "requirements.attested"),
         (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
     ],
 )
