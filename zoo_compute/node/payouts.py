@@ -11,6 +11,9 @@ from zoo_compute.wallet import Wallet
 
 log = logging.getLogger(__name__)
 
+REWARD_SECONDS = 60.0
+"""Rewards come once a day, so they are looked for no more often than this."""
+
 
 class Payouts:
     """Claims what can be claimed, now and then. Nothing is lost by not claiming: a claim never expires."""
@@ -22,7 +25,7 @@ class Payouts:
         self._to = config.payout_address
         self._is_paid = config.role == "provider"  # verifiers have rewards only
         self._interval = config.claim_seconds
-        self._next_at = 0.0
+        self._next_at = self._rewards_at = 0.0
 
     def collect(self) -> None:
         """Take what can be taken, unless that was looked at a short while ago.
@@ -39,6 +42,9 @@ class Payouts:
             taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
             if taken:
                 log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
+        if time.monotonic() < self._rewards_at:
+            return
+        self._rewards_at = time.monotonic() + REWARD_SECONDS
         earned = rewards.list_rewards(self._connection)
         reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
         if reward is not None:
