@@ -65,6 +65,8 @@ class Indexer:
             FinalityViolated: a block that was final is gone. Nothing is changed; an operator has to look.
             ChainError: the node lags or is out of reach. Nothing is lost; call again later.
         """
+        if self._is_current():
+            return 0
         with self._database.exclusive(_LOCK) as held:
             if not held or not self._initialised():
                 return 0
@@ -74,6 +76,14 @@ class Indexer:
             while ingested < max_blocks and self._advance():
                 ingested += 1
             return ingested + self._finalise(max_blocks)
+
+    def _is_current(self) -> bool:
+        """Whether the cursor is where the chain is: what most calls find, so it is asked first and without the lock."""
+        with self._database.transaction() as session:
+            cursor = repository.cursor(session)
+        if cursor is None or self._client.head().hash != cursor.head_hash:
+            return False
+        return self._client.finalised().hash == cursor.finalised_hash
 
     def _initialised(self) -> bool:
         """Whether there is a cursor; the first call sets it before the deployment, once that block is final."""
@@ -224,7 +234,7 @@ class Indexer:
 
     def _unmoved(self, session: Session, seen: ChainCursor) -> ChainCursor:
         """The cursor row, locked; refuses to go on if somebody else ingested in the meantime."""
-        current = repository.cursor(session)
+        current = repository.locked_cursor(session)
         if current is None or current.head_hash != seen.head_hash:
             raise UnknownBlock("another indexer moved the cursor; this step's view is stale")
         return current

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -27,6 +27,13 @@ def next_queued(session: Session, after: int) -> TxIntent | None:
     """The oldest intent with an id above ``after`` that waits to be sent."""
     waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED, TxIntent.id > after)
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
+
+
+def open_statuses(session: Session, signer: str) -> set[IntentStatus]:
+    """The states in which the signer, or the queue, has intents that are not at their end."""
+    queued = TxIntent.status == IntentStatus.QUEUED
+    mine = and_(TxIntent.signer == signer, TxIntent.status.in_(IN_FLIGHT))
+    return set(session.scalars(select(TxIntent.status).where(or_(queued, mine)).distinct()))
 
 
 def sent_intents(session: Session, signer: str, statuses: Sequence[IntentStatus]) -> list[TxIntent]:
@@ -77,6 +84,11 @@ def gas_signed_since(session: Session, signer: str, since: datetime) -> int:
 
 
 def cursor(session: Session) -> ChainCursor | None:
+    """Where the indexer stands; None before the first block."""
+    return session.scalar(select(ChainCursor))
+
+
+def locked_cursor(session: Session) -> ChainCursor | None:
     """The cursor row, locked until the end of the transaction; None before the first block."""
     return session.scalar(select(ChainCursor).with_for_update())
 

@@ -79,6 +79,7 @@ class Sender:
         self._fee_cap = settings.max_fee_gwei * 10**9
         self._stuck_after = settings.stuck_after_blocks
         self._handlers = handlers
+        self._seen_head = ""  # hash of the head at the last step
 
     def step(self) -> bool:
         """Record what became of sent transactions, send again what needs it, and send what is queued.
@@ -89,10 +90,17 @@ class Sender:
         Raises:
             ChainError: the node is out of reach or refuses; nothing is lost, call again later.
         """
+        with self._database.transaction() as session:
+            open_statuses = repository.open_statuses(session, self.address)
+        if not open_statuses:
+            return False
+        head = self._client.head()
+        if open_statuses == {IntentStatus.MINED} and head.hash == self._seen_head:
+            return False  # what is mined moves with the chain only
         with self._database.exclusive(f"chain.sender.{self.address}") as held:
             if not held:
                 return False
-            head, finalised = self._client.head(), self._client.finalised()
+            finalised = self._client.finalised()
             view = _View(
                 head,
                 finalised,
@@ -103,7 +111,9 @@ class Sender:
             tracked = self._track(view)
             filled = self._fill_gaps(view)
             self._send_again(view)
-            return self._send_queued(view) or tracked or filled
+            sent = self._send_queued(view)
+            self._seen_head = head.hash
+            return sent or tracked or filled
 
     # --- what became of it
 
