@@ -44,6 +44,8 @@ def best_spares(
         holders: nodes that hold slots of the job.
         supply: all offers of the tier, those of busy nodes too; against them is judged how scarce a spare is.
     """
+    if len(spares) <= count:
+        return [spare.provider for spare in spares]
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     missing = _missing(session, job, [spare.provider for spare in spares])
