@@ -1,75 +1,70 @@
 """A production cluster's stream of jobs on a small market, placed by our objective, by first fit and at random.
 
-The trace (Alibaba cluster-trace-gpu-v2023; Weng et al., USENIX ATC 2023) is read from ``$ZOO_TRACE_DIR``, by default
-``../shared/data/gpu-cluster-trace-2023`` beside the repository. Its machines are the nodes and its tasks the jobs, as
-this market sells capacity: whole nodes, gangs of one kind. A task of n GPUs is a gang of n nodes of one GPU model,
-one worker each; a node takes one job at a time and must have the CPU and memory of one worker. Tasks without a GPU and
-tasks that never ran are left out. The trace names no sites, prices or models wanted: a seed draws them (a third of the
-tasks accept one to three models only). All three rules see the same stream and the same queue: who came first is
-placed first, who does not fit is passed over, and nodes are held back for who has waited an hour.
+:mod:`benchmarks.trace` says what the stream is made of. All rules see the same stream, the same limits and the same
+queue: who came first is placed first, who does not fit is passed over, and nodes are held back for who has waited an
+hour. Ours alone looks at what the last jobs asked for, to see which nodes are scarce; "blind" is ours without that.
+
+The weight of scarcity was chosen on the first half of the trace, on 32, 64 and 128 of its machines. The rows
+``held_out_*`` are from its second half, on other numbers of machines.
 """
 
-import csv
-import os
 import statistics
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import combinations
-from pathlib import Path
 from random import Random
 
+from benchmarks import trace
 from benchmarks.report import Row, progress, row, run
-from market.domain.placement import Candidate, Node, Requirements, choose, gang_cost
+from benchmarks.trace import Machine, Task, Trace
+from market.domain.placement import Candidate, Node, choose, gang_cost
+from market.domain.pool import Pool
+from market.domain.scarcity import RECENT, Ask, scarcity
 
-TRACE = "ZOO_TRACE_DIR"
-DEFAULT = Path(__file__).parents[2] / "shared" / "data" / "gpu-cluster-trace-2023"
 SUPPLY = 64
+HELD_OUT = (48, 96)
 PATIENCE_SECONDS = 3_600
-FROM_SECONDS = 10_000_000  # nearly all tasks come after this
 LARGE = 10_000
-_PRICES = {"P100": 1.0, "T4": 1.2, "V100M16": 1.8, "V100M32": 2.2, "A10": 2.0, "G2": 2.5, "G3": 4.0}
+REFRESH = 50  # jobs asked since scarcity was last judged
 
 Policy = Callable[[int, Sequence[Candidate], Random], list[Candidate]]
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A node with what a worker on it may use: thousandths of a CPU, MiB."""
-
-    node: Node
-    cpu: int
-    memory: int
-    price: float
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A job: ``workers`` nodes from ``start`` for ``seconds``, with CPU and memory for each worker."""
-
-    id: int
-    start: int
-    seconds: int
-    workers: int
-    cpu: int
-    memory: int
-    requirements: Requirements
-
-
 @dataclass
 class Outcome:
-    """What came of one replay. ``busy_seconds`` and ``span_seconds`` run from the first arrival to the last."""
+    """What came of one replay. ``utilisation``: share of the nodes' time from the first arrival to the last."""
 
     waits: list[float] = field(default_factory=list)
-    busy_seconds: float = 0.0
-    span_seconds: float = 0.0
+    utilisation: float = 0.0
     costs: list[float] = field(default_factory=list)
     sites: list[float] = field(default_factory=list)
     capacity_violations: int = 0
     model_violations: int = 0
+
+
+class Asked:
+    """What jobs asked lately, and how scarce that makes the machines."""
+
+    def __init__(self, supply: Sequence[Machine]) -> None:
+        self._supply = supply
+        self._recent: deque[Ask] = deque(maxlen=RECENT)
+        self._count = 0
+        self._scarcity: dict[Hashable, float] = {}
+
+    def note(self, task: Task) -> None:
+        """A job has come."""
+        self._recent.append(Ask(task.wants, task.workers))
+        self._count += 1
+        if self._count % REFRESH == 0:
+            self._scarcity = scarcity(self._recent, self._supply)
+
+    def scarcity(self) -> Mapping[Hashable, float]:
+        """By kind of machine, as last judged."""
+        return self._scarcity
 
 
 def ours(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Candidate]:
@@ -79,6 +74,11 @@ def ours(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Ca
         by_model.setdefault(one.node.environment_class, []).append(one)
     gangs = [choose(size, of_model) for of_model in by_model.values() if len(of_model) >= size]
     return min(gangs, key=gang_cost, default=[])
+
+
+def blind(size: int, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
+    """As ours, but no node counts as scarce."""
+    return ours(size, [replace(one, scarcity=0.0) for one in candidates], random)
 
 
 def first_fit(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Candidate]:
@@ -102,180 +102,169 @@ def at_random(size: int, candidates: Sequence[Candidate], random: Random) -> lis
     return random.sample([one for one in candidates if one.node.environment_class == model], size)
 
 
-POLICIES: dict[str, Policy] = {"ours": ours, "first_fit": first_fit, "random": at_random}
+POLICIES: dict[str, Policy] = {"": ours, "first_fit_": first_fit, "random_": at_random, "blind_": blind}
 
 
 def measure(quick: bool) -> list[Row]:
     """All rows."""
-    directory = Path(os.environ.get(TRACE, DEFAULT))
-    if not (directory / "nodes.csv").is_file() or not (directory / "tasks.csv").is_file():
-        sys.exit(f"The trace is not in {directory}: put nodes.csv and tasks.csv there, or name the folder in {TRACE}.")
-    seeds = range(1 if quick else 5)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in POLICIES}
-    for seed in seeds:
-        machines = read_machines(directory / "nodes.csv", seed)
-        tasks = read_tasks(directory / "tasks.csv", seed)[: 500 if quick else None]
-        supply = Random(seed).sample(machines, SUPPLY)
-        tasks = [task for task in tasks if _fits_somewhere(task, supply)]
-        for name, policy in POLICIES.items():
-            progress(f"seed {seed}: {len(tasks):,} jobs on {SUPPLY} nodes, {name}")
-            outcomes[name].append(replay(supply, tasks, policy, seed))
-    decisions, cases = (50, 20) if quick else (100, 300)
-    speeds = {count: [_speed(directory, count, seed, decisions) for seed in seeds] for count in (1_213, LARGE)}
+    found = trace.read()
+    if found is None:
+        if not quick:
+            sys.exit(f"No trace in {trace.folder()}: put nodes.csv and tasks.csv there, or set {trace.VARIABLE}.")
+        found = trace.made_up()
+        progress(found.note)
+    seeds, replays = range(1 if quick else 5), range(1 if quick else 15)  # waits differ much from seed to seed
+    most = 500 if quick else None
+    whole = _replays(found, replays, SUPPLY, most)
+    held_out = {count: _replays(found, replays, count, most, second_half=True) for count in HELD_OUT}
+    decisions, cases = (50, 20) if quick else (1_000, 300)
+    small = len(found.nodes)
+    speeds = {count: [_speed(found, count, seed, decisions) for seed in seeds] for count in (small, LARGE)}
     gaps = [_gaps(seed, cases) for seed in seeds]
-    mine = outcomes["ours"]
+    mine = whole[""]
     jobs = f"of {len(mine[0].waits):,} jobs or a few less on {SUPPLY} of the nodes"
-    return [
-        row("decisions_per_second_1213", "1/s", speeds[1_213], "all nodes of the trace free"),
+    rows = [
+        row("decisions_per_second_1213", "1/s", speeds[small], f"{small:,} nodes, all of the trace"),
         row("decisions_per_second_10000", "1/s", speeds[LARGE], "its nodes several times over"),
-        row("capacity_violations", "count", [one.capacity_violations for one in mine]),
+        row("capacity_violations", "count", [one.capacity_violations for one in mine], jobs),
         row("model_violations", "count", [one.model_violations for one in mine]),
-        row("wait_p50_seconds", "s", _percentile(mine, 50), jobs),
-        row("wait_p99_seconds", "s", _percentile(mine, 99)),
-        *_rows("", mine),
-        *(found for name in ("first_fit", "random") for found in _peer(name, outcomes[name])),
+        *_rows("", whole),
+        *(found for count, outcomes in held_out.items() for found in _rows(f"held_out_{count}_", outcomes)),
         row("brute_force_gap", "share", list(map(statistics.fmean, gaps)), f"mean of {cases}; gangs of 2 to 4 of 10"),
         row("brute_force_gap_worst", "share", list(map(max, gaps)), "the worst of them"),
     ]
+    return [replace(one, note="; ".join(filter(None, [one.note, found.note]))) for one in rows]
 
 
-def _peer(name: str, outcomes: Sequence[Outcome]) -> list[Row]:
-    waits = [row(f"{name}_wait_p{share}_seconds", "s", _percentile(outcomes, share)) for share in (50, 99)]
-    return [*waits, *_rows(f"{name}_", outcomes)]
+def _replays(
+    found: Trace, seeds: Sequence[int], count: int, jobs: int | None, *, second_half: bool = False
+) -> dict[str, list[Outcome]]:
+    """By policy, a replay for each seed on ``count`` of the machines."""
+    outcomes: dict[str, list[Outcome]] = {prefix: [] for prefix in POLICIES}
+    for seed in seeds:
+        tasks = trace.tasks(found, seed)[:jobs]
+        supply = Random(seed).sample(trace.machines(found, seed), count)
+        tasks = [task for task in tasks[len(tasks) // 2 if second_half else 0 :] if _fits_somewhere(task, supply)]
+        progress(f"seed {seed}: {len(tasks):,} jobs on {count} nodes")
+        for prefix, policy in POLICIES.items():
+            outcomes[prefix].append(replay(supply, tasks, policy, seed))
+    return outcomes
 
 
-def _rows(prefix: str, outcomes: Sequence[Outcome]) -> list[Row]:
-    return [
-        row(f"{prefix}wait_mean_seconds", "s", [statistics.fmean(one.waits) for one in outcomes]),
-        row(f"{prefix}utilisation", "share", [one.busy_seconds / one.span_seconds / SUPPLY for one in outcomes]),
-        row(f"{prefix}cost_per_node", "", [statistics.fmean(one.costs) for one in outcomes], "objective, mean"),
-        row(f"{prefix}sites_per_node", "", [statistics.fmean(one.sites) for one in outcomes], "of gangs of 2 or more"),
-    ]
+def _rows(stream: str, by_policy: Mapping[str, Sequence[Outcome]]) -> list[Row]:
+    means = {policy: [statistics.fmean(one.waits) for one in outcomes] for policy, outcomes in by_policy.items()}
+    rows = []
+    for policy, outcomes in by_policy.items():
+        prefix = stream + policy
+        late = [statistics.fmean(wait > PATIENCE_SECONDS for wait in one.waits) for one in outcomes]
+        pairs = [theirs - mine for theirs, mine in zip(means[policy], means[""], strict=True)]
+        rows += [
+            row(f"{prefix}wait_p50_seconds", "s", _percentile(outcomes, 50)),
+            row(f"{prefix}wait_p99_seconds", "s", _percentile(outcomes, 99)),
+            row(f"{prefix}wait_max_seconds", "s", [max(one.waits) for one in outcomes]),
+            row(f"{prefix}wait_mean_seconds", "s", means[policy]),
+            row(f"{prefix}wait_mean_of_seeds", "s", [statistics.fmean(means[policy])], "the mean, not the median"),
+            row(f"{prefix}waited_an_hour", "share", late),
+            row(f"{prefix}utilisation", "share", [one.utilisation for one in outcomes]),
+            row(f"{prefix}cost_per_node", "", [statistics.fmean(one.costs) for one in outcomes], "without scarcity"),
+            row(f"{prefix}sites_per_node", "", [statistics.fmean(one.sites) for one in outcomes], "of gangs"),
+        ]
+        if policy:
+            longer, shorter = sum(pair > 0 for pair in pairs), sum(pair < 0 for pair in pairs)
+            note = f"mean wait less ours, seed by seed: longer in {longer}, shorter in {shorter} of {len(pairs)}"
+            rows.append(row(f"{prefix}wait_beyond_ours", "s", pairs, note))
+    return rows
 
 
 def _percentile(outcomes: Sequence[Outcome], share: int) -> list[float]:
     return [statistics.quantiles(one.waits, n=100, method="inclusive")[share - 1] for one in outcomes]
 
 
-def read_machines(path: Path, seed: int) -> list[Machine]:
-    """The trace's machines; sixteen in a row of the file share a site, four sites a network and an owner."""
-    random = Random(seed)
-    machines = []
-    with path.open() as file:
-        for index, record in enumerate(csv.DictReader(file)):
-            site = index // 16
-            gpus = int(record["gpu"])
-            node = Node(
-                record["sn"],
-                "all",
-                record["model"],
-                site=f"site-{site}",
-                asn=1 + site // 4,
-                owner=f"owner-{site // 4}",
-                round_trip_ms=5 + site * 37 % 180 + random.randint(0, 20),
-            )
-            price = _PRICES[record["model"]] * random.uniform(0.8, 1.2) / 5
-            machines.append(Machine(node, int(record["cpu_milli"]) // gpus, int(record["memory_mib"]) // gpus, price))
-    return machines
-
-
-def read_tasks(path: Path, seed: int) -> list[Task]:
-    """The trace's GPU tasks that ran, by arrival; a seed draws which models a third of them accept."""
-    random = Random(seed)
-    tasks = []
-    with path.open() as file:
-        for index, record in enumerate(csv.DictReader(file)):
-            workers, ran = int(record["num_gpu"]), record["scheduled_time"]
-            if workers == 0 or not ran or int(record["creation_time"]) < FROM_SECONDS:
-                continue
-            named = frozenset(filter(None, record["gpu_spec"].split("|")))
-            if not named and random.random() < 1 / 3:
-                named = frozenset(random.sample(sorted(_PRICES), random.randint(1, 3)))
-            tasks.append(
-                Task(
-                    index,
-                    int(record["creation_time"]),
-                    max(1, int(record["deletion_time"]) - int(float(ran))),
-                    workers,
-                    int(record["cpu_milli"]) // workers,
-                    int(record["memory_mib"]) // workers,
-                    Requirements(environment_classes=named),
-                )
-            )
-    return sorted(tasks, key=lambda task: (task.start, task.id))
-
-
-def _suits(task: Task, machine: Machine) -> bool:
-    return machine.cpu >= task.cpu and machine.memory >= task.memory and task.requirements.accepts(machine.node)
-
-
 def _fits_somewhere(task: Task, machines: Sequence[Machine]) -> bool:
     """Whether enough nodes of one model could ever serve the task."""
-    models = Counter(machine.node.environment_class for machine in machines if _suits(task, machine))
+    models = Counter(machine.environment_class for machine in machines if task.wants.accepts(machine))
     return max(models.values(), default=0) >= task.workers
 
 
 def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, seed: int) -> Outcome:
-    """Let the tasks come and go on a virtual clock, and check every placement."""
-    random, outcome = Random(seed), Outcome()
-    by_name = {machine.node.provider: machine for machine in machines}
+    """Let the tasks come and go on a virtual clock until all have run, and check every placement."""
+    random, outcome, asked = Random(seed), Outcome(), Asked(machines)
+    by_name = {machine.provider: machine for machine in machines}
     free, running, waiting = set(by_name), list[tuple[int, int, list[str]]](), list[Task]()
-    suitable = {task.id: [machine for machine in machines if _suits(task, machine)] for task in tasks}
+    suitable = {task.id: [machine for machine in machines if task.wants.accepts(machine)] for task in tasks}
     coming, now = list(reversed(tasks)), 0
     while coming or waiting:
         now = min(coming[-1].start if coming else running[0][0], running[0][0] if running else coming[-1].start)
         while running and running[0][0] <= now:
             free.update(heappop(running)[2])
         while coming and coming[-1].start <= now:
+            asked.note(coming[-1])
             waiting.append(coming.pop())
         held: set[str] = set()
+        scarce = asked.scarcity()
         for task in list(waiting):
             if len(free) - len(held) < task.workers:
                 continue
-            usable = [one for one in suitable[task.id] if one.node.provider in free and one.node.provider not in held]
-            gang = policy(task.workers, [Candidate(one.node, price=one.price) for one in usable], random)
-            if not gang:
+            usable = [one for one in suitable[task.id] if one.provider in free and one.provider not in held]
+            seen = [Candidate(one, price=one.price, scarcity=scarce.get(one.kind, 0.0)) for one in usable]
+            names = [one.node.provider for one in policy(task.workers, seen, random)]
+            if not names:
                 if not held and now - task.start >= PATIENCE_SECONDS:
-                    held = {machine.node.provider for machine in usable}
+                    held = {machine.provider for machine in usable}
                 continue
             waiting.remove(task)
-            names = [one.node.provider for one in gang]
-            _check(outcome, task, [by_name[name] for name in names], free)
+            gang = [by_name[name] for name in names]
+            _check(outcome, task, gang, free)
             free.difference_update(names)
             heappush(running, (now + task.seconds, task.id, names))
             _book(outcome, task, gang, now, tasks[-1].start)
-    outcome.span_seconds = tasks[-1].start - tasks[0].start
+    outcome.utilisation /= (tasks[-1].start - tasks[0].start) * len(machines)
     return outcome
 
 
 def _check(outcome: Outcome, task: Task, gang: Sequence[Machine], free: set[str]) -> None:
     """Count what no placement may do, from the trace's own figures and not from what the policy was offered."""
-    names = {machine.node.provider for machine in gang}
-    small = any(machine.cpu < task.cpu or machine.memory < task.memory for machine in gang)
+    names = {machine.provider for machine in gang}
+    small = any(machine.cpu < task.wants.cpu or machine.memory < task.wants.memory for machine in gang)
     outcome.capacity_violations += len(names) != task.workers or not names <= free or small
-    models = {machine.node.environment_class for machine in gang}
-    wanted = task.requirements.environment_classes
+    models = {machine.environment_class for machine in gang}
+    wanted = task.wants.environment_classes
     outcome.model_violations += len(models) != 1 or bool(wanted and not models <= wanted)
 
 
-def _book(outcome: Outcome, task: Task, gang: Sequence[Candidate], now: int, last_arrival: int) -> None:
+def _book(outcome: Outcome, task: Task, gang: Sequence[Machine], now: int, last_arrival: int) -> None:
+    """Note a placement. Its cost is that of the job's own four terms, so that all policies compare."""
     outcome.waits.append(now - task.start)
-    outcome.busy_seconds += max(0, min(now + task.seconds, last_arrival) - now) * task.workers
-    outcome.costs.append(gang_cost(gang) / task.workers)
+    outcome.utilisation += max(0, min(now + task.seconds, last_arrival) - now) * task.workers
+    outcome.costs.append(gang_cost([Candidate(one, price=one.price) for one in gang]) / task.workers)
     if task.workers > 1:
-        outcome.sites.append(len({one.node.site for one in gang}) / task.workers)
+        outcome.sites.append(len({one.site for one in gang}) / task.workers)
 
 
-def _speed(directory: Path, count: int, seed: int, decisions: int) -> float:
-    """Decisions a second with ``count`` free nodes: filter by the requirements, then choose."""
-    machines = read_machines(directory / "nodes.csv", seed)
-    machines = (machines * (count // len(machines) + 1))[:count]
-    tasks = Random(seed).sample(read_tasks(directory / "tasks.csv", seed), decisions)
+def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
+    """Decisions a second among ``count`` nodes.
+
+    Timed are: judging scarcity, choosing by the requirements and the objective, taking the nodes, and giving back those
+    of the gang before last. Not timed: putting all nodes in order once, which a market does before its first decision.
+    """
+    machines = trace.machines(found, seed)
+    copies = range(count // len(machines) + 1)
+    machines = [replace(one, provider=f"{one.provider}-{copy}") for copy in copies for one in machines][:count]
+    tasks = Random(seed).choices(trace.tasks(found, seed), k=decisions)
     progress(f"{decisions} decisions among {count:,} nodes")
+    asked, pools = Asked(machines), dict[str, Pool]()
+    for one in machines:
+        pools.setdefault(one.environment_class, Pool()).add(Candidate(one, price=one.price))
+    out: deque[list[Candidate]] = deque()
     started = time.perf_counter()
     for task in tasks:
-        suitable = [Candidate(one.node, price=one.price) for one in machines if _suits(task, one)]
-        ours(task.workers, suitable, Random(0))
+        asked.note(task)
+        gangs = [pool.choose(task.workers, task.wants, scarcity=asked.scarcity()) for pool in pools.values()]
+        gang = min((gang for gang in gangs if len(gang) == task.workers), key=gang_cost, default=[])
+        out.append([pools[one.node.environment_class].remove(one.node.provider) for one in gang])
+        if len(out) > 2:
+            for one in out.popleft():
+                pools[one.node.environment_class].add(one)
     return decisions / (time.perf_counter() - started)
 
 

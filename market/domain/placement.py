@@ -1,7 +1,7 @@
 """Which nodes a job accepts, and which of those together serve it best. Pure.
 
 Requirements are limits: a node that breaks one is never placed. Among nodes that break none, a gang is better the lower
-its cost, a weighted sum of four terms. Each is a share from 0 to 1 for every node, summed over the gang's nodes:
+its cost, a weighted sum of five terms. Each is a share from 0 to 1 for every node, summed over the gang's nodes:
 
 ===========  ======  ===========================================================================================
 term         weight  share
@@ -13,30 +13,35 @@ topology          3  the slowest round trip in the gang over ``SLOW_MS``; it cou
 spread            2  of the gang's other nodes, those in the same site, network (ASN) or owner's hands
 ===========  ======  ===========================================================================================
 
+The first four are about the job, the last about those who come after it: without it a job that would take any node
+takes the only one that another can use, because it is a little cheaper. It ranks nodes and refuses none.
+
 Who declares no site, ASN or owner counts as standing with all others who declare none: silence must not pay.
 The cost only ranks; it is no amount of money.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from heapq import nsmallest
-from itertools import combinations
+from operator import attrgetter
 from typing import Any, Self
 
 PRICE_WEIGHT = 3
 LOCALITY_WEIGHT = 2
 TOPOLOGY_WEIGHT = 3
 SPREAD_WEIGHT = 2
+SCARCITY_WEIGHT = 4
 
 SLOW_MS = 400
 """A round trip this long, and any longer or unknown one, counts as the worst."""
 
+EPSILON = 1e-9
+"""A gain in cost that is no larger is none: sums of the same shares differ by their sequence."""
+
 _SHORTLIST = 32
 _SHORTLIST_PER_NODE = 8
-_MAX_EXCHANGES = 5_000  # tried at most while gangs are dealt: that happens under the market's lock
-_EPSILON = 1e-9
 _DOMAINS = 3
 
 
@@ -70,6 +75,16 @@ class Node:
     owner: str | None = None
     round_trip_ms: int | None = None
 
+    @property
+    def kind(self) -> Hashable:
+        """All that requirements look at: they accept all nodes of a kind or none."""
+        return self.region, self.environment_class, self.gpu_memory_gb, self.reliability_bps, self.attested
+
+    @property
+    def book(self) -> Hashable:
+        """Where it is sold. All nodes of a gang are of one book: one zone and class."""
+        return self.region, self.environment_class
+
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
@@ -99,20 +114,23 @@ class Requirements:
 
     def broken_by(self, node: Node) -> list[Constraint]:
         """All that keeps the job from accepting a node."""
-        held = {
-            Constraint.REGION: self.allows_region(node.region),
-            Constraint.ENVIRONMENT_CLASS: (
-                not self.environment_classes or node.environment_class in self.environment_classes
-            ),
-            Constraint.GPU_MEMORY: node.gpu_memory_gb >= self.min_gpu_memory_gb,
-            Constraint.RELIABILITY: node.reliability_bps >= self.min_reliability_bps,
-            Constraint.ATTESTATION: node.attested or not self.attested_only,
-        }
-        return [constraint for constraint, holds in held.items() if not holds]
+        return list(self._broken_by(node))
 
     def accepts(self, node: Node) -> bool:
         """Whether the job may be placed on a node."""
-        return not self.broken_by(node)
+        return next(self._broken_by(node), None) is None
+
+    def _broken_by(self, node: Node) -> Iterator[Constraint]:
+        if not self.allows_region(node.region):
+            yield Constraint.REGION
+        if self.environment_classes and node.environment_class not in self.environment_classes:
+            yield Constraint.ENVIRONMENT_CLASS
+        if node.gpu_memory_gb < self.min_gpu_memory_gb:
+            yield Constraint.GPU_MEMORY
+        if node.reliability_bps < self.min_reliability_bps:
+            yield Constraint.RELIABILITY
+        if self.attested_only and not node.attested:
+            yield Constraint.ATTESTATION
 
 
 ANYTHING = Requirements()
@@ -123,16 +141,23 @@ class Candidate:
     """A node that a job accepts.
 
     ``price``: its ask over the price that the job pays. ``missing``: share of the job's data that it does not hold.
+    ``scarcity``: how much others miss it.
     """
 
     node: Node
     price: float = 0.0
     missing: float = 1.0
+    scarcity: float = 0.0
 
     @property
     def own_cost(self) -> float:
         """What it adds to the cost of any gang, whoever else is in it."""
-        return PRICE_WEIGHT * self.price + LOCALITY_WEIGHT * self.missing
+        return PRICE_WEIGHT * self.price + LOCALITY_WEIGHT * self.missing + SCARCITY_WEIGHT * self.scarcity
+
+    @property
+    def cost_alone(self) -> float:
+        """What it costs as a gang of one."""
+        return self.own_cost + TOPOLOGY_WEIGHT * self.slowness
 
     @property
     def slowness(self) -> float:
@@ -152,12 +177,21 @@ def gang_cost(gang: Sequence[Candidate]) -> float:
 def choose(size: int, candidates: Sequence[Candidate], held: Sequence[Candidate] = ()) -> list[Candidate]:
     """The ``size`` candidates that serve best together with those ``held`` already; fewer if there are not so many.
 
-    Greedy on a shortlist, then members are exchanged for others as long as that lowers the cost. The result is not
-    always the best (``benchmarks/README.md`` has the gap), and of equals it takes those that come first.
+    Of the cheapest alone, a shortlist, it takes greedily, then exchanges members as long as that lowers the cost. The
+    result is not always the best (``benchmarks/README.md`` has the gap), and of equals it takes those that come first.
     """
-    total = size + len(held)
-    length = _SHORTLIST + _SHORTLIST_PER_NODE * size
-    pool = nsmallest(length, candidates, key=lambda one: one.own_cost + TOPOLOGY_WEIGHT * one.slowness)
+    length = shortlist_length(size, size + len(held))
+    return gather(size, nsmallest(length, candidates, key=attrgetter("cost_alone")), held)
+
+
+def shortlist_length(size: int, total: int) -> int:
+    """How many candidates are looked at for ``size`` members of a gang of ``total``; of one alone, the cheapest."""
+    return _SHORTLIST + _SHORTLIST_PER_NODE * size if total > 1 else size
+
+
+def gather(size: int, shortlist: Iterable[Candidate], held: Sequence[Candidate] = ()) -> list[Candidate]:
+    """As :func:`choose`, of a shortlist in which the cheapest alone come first."""
+    pool, total = list(shortlist), size + len(held)
     size = min(size, len(pool))
     gang, chosen = _Gang(total, held), []
     for _ in range(size):
@@ -172,57 +206,13 @@ def choose(size: int, candidates: Sequence[Candidate], held: Sequence[Candidate]
             before = gang.cost()
             gang.remove(member)
             best = min(pool, key=gang.cost, default=member)
-            if gang.cost(best) < before - _EPSILON:
+            if gang.cost(best) < before - EPSILON:
                 pool.remove(best)
                 pool.append(member)
                 chosen[index] = member = best
                 improved = True
             gang.add(member)
     return chosen
-
-
-def deal(sizes: Mapping[str, int], candidates: Mapping[str, Sequence[Candidate]]) -> dict[str, list[str]]:
-    """Deal nodes that are all sold, at one price, to the jobs that bought them.
-
-    Args:
-        sizes: how many nodes each job gets; together, as many as there are nodes.
-        candidates: the same nodes in the same sequence for each job, as that job sees them.
-
-    Returns:
-        The nodes' addresses by job. Jobs choose in turn, then nodes change places between two jobs as long as that
-        lowers the sum of both costs.
-    """
-    left = list(range(sum(sizes.values())))
-    gangs: dict[str, list[int]] = {}
-    for job, size in sizes.items():
-        seen = candidates[job]
-        place = {seen[index].node.provider: index for index in left}
-        gangs[job] = [place[one.node.provider] for one in choose(size, [seen[index] for index in left])]
-        left = [index for index in left if index not in gangs[job]]
-    _exchange(gangs, candidates)
-    return {job: [candidates[job][index].node.provider for index in gang] for job, gang in gangs.items()}
-
-
-def _exchange(gangs: dict[str, list[int]], candidates: Mapping[str, Sequence[Candidate]]) -> None:
-    def cost(job: str, gang: Iterable[int]) -> float:
-        return gang_cost([candidates[job][index] for index in gang])
-
-    tried, improved = 0, True
-    while improved:
-        improved = False
-        for (one, mine), (other, theirs) in combinations(gangs.items(), 2):
-            before = cost(one, mine) + cost(other, theirs)
-            for here in range(len(mine)):
-                for there in range(len(theirs)):
-                    tried += 1
-                    if tried > _MAX_EXCHANGES:
-                        return
-                    mine[here], theirs[there] = theirs[there], mine[here]
-                    after = cost(one, mine) + cost(other, theirs)
-                    if after < before - _EPSILON:
-                        before, improved = after, True
-                    else:
-                        mine[here], theirs[there] = theirs[there], mine[here]
 
 
 class _Gang:

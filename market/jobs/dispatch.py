@@ -168,9 +168,10 @@ def _fill(
     busy = repository.slot_holders(session)
     failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]
     requirements = Requirements.of(job.requirements)
+    supply = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
     spares = [
         offer
-        for offer in providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
+        for offer in supply
         if offer.environment_class == job.environment_class
         and requirements.accepts(offer)
         and offer.provider not in busy
@@ -182,7 +183,8 @@ def _fill(
         left = [slot for slot in vacant if slot.provider is None]
         if equals and left:
             holders = [slot.provider for slot in slots if slot.provider is not None]
-            for slot, spare in zip(left, placing.best_spares(session, job, len(left), equals, holders), strict=False):
+            best = placing.best_spares(session, job, len(left), equals, holders, supply)
+            for slot, spare in zip(left, best, strict=False):
                 slot.provider = spare
 
 

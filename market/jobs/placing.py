@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
-from market.domain import placement
+from market.domain import dealing, placement
 from market.domain.auction import gross_ask
-from market.domain.placement import Candidate, Node
+from market.domain.placement import Candidate, Requirements
+from market.domain.scarcity import RECENT, Ask, scarcity
 from market.jobs import repository
 from market.jobs.models import Job
 from market.providers import service as providers
@@ -25,40 +26,50 @@ def deal(session: Session, sizes: Mapping[str, int], addresses: Sequence[str]) -
     All of the nodes suit all of the jobs, and the price is the same for all.
     """
     known = providers.nodes_among(session, addresses, utc_now())
-    nodes = [known[address] for address in addresses]
-    candidates = {}
+    missing = {}
     for job_id in sizes:
         job = repository.job(session, job_id)
         assert job is not None  # it has a bid
-        missing = _missing(session, job, nodes)
-        candidates[job_id] = [Candidate(node, missing=missing[node.provider]) for node in nodes]
-    return placement.deal(sizes, candidates)
+        missing[job_id] = _missing(session, job, addresses)
+    return dealing.deal(sizes, [known[address] for address in addresses], missing)
 
 
-def best_spares(session: Session, job: Job, count: int, offers: Sequence[Offer], holders: Sequence[str]) -> list[str]:
-    """Up to ``count`` of the offers, those that serve best together with the nodes that hold slots of the job."""
+def best_spares(
+    session: Session, job: Job, count: int, spares: Sequence[Offer], holders: Sequence[str], supply: Sequence[Offer]
+) -> list[str]:
+    """Up to ``count`` of the spares, those that serve best together with the nodes that hold slots of the job.
+
+    Args:
+        spares: free nodes that the job accepts and can pay.
+        holders: nodes that hold slots of the job.
+        supply: all offers of the tier, those of busy nodes too; against them is judged how scarce a spare is.
+    """
+    if len(spares) <= count:
+        return [spare.provider for spare in spares]
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
-    missing = _missing(session, job, offers)
+    missing = _missing(session, job, [spare.provider for spare in spares])
+    asks = [Ask(Requirements.of(asked), nodes) for asked, nodes in repository.asks(session, job.tier_id, RECENT)]
+    scarce = scarcity(asks, supply)
     candidates = [
         Candidate(
-            offer,
-            price=gross_ask(offer.min_price_wei, job.fee_bps) / job.clearing_price_wei,
-            missing=missing[offer.provider],
+            spare,
+            price=gross_ask(spare.min_price_wei, job.fee_bps) / job.clearing_price_wei,
+            missing=missing.get(spare.provider, 1.0),
+            scarcity=scarce.get(spare.kind, 0.0),
         )
-        for offer in offers
+        for spare in spares
     ]
     held = [Candidate(node) for node in providers.nodes_among(session, holders, utc_now()).values()]
     return [chosen.node.provider for chosen in placement.choose(count, candidates, held)]
 
 
-def _missing(session: Session, job: Job, nodes: Sequence[Node]) -> dict[str, float]:
-    """What share of the job's data each of the nodes would have to fetch first."""
-    addresses = [node.provider for node in nodes]
+def _missing(session: Session, job: Job, addresses: Sequence[str]) -> dict[str, float]:
+    """What share of the job's data those of the nodes would have to fetch that hold some of it."""
     have_dataset = repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)  # type: ignore[index]
-    have_checkpoint = repository.holders_of_newest(session, job.id)
+    have_checkpoint = repository.holders_of_newest(session, job.id).intersection(addresses)
     return {
         address: _DATASET_SHARE * (address not in have_dataset)
         + (1 - _DATASET_SHARE) * (address not in have_checkpoint)
-        for address in addresses
+        for address in sorted(have_dataset | have_checkpoint)
     }

@@ -7,7 +7,7 @@ job, unit, lease, so that no two transactions wait for each other.
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -84,6 +84,16 @@ def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
         Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
     )
     return list(session.scalars(query.order_by(Job.funded_at, Job.id)))
+
+
+def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:
+    """Requirements and number of nodes of the newest jobs that wait for nodes of a tier or hold some."""
+    query = select(Job.requirements, Job.nodes).where(
+        Job.status.in_((JobStatus.MATCHING, JobStatus.RUNNING)), Job.tier_id == tier_id
+    )
+    return [
+        (found, nodes) for found, nodes in session.execute(query.order_by(Job.funded_at.desc(), Job.id).limit(limit))
+    ]
 
 
 def jobs_past_waiting(session: Session, now: datetime) -> list[str]:

@@ -1,6 +1,7 @@
-"""The benchmarks that start processes of their own run, and print the rows that are read by name."""
+"""The benchmarks that start processes of their own, or need data, run and print the rows that are read by name."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,20 +18,44 @@ ROWS = {
     }
     | {"errors"},
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
+    "placement": {
+        "decisions_per_second_1213",
+        "decisions_per_second_10000",
+        "capacity_violations",
+        "model_violations",
+        "wait_p50_seconds",
+        "brute_force_gap",
+    }
+    | {f"{rule}{row}" for rule in ("", "first_fit_", "random_") for row in ("wait_p99_seconds", "utilisation")},
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_benchmark_runs(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json"],
+def run(name: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options],
         cwd=ROOT,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
+    done = run(name, "--quick", "--json", ZOO_TRACE_DIR=str(tmp_path))  # there is no trace
     assert done.returncode == 0, done.stderr[-2000:]
-    values = {row["name"]: row["value"] for row in json.loads(done.stdout)["rows"]}
+    rows = json.loads(done.stdout)["rows"]
+    values = {row["name"]: row["value"] for row in rows}
     assert values.keys() >= ROWS[name]
-    assert values.get("errors", 0) == 0
+    assert all(values.get(count, 0) == 0 for count in ("errors", "capacity_violations", "model_violations"))
+    if name == "placement":
+        assert all("made-up" in row["note"] for row in rows)
+
+
+def test_placement_says_what_is_missing_and_where_it_was_looked_for(tmp_path: Path) -> None:
+    done = run("placement", ZOO_TRACE_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert str(tmp_path) in done.stderr
+    assert "nodes.csv" in done.stderr

@@ -91,6 +91,21 @@ def test_a_lost_node_is_replaced_by_one_that_meets_the_requirements_and_stands_a
     assert holders(world, job_id) == [apart, second]
 
 
+def test_a_slot_that_any_node_could_fill_leaves_the_node_that_a_waiting_job_needs(world: World) -> None:
+    first = world.node()
+    job_id = world.running([first])
+    scarce, plain = attest(world, world.node()), world.node()  # the scarce one offered first
+    waiting = world.job(nodes=1, requirements={"attested_only": True})
+    lease = world.pull(first)
+    assert lease is not None
+    world.age(lease.id)
+    assert leases.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    assert holders(world, job_id) == [plain]
+    clear(world)
+    assert holders(world, waiting) == [scarce]
+
+
 def test_a_node_whose_attestation_ended_is_replaced_at_the_next_round_and_not_placed_after_the_close(
     world: World,
 ) -> None:

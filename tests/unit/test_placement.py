@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from market.domain.books import StandingBid, parts
+from market.domain.dealing import deal
 from market.domain.placement import (
     SLOW_MS,
     Candidate,
@@ -15,7 +16,6 @@ from market.domain.placement import (
     Node,
     Requirements,
     choose,
-    deal,
     gang_cost,
 )
 
@@ -93,8 +93,8 @@ def test_dealing_gives_every_node_to_one_job_and_every_job_its_size(seed: int, s
     random = Random(seed)
     nodes = crowd(random, sum(sizes))
     jobs = {f"job{index}": size for index, size in enumerate(sizes)}
-    seen = {job: [Candidate(one.node, missing=random.choice([0.0, 0.5, 1.0])) for one in nodes] for job in jobs}
-    dealt = deal(jobs, seen)
+    missing = {job: {one.node.provider: random.choice([0.0, 0.5, 1.0]) for one in nodes} for job in jobs}
+    dealt = deal(jobs, [one.node for one in nodes], missing)
     assert {job: len(gang) for job, gang in dealt.items()} == jobs
     assert sorted(name for gang in dealt.values() for name in gang) == [one.node.provider for one in nodes]
 
@@ -102,10 +102,8 @@ def test_dealing_gives_every_node_to_one_job_and_every_job_its_size(seed: int, s
 def test_dealing_puts_data_where_it_is() -> None:
     nodes = [node(name, site=name, asn=index, owner=name, round_trip_ms=0) for index, name in enumerate("abcd")]
     holds = {"one": "cd", "two": "ab"}
-    seen = {
-        job: [Candidate(one, missing=float(one.provider not in held)) for one in nodes] for job, held in holds.items()
-    }
-    assert {job: "".join(sorted(gang)) for job, gang in deal({"one": 2, "two": 2}, seen).items()} == holds
+    missing = {job: dict.fromkeys(held, 0.0) for job, held in holds.items()}
+    assert {job: "".join(sorted(gang)) for job, gang in deal({"one": 2, "two": 2}, nodes, missing).items()} == holds
 
 
 def test_orders_meet_only_where_all_bids_accept_all_nodes() -> None:
