@@ -13,7 +13,7 @@ from market.api import health, network, problems
 from market.api.etag import ConditionalGet
 from market.api.handlers import install_handlers
 from market.api.middleware import BodyLimit, RequestContext
-from market.api.openapi import COMMON, install_openapi, operation_id
+from market.api.openapi import COMMON, TAGS, install_openapi, operation_id
 from market.api.ratelimit import RateLimit
 from market.api.services import Services
 from market.auctions.router import router as auctions
@@ -94,6 +94,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         responses=COMMON,
+        openapi_tags=TAGS,
         generate_unique_id_function=operation_id,
     )
     app.state.services = services

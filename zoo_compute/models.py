@@ -3,15 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 
 def _integer(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
-Wei = Annotated[int, BeforeValidator(_integer)]
-"""Wei of ZEN; travels as a decimal string."""
+Wei = Annotated[int, BeforeValidator(_integer), PlainSerializer(str, return_type=str, when_used="json")]
+"""Wei of ZEN; travels as a decimal string, since most JSON readers round numbers beyond 2^53."""
 
 
 class Answer(BaseModel):

@@ -15,7 +15,7 @@ from market.api.openapi import refusals
 from market.api.services import Services
 from market.jobs import leases, results
 from market.jobs.errors import CommitmentChanged, CommitmentRepeated, LeaseLost, ResultRefused, WrongStep
-from market.jobs.schemas import (
+from market.jobs.lease_schemas import (
     Commit,
     CommitState,
     Complete,
@@ -32,7 +32,7 @@ POLL_SECONDS = 0.15
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
-LeaseId = Annotated[str, Path(max_length=36)]
+LeaseId = Annotated[str, Path(max_length=36, description="The lease's id, as POST /v1/leases/next gave it.")]
 
 
 @router.post(
