@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from market.accounts.errors import NotAuthenticated, ScopeMissing
-from market.api.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited
+from market.api.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited, StateConflict
 from market.api.illustration import illustrate
 from market.api.problem import MEDIA_TYPE, MarketError
 from market.api.scopes import SCOPE_KEY, scope_of
@@ -97,10 +97,12 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
     if "security" in operation:
         scope = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
         operation[SCOPE_KEY] = scope
-        for error in (NotAuthenticated, ScopeMissing):
-            _add(responses, error)
-    for error in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
-        _add(responses, error)
+        for refusal in (NotAuthenticated, ScopeMissing):
+            _add(responses, refusal)
+        if method != "get":  # a lifecycle has no such move, and the route has no better word for it
+            _add(responses, StateConflict)
+    for common in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
+        _add(responses, common)
     if (
         method == "get"
         and path.startswith("/v1/")

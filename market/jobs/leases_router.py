@@ -27,6 +27,7 @@ from market.jobs.lease_schemas import (
     LeaseView,
     NextLease,
 )
+from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 
 POLL_SECONDS = 0.15
 
@@ -74,7 +75,15 @@ def extend_lease(
 
 @router.post(
     "/{lease_id}/commit",
-    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated),
+    responses=refusals(
+        NotAuthenticated,
+        LeaseLost,
+        WrongStep,
+        InvalidSignature,
+        CommitmentChanged,
+        CommitmentRepeated,
+        ReplayCommitted,
+    ),
 )
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -89,7 +98,9 @@ def commit_lease(
 
 @router.post(
     "/{lease_id}/complete",
-    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown),
+    responses=refusals(
+        NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown, ReplayNotCommitted, ReplayMismatch
+    ),
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Repeating it is harmless."""
