@@ -58,10 +58,13 @@ class Quote(Answer):
     unit_price_at_max_price_wei: Wei
     cost_at_reserve_wei: Wei
     cost_at_max_price_wei: Wei
+    cost_at_last_price_wei: Wei | None = None
+    last_price_wei: Wei | None = None
     highest_payable_price_wei: Wei
     reserve_price_wei: Wei
     fee_bps: int
     detection_probability: float
+    expected_seconds: float | None = None
     nonce: Wei
     permit_deadline: int
     order: dict[str, Any]

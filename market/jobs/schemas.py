@@ -135,6 +135,10 @@ class Quote(BaseModel):
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut
     cost_at_max_price_wei: WeiOut = Field(description="Of all units; never more than budget_max.")
+    cost_at_last_price_wei: WeiOut | None = Field(description="Of all units; may be beyond budget_max.")
+    last_price_wei: WeiOut | None = Field(
+        description="Wei per GPU-hour at which the tier traded last, in whatever zone; null if it never did."
+    )
     highest_payable_price_wei: WeiOut = Field(
         description="Wei per GPU-hour: the lower of max_price and what budget_max pays for all units. "
         "The job trades at no more than this."
@@ -144,6 +148,10 @@ class Quote(BaseModel):
     newcomer_sampling_bps: int
     detection_probability: float = Field(
         description="Chance that one falsified segment in a newcomer's unit is replayed."
+    )
+    expected_seconds: float = Field(
+        description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
+        "done over come on top."
     )
     nonce: WeiOut
     permit_deadline: int
