@@ -95,7 +95,9 @@ def _fail_task(exception: BaseException, **_: Any) -> None:
 
 
 def _end_task(task: Task, **_: Any) -> None:
-    task.request.zoo_span.__exit__(None, None, None)
+    span = getattr(task.request, "zoo_span", None)  # none of a task that had begun before this was installed
+    if span is not None:
+        span.__exit__(None, None, None)
 
 
 # --- calls to the chain and to storage
