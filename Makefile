@@ -48,7 +48,7 @@ fmt: setup ## format and sort imports
 
 lock: setup ## resolve pyproject.toml into requirements.lock (versions only)
 	$(BIN)/python -m pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --strip-extras --extra dev --no-annotate --no-header --allow-unsafe \
+	$(BIN)/pip-compile --quiet --upgrade --strip-extras --extra dev --extra otel --no-annotate --no-header --allow-unsafe \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.lock pyproject.toml
 	sed -i 's/^torch==\([0-9.]*\)+.*/torch==\1/' requirements.lock
 

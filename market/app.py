@@ -13,7 +13,7 @@ from market.api import health, network, problems
 from market.api.etag import ConditionalGet
 from market.api.handlers import install_handlers
 from market.api.middleware import BodyLimit, RequestContext
-from market.api.openapi import COMMON, install_openapi, operation_id
+from market.api.openapi import COMMON, TAGS, install_openapi, operation_id
 from market.api.ratelimit import RateLimit
 from market.api.services import Services
 from market.auctions.router import router as auctions
@@ -30,6 +30,7 @@ from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
+from market.observability.tracing import UNTRACED, configure_tracing
 from market.organisations.router import router as organisations
 from market.providers.router import router as providers
 from market.rewards.router import router as rewards
@@ -79,7 +80,7 @@ def build_services(settings: Settings) -> Services:
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The API. Without settings they come from the environment (``uvicorn --factory market.app:create_app``)."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
-    configure_logs(settings.log_level, as_json=settings.log_json)
+    configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-api"))
     services = build_services(settings)
 
     @asynccontextmanager
@@ -94,6 +95,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
         responses=COMMON,
+        openapi_tags=TAGS,
+        telemetry={"operation_spans": False, "exclude": lambda scope: scope["path"] in UNTRACED},
         generate_unique_id_function=operation_id,
     )
     app.state.services = services

@@ -19,6 +19,7 @@ from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
 from market.observability.logs import configure_logs
+from market.observability.tracing import configure_tracing
 from market.providers import attestations, uptime
 from market.providers import service as providers
 from market.rewards import service as rewards
@@ -54,7 +55,7 @@ def context() -> Context:
 
 def build_context(settings: Settings) -> Context:
     """Connect everything. Nothing is asked yet: parts may come up later than this process."""
-    configure_logs(settings.log_level, as_json=settings.log_json)
+    configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-worker"))
     network = NETWORKS[settings.network]
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))

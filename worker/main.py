@@ -2,10 +2,17 @@
 
 from celery.signals import worker_init
 
+from market.observability.tracing import configure_tracing
 from market.settings import Settings
 from worker.app import create_app
 
 app = create_app(Settings())  # type: ignore[call-arg]  # an entry point: the environment has them
+
+
+@worker_init.connect
+def trace_tasks(**_: object) -> None:
+    """The first task has begun when the context is built."""
+    configure_tracing("zoo-worker")
 
 
 @worker_init.connect

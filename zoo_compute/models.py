@@ -3,15 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 
 def _integer(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
-Wei = Annotated[int, BeforeValidator(_integer)]
-"""Wei of ZEN; travels as a decimal string."""
+Wei = Annotated[int, BeforeValidator(_integer), PlainSerializer(str, return_type=str, when_used="json")]
+"""Wei of ZEN; travels as a decimal string, since most JSON readers round numbers beyond 2^53."""
 
 
 class Answer(BaseModel):
@@ -58,10 +58,13 @@ class Quote(Answer):
     unit_price_at_max_price_wei: Wei
     cost_at_reserve_wei: Wei
     cost_at_max_price_wei: Wei
+    cost_at_last_price_wei: Wei | None = None
+    last_price_wei: Wei | None = None
     highest_payable_price_wei: Wei
     reserve_price_wei: Wei
     fee_bps: int
     detection_probability: float
+    expected_seconds: float | None = None
     nonce: Wei
     permit_deadline: int
     order: dict[str, Any]

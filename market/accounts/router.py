@@ -44,6 +44,7 @@ from market.providers import service as providers
 router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 
 KeyId = Annotated[RowId, Path(description="The key's id, as GET /v1/me/keys lists it.")]
+AccountAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
 _KEY_REFUSALS = (NotAuthenticated, SessionRequired, KeyReused, RequestInFlight, TooManyKeys)
 
 
@@ -128,7 +129,7 @@ def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     "/accounts/{address}/roles",
     responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound),
 )
-def set_roles(address: AddressString, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
+def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
     """Grant an account exactly these roles, as an admin of the market; it is written to the audit log."""
     return RolesView(address=address, roles=service.set_roles(session, account, address, body.roles))
 

@@ -12,9 +12,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from market.api.deps import ServicesDep
 from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
+from market.db.base import utc_now
 from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
 from market.providers import service as providers
+from market.rewards import service as rewards
 from market.settlement.claims import void_batches
 from market.verification.service import outstanding
 
@@ -75,6 +77,7 @@ def _gather(services: Services) -> None:
         services.metrics.transactions_wait(waiting_intents(session))
         services.metrics.acknowledgements(*astuple(outstanding(session)))
         services.metrics.settlements_void(void_batches(session))
+        services.metrics.rewards(rewards.void_posts(session), rewards.unposted_epochs(session, utc_now()))
         services.metrics.market_holds(jobs.count_by_status(session), providers.count_by_status(session))
         last = last_reconciliation(session)
     if last is not None:

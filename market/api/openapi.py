@@ -7,14 +7,31 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from market.accounts.errors import NotAuthenticated, ScopeMissing
-from market.api.errors import BodyTooLarge, InvalidRequest, RateLimited
+from market.api.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited, StateConflict
+from market.api.illustration import illustrate
 from market.api.problem import MEDIA_TYPE, MarketError
 from market.api.scopes import SCOPE_KEY, scope_of
+
+TAGS = [
+    {"name": "network", "description": "What a client must know of this network before it signs anything."},
+    {"name": "accounts", "description": "Sign-in with a wallet (EIP-4361), API keys with scopes and caps, roles."},
+    {"name": "organisations", "description": "Shared budgets: members, roles and caps."},
+    {"name": "webhooks", "description": "Events of your jobs, sent to your servers and signed (Standard Webhooks)."},
+    {"name": "storage", "description": "Uploads to content-addressed storage."},
+    {"name": "providers", "description": "Nodes: registration, heartbeats, benchmarks, asks and their public record."},
+    {"name": "auctions", "description": "Books, rounds and prices; whoever wants to can repeat a clearing."},
+    {"name": "jobs", "description": "Quotes and training jobs, from submission to receipt, and providers' pay."},
+    {"name": "leases", "description": "Work for nodes, and the proof that what they committed to was included."},
+    {"name": "rewards", "description": "What nodes earn for uptime, bandwidth and verification."},
+    {"name": "ledger", "description": "Where the money is: treasury, and the ledger against the chain."},
+    {"name": "operations", "description": "For those who run the market: health and metrics."},
+]
+"""What the routes' tags stand for, in the order of the document."""
 
 _METHODS = ("get", "put", "post", "delete", "patch")
 _NOT_MODIFIED = {
     "description": "Nothing has changed since the answer with the ETag that If-None-Match names.",
-    "headers": {"ETag": {"schema": {"type": "string"}}},
+    "headers": {"ETag": {"schema": {"type": "string", "examples": ['"5f2d0c9a1b7e4486"']}}},
 }
 
 
@@ -26,7 +43,7 @@ class Problem(BaseModel):
     status: int = Field(examples=[404])
     detail: str = Field(examples=["You have no job 0x00."])
     code: str = Field(examples=["job-not-found"])
-    field: str | None
+    field: str | None = Field(examples=["job_id"])
     remedy: str | None = Field(examples=["Check the id; GET /v1/jobs lists your jobs."])
     instance: str = Field(examples=["/v1/jobs/0x00"])
 
@@ -35,21 +52,29 @@ def refusals(*errors: type[MarketError]) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that can raise ``errors``, on top of what every route can."""
     responses: dict[int | str, dict[str, Any]] = {}
     for error in errors:
-        entry = responses.setdefault(error.status, _response())
-        separator = "; " if entry["description"] else ""
-        entry["description"] += f"{separator}{error.title} (`{error.code}`)"
+        _name_refusal(responses.setdefault(error.status, _response()), error)
     return responses
 
 
 def _response() -> dict[str, Any]:
-    return {"description": "", "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    content = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}
+    return {"description": "", "content": {MEDIA_TYPE: content}}
 
 
-COMMON = refusals(InvalidRequest, BodyTooLarge, RateLimited)
+def _name_refusal(response: dict[str, Any], error: type[MarketError]) -> None:
+    """Say in ``response`` that it may be ``error``."""
+    separator = "; " if response["description"] else ""
+    response["description"] += f"{separator}{error.title} (`{error.code}`)"
+    document = error(f"{error.title}.").document("/v1/jobs")
+    response["content"][MEDIA_TYPE]["examples"][error.code] = {"summary": error.title, "value": document}
+
+
+_ALWAYS = (InvalidRequest, BodyTooLarge, RateLimited, InternalError)
+COMMON = refusals(*_ALWAYS)
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Complete the app's OpenAPI document with what holds for all routes of a kind."""
+    """Complete the app's OpenAPI document with what holds for all routes of a kind, and with examples."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -61,6 +86,7 @@ def install_openapi(app: FastAPI) -> None:
                 for method in _METHODS:
                     if method in operations:
                         _complete(operations[method], path, method)
+            illustrate(document)
         return app.openapi_schema or {}
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -71,8 +97,12 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
     if "security" in operation:
         scope = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
         operation[SCOPE_KEY] = scope
-        for error in (NotAuthenticated, ScopeMissing):
-            _add(responses, error)
+        for refusal in (NotAuthenticated, ScopeMissing):
+            _add(responses, refusal)
+        if method != "get":  # a lifecycle has no such move, and the route has no better word for it
+            _add(responses, StateConflict)
+    for common in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
+        _add(responses, common)
     if (
         method == "get"
         and path.startswith("/v1/")
@@ -83,10 +113,9 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
 
 def _add(responses: dict[str, Any], error: type[MarketError]) -> None:
     """Name one more refusal, unless it is named."""
-    (status, entry), *_ = refusals(error).items()
-    known = responses.setdefault(str(status), entry)
-    if f"`{error.code}`" not in known["description"]:
-        known["description"] += f"; {entry['description']}"
+    response = responses.setdefault(str(error.status), _response())
+    if error.code not in response["content"][MEDIA_TYPE]["examples"]:
+        _name_refusal(response, error)
 
 
 def operation_id(route: APIRoute) -> str:

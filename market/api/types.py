@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from market.domain.money import MoneyError, parse_wei
 from zoo_protocol.cid import ContentError, parse
 
-_WEI_SCHEMA = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$", "examples": ["2500000000000000000"]}
+_WEI_SCHEMA = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"}
 
 
 def _wei(value: object) -> int:

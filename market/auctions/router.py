@@ -24,7 +24,7 @@ BookName = Annotated[
     str,
     Path(max_length=64, pattern=r"^[a-z0-9-]+\.[a-z0-9-]{1,32}$", examples=["bronze.eu-west"], description="tier.zone"),
 ]
-Number = Annotated[int, Path(ge=0, lt=2**31)]
+Number = Annotated[int, Path(ge=0, lt=2**31, description="The round's number within its book.")]
 Instant = Annotated[AwareDatetime, Query(ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(3000, 1, 1, tzinfo=UTC))]
 
 _BUCKETS = {
@@ -60,7 +60,7 @@ def list_auction_rounds(
     services: ServicesDep,
     session: Uow,
     after: Annotated[int | None, Query(ge=0, lt=2**31, description="Number of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> RoundPage:
     """Rounds of a book without their orders, newest first."""
     named = service.book_named(services.network, book)

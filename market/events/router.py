@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Path
 from fastapi.concurrency import run_in_threadpool
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -49,7 +49,7 @@ class Batch:
     response_class=EventSourceResponse,
 )
 async def watch_job(
-    job_id: HashString,
+    job_id: Annotated[HashString, Path(description="The job's id: 0x hex of 32 bytes.")],
     account: CurrentAccount,
     services: ServicesDep,
     last_event_id: Annotated[int, Header(ge=0, description="Resume after the event with this id.")] = 0,

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from market.chain.signer import Signer
 from market.jobs import repository
 from market.jobs.errors import CommitmentRepeated
+from market.jobs.lease_schemas import AcknowledgementView
 from market.jobs.models import Acknowledgement, Unit
-from market.jobs.schemas import AcknowledgementView
 from zoo_protocol import messages
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain, UnitCommitment

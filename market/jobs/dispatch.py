@@ -16,10 +16,10 @@ from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.domain.placement import Requirements
 from market.jobs import pins, placing, renewals, repository
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
+from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
-from market.jobs.schemas import LeaseKind
 from market.jobs.units import settle_if_decided
 from market.providers import service as providers
 from market.settings import Settings

@@ -21,10 +21,10 @@ from market.domain.verification import DIVERGED
 from market.events.service import emit
 from market.jobs import repository
 from market.jobs.errors import LeaseLost
+from market.jobs.lease_schemas import LeaseKind, LeaseView
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.replaying import verification
-from market.jobs.schemas import LeaseKind, LeaseView
 from market.jobs.units import settle_if_decided
 from market.providers import service as providers
 from zoo_protocol.hashing import to_hex

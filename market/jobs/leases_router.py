@@ -15,7 +15,7 @@ from market.api.openapi import refusals
 from market.api.services import Services
 from market.jobs import leases, results
 from market.jobs.errors import CommitmentChanged, CommitmentRepeated, LeaseLost, ResultRefused, WrongStep
-from market.jobs.schemas import (
+from market.jobs.lease_schemas import (
     Commit,
     CommitState,
     Complete,
@@ -27,12 +27,13 @@ from market.jobs.schemas import (
     LeaseView,
     NextLease,
 )
+from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 
 POLL_SECONDS = 0.15
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
-LeaseId = Annotated[str, Path(max_length=36)]
+LeaseId = Annotated[str, Path(max_length=36, description="The lease's id, as POST /v1/leases/next gave it.")]
 
 
 @router.post(
@@ -74,7 +75,15 @@ def extend_lease(
 
 @router.post(
     "/{lease_id}/commit",
-    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated),
+    responses=refusals(
+        NotAuthenticated,
+        LeaseLost,
+        WrongStep,
+        InvalidSignature,
+        CommitmentChanged,
+        CommitmentRepeated,
+        ReplayCommitted,
+    ),
 )
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -89,7 +98,9 @@ def commit_lease(
 
 @router.post(
     "/{lease_id}/complete",
-    responses=refusals(NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown),
+    responses=refusals(
+        NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown, ReplayNotCommitted, ReplayMismatch
+    ),
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Repeating it is harmless."""

@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.events.service import emit
 from market.jobs import repository
+from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease
 from market.jobs.models import Job, Lease, Pin
-from market.jobs.schemas import LeaseKind
 from market.jobs.units import missing_pins
 from market.providers import service as providers
 from market.settings import Settings

@@ -1,7 +1,7 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -185,9 +185,13 @@ def quote(
     deployment: Deployment,
     chain: ChainViews,
     storage: Storage,
+    last_price: Callable[[int], int | None],
     now: datetime,
 ) -> Quote:
     """Price a job and give the two documents that its payer signs to submit it. Writes nothing.
+
+    Args:
+        last_price: gives the price in wei per GPU-hour at which a tier, by its id, traded last.
 
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset, StorageDown,
@@ -202,6 +206,7 @@ def quote(
     permit = permit_document(deployment, chain, payer, job.budget_wei, deadline)
     best = highest_price(job.budget_wei, job.max_price_wei, job.units, job.unit_weight_us)
     at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
+    last = last_price(job.tier.id)
     return Quote(
         spec=job.spec.to_dict(),
         spec_hash=job.spec.spec_hash(),
@@ -213,11 +218,14 @@ def quote(
         unit_price_at_max_price_wei=unit_price(job.max_price_wei, job.unit_weight_us),
         cost_at_reserve_wei=at_reserve * job.units,
         cost_at_max_price_wei=unit_price(best, job.unit_weight_us) * job.units,
+        cost_at_last_price_wei=None if last is None else unit_price(last, job.unit_weight_us) * job.units,
+        last_price_wei=last,
         highest_payable_price_wei=best,
         reserve_price_wei=job.tier.reserve_price_wei,
         fee_bps=network.fee_bps,
         newcomer_sampling_bps=network.newcomer_sampling_bps,
         detection_probability=newcomer_detection(job.spec.segments, network.newcomer_sampling_bps),
+        expected_seconds=job.spec.training.rounds * job.unit_weight_us / (job.tier.gpus * 10**6),
         nonce=nonce,
         permit_deadline=deadline,
         order=_wallet_form(order),

@@ -19,12 +19,7 @@ from market.jobs import repository
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
 from market.jobs.checkpoints import load_parameters, state_bytes
 from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
-from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
-from market.jobs.models import Job, Lease, Unit
-from market.jobs.moves import move_lease, move_unit
-from market.jobs.pins import pin_proof, record_pin
-from market.jobs.replaying import verification
-from market.jobs.schemas import (
+from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitReplay,
     CommitTraining,
@@ -34,6 +29,11 @@ from market.jobs.schemas import (
     CompleteTraining,
     LeaseKind,
 )
+from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
+from market.jobs.models import Job, Lease, Unit
+from market.jobs.moves import move_lease, move_unit
+from market.jobs.pins import pin_proof, record_pin
+from market.jobs.replaying import verification
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.checkpoint import load_error_feedback

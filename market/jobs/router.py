@@ -87,6 +87,10 @@ def quote_job(body: JobSpec, account: CurrentAccount, services: ServicesDep) -> 
 
 
 def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
+    def last_price(tier_id: int) -> int | None:
+        with services.database.transaction() as session:
+            return auctions.last_price(session, tier_id)
+
     return quotes.quote(
         body,
         payer,
@@ -94,6 +98,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         deployment=services.deployment,
         chain=services.chain,
         storage=services.storage,
+        last_price=last_price,
         now=utc_now(),
     )
 

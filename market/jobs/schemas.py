@@ -1,19 +1,15 @@
-"""Requests and answers of quotes, jobs and leases. Amounts are decimal strings of wei, times ISO 8601 in UTC."""
+"""Requests and answers of quotes and jobs. Amounts are decimal strings of wei, times ISO 8601 in UTC."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from market.api.types import CidString, HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
+from market.api.types import HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.domain.lifecycle import JobStatus
 
 MAX_NODES = 64
-MAX_WAIT_SECONDS = 30.0
-
-# --- quotes and jobs
 
 
 class CheckpointOptions(RequestModel):
@@ -57,7 +53,7 @@ class JobSpec(RequestModel):
     """A training job and what its payer offers for it."""
 
     model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
-    data_settings: dict[str, Any] = Field(alias="data_config", examples=[{"dataset": "bafybei..."}])
+    data_settings: dict[str, Any] = Field(alias="data_config")
     training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
     tier: str = Field(examples=["bronze"], max_length=32)
     nodes: int = Field(ge=1, le=MAX_NODES, description="Workers that train at the same time, one slot each.")
@@ -112,13 +108,13 @@ class JobFilters(BaseModel):
     """Which jobs to list."""
 
     status: list[JobStatus] = Field(default_factory=list, max_length=len(JobStatus), description="Any of these.")
-    tier: str | None = Field(default=None, max_length=32, examples=["bronze"])
+    tier: str | None = Field(default=None, max_length=32, examples=["bronze"], description="Those of one tier.")
     organisation: RowId | None = Field(default=None, description="Those of an organisation that you are in.")
     all: bool = Field(default=False, description="Everybody's, if you are an admin or of the treasury.")
-    created_from: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_from: AwareDatetime | None = Field(default=None, description="Submitted at this instant or later.")
+    created_before: AwareDatetime | None = Field(default=None, description="Submitted before this instant.")
     after: HashString | None = Field(default=None, description="Id of the last job of the page before.")
-    limit: int = Field(default=20, ge=1, le=100)
+    limit: int = Field(default=20, ge=1, le=100, description="How many at most.")
 
 
 class Quote(BaseModel):
@@ -139,6 +135,10 @@ class Quote(BaseModel):
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut
     cost_at_max_price_wei: WeiOut = Field(description="Of all units; never more than budget_max.")
+    cost_at_last_price_wei: WeiOut | None = Field(description="Of all units; may be beyond budget_max.")
+    last_price_wei: WeiOut | None = Field(
+        description="Wei per GPU-hour at which the tier traded last, in whatever zone; null if it never did."
+    )
     highest_payable_price_wei: WeiOut = Field(
         description="Wei per GPU-hour: the lower of max_price and what budget_max pays for all units. "
         "The job trades at no more than this."
@@ -148,6 +148,10 @@ class Quote(BaseModel):
     newcomer_sampling_bps: int
     detection_probability: float = Field(
         description="Chance that one falsified segment in a newcomer's unit is replayed."
+    )
+    expected_seconds: float = Field(
+        description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
+        "done over come on top."
     )
     nonce: WeiOut
     permit_deadline: int
@@ -265,143 +269,3 @@ class RoundMetrics(BaseModel):
 
 class JobMetrics(BaseModel):
     rounds: list[RoundMetrics]
-
-
-# --- leases
-
-
-class LeaseKind(StrEnum):
-    TRAIN = "train"
-    REVEAL = "reveal"
-    REPLAY = "replay"
-    PIN = "pin"
-
-
-Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
-ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
-DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
-
-
-class NextLease(RequestModel):
-    wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for work.")
-    kinds: list[LeaseKind] = Field(default_factory=lambda: list(LeaseKind), min_length=1, max_length=len(LeaseKind))
-
-
-class LeaseView(BaseModel):
-    """Work addressed to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    kind: LeaseKind
-    job_id: str
-    token: str
-    task: dict[str, Any]
-    expires_at: datetime
-    lease_seconds: float = Field(description="A heartbeat extends the lease to this long from then.")
-
-
-class Heartbeat(RequestModel):
-    token: Token
-    step: int = Field(default=0, ge=0, lt=2**31, description="Inner steps done.")
-
-
-class HeartbeatView(BaseModel):
-    expires_at: datetime
-
-
-class CommitTraining(RequestModel):
-    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment)."""
-
-    token: Token
-    trace_root: HashString
-    payload_hash: HashString
-    commitment_signature: SignatureString
-
-
-class CommitReplay(RequestModel):
-    """keccak(end_leaf || verifier || salt) of a replayed segment."""
-
-    token: Token
-    result_hash: HashString
-
-
-class CompleteTraining(RequestModel):
-    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
-
-    ``end_state_digest`` (:mod:`training_gym.distributed.trace`) shows that the last leaf is of this payload.
-    """
-
-    token: Token
-    payload_cid: CidString
-    payload_sha256: HashString
-    salt: HashString
-    error_feedback_cid: CidString
-    leaves: list[HashString] = Field(min_length=2, max_length=1025)
-    end_state_digest: HashString
-    train_loss: DecimalString
-    steps: int = Field(ge=1, lt=2**31)
-
-
-class CompleteReveal(RequestModel):
-    token: Token
-    state_cid: CidString
-
-
-class CompleteReplay(RequestModel):
-    token: Token
-    end_leaf: HashString
-    salt: HashString
-
-
-class CompletePin(RequestModel):
-    """``proof`` as :mod:`market.jobs.pins` defines it."""
-
-    token: Token
-    proof: HashString
-
-
-def _by_key(keys: dict[str, str], default: str) -> Discriminator:
-    """Tells the members of a union apart by a key that only one of them has."""
-
-    def tag(value: Any) -> str:
-        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
-        return next((name for key, name in keys.items() if key in present), default)
-
-    return Discriminator(tag)
-
-
-Commit = Annotated[
-    Annotated[CommitTraining, Tag("train")] | Annotated[CommitReplay, Tag("replay")],
-    _by_key({"result_hash": "replay"}, "train"),
-]
-Complete = Annotated[
-    Annotated[CompleteTraining, Tag("train")]
-    | Annotated[CompleteReveal, Tag("reveal")]
-    | Annotated[CompleteReplay, Tag("replay")]
-    | Annotated[CompletePin, Tag("pin")],
-    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin"}, "train"),
-]
-
-
-class FailLease(RequestModel):
-    token: Token
-    code: ReasonCode
-    detail: str = Field(default="", max_length=500)
-
-
-class LeaseState(BaseModel):
-    id: str
-    status: str
-
-
-class AcknowledgementView(BaseModel):
-    """Our signed promise that your commitment enters a window (EIP-712 Acknowledgement, contract Omissions)."""
-
-    unit_id: str = Field(description="The commitment's leaf in its window's tree.")
-    include_by: int = Field(description="Unix time by which that window's root is committed on chain.")
-    signature: str
-
-
-class CommitState(LeaseState):
-    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")

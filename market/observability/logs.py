@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 
 import structlog
 
@@ -13,15 +14,19 @@ _SHARED: list[structlog.typing.Processor] = [
 ]
 
 
-def configure_logs(level: str, *, as_json: bool) -> None:
-    """Send all logs of this process to standard error, each with the context bound to it (such as ``request_id``)."""
+def configure_logs(level: str, *, as_json: bool, processors: Sequence[structlog.typing.Processor] = ()) -> None:
+    """Send all logs of this process to standard error, each with the context bound to it (such as ``request_id``).
+
+    ``processors`` see each line before it is written.
+    """
+    shared = [*_SHARED, *processors]
     renderer: structlog.typing.Processor = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if as_json:
         renderer = structlog.processors.JSONRenderer()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED,
+            foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
@@ -31,7 +36,7 @@ def configure_logs(level: str, *, as_json: bool) -> None:
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     structlog.configure(
-        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
         cache_logger_on_first_use=True,

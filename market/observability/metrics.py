@@ -56,6 +56,12 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self._void_rewards = Gauge(
+            "zoo_reward_posts_void", "Posts of rewards that were vetoed or refused.", ["reason"], registry=self.registry
+        )
+        self._unposted = Gauge(
+            "zoo_reward_epochs_unposted", "Epochs that are over and in no standing post.", registry=self.registry
+        )
 
         self._jobs = Gauge("zoo_jobs", "Jobs, by status.", ["status"], registry=self.registry)
         self._providers = Gauge(
@@ -103,6 +109,12 @@ class Metrics:
         """Keep how many settlement batches came to nothing so far."""
         for reason, count in reasons.items():
             self._void.labels(reason).set(count)
+
+    def rewards(self, void: Mapping[str, int], unposted: int) -> None:
+        """Keep how many posts of rewards came to nothing so far, and how many epochs wait for one that stands."""
+        for reason, count in void.items():
+            self._void_rewards.labels(reason).set(count)
+        self._unposted.set(unposted)
 
     def render(self) -> bytes:
         """All metrics in the text format."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
@@ -53,6 +53,10 @@ from zoo_protocol.messages import Ask
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 
+ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
+BenchmarkId = Annotated[str, Path(description="The challenge's id, as POST /v1/benchmarks gave it.")]
+AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
+
 _ONCE = (KeyReused, RequestInFlight)
 
 
@@ -75,7 +79,7 @@ def list_providers(
     services: ServicesDep,
     session: Uow,
     after: Annotated[AddressString | None, Query(description="Address of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> ProviderPage:
     """All providers and verifiers, by address."""
     found = service.list_page(session, after or "", limit)
@@ -86,14 +90,16 @@ def list_providers(
 
 
 @router.get("/providers/{address}", responses=refusals(ProviderNotFound))
-def get_provider(address: AddressString, services: ServicesDep, session: Uow) -> ProviderView:
+def get_provider(address: ProviderAddress, services: ServicesDep, session: Uow) -> ProviderView:
     """One provider or verifier."""
     return _provider_views(session, services.network, [service.get(session, address)])[0]
 
 
 @router.get("/providers/{address}/epochs", responses=refusals(ProviderNotFound))
 def list_epochs(
-    address: AddressString, session: Uow, limit: Annotated[int, Query(ge=1, le=180)] = 30
+    address: ProviderAddress,
+    session: Uow,
+    limit: Annotated[int, Query(ge=1, le=180, description="How many at most.")] = 30,
 ) -> list[EpochView]:
     """A node's newest days: what its reliability and its rewards rest on."""
     service.get(session, address)
@@ -144,7 +150,7 @@ def start_benchmark(
     responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, AnswerNotFound, ProviderJailed),
 )
 def answer_benchmark(
-    benchmark_id: str, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
+    benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
 ) -> VerdictView:
     """Answer a challenge with the CID of the uploaded result; passing it earns the tier."""
     verdict = benchmarks.finish_benchmark(
@@ -186,7 +192,7 @@ def list_asks(account: CurrentAccount, services: ServicesDep, session: Uow) -> l
 
 
 @router.delete("/asks/{ask_id}", status_code=204, responses=refusals(NotAuthenticated, AskNotFound))
-def cancel_ask(ask_id: HashString, account: CurrentAccount, session: Uow) -> None:
+def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
     """Take your ask out of the book; work that it won goes on."""
     asks.cancel_ask(session, account.address, ask_id)
 

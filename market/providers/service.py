@@ -217,6 +217,11 @@ def reward_work(session: Session, first_epoch: int, last_epoch: int) -> list[Wor
     return records.work_between(session, first_epoch, last_epoch)
 
 
+def first_known_epoch(session: Session) -> int | None:
+    """The first epoch of which anything is known of any node."""
+    return records.first_epoch(session)
+
+
 def judged_epochs(session: Session) -> tuple[int, int] | None:
     """(the first epoch of which anything is known, the newest whose uptime is judged); None before that."""
     first, last = records.first_epoch(session), records.last_judged(session)

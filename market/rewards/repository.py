@@ -16,10 +16,22 @@ def last_standing(session: Session) -> RewardPost | None:
     return session.scalar(select(RewardPost).where(_STANDS).order_by(RewardPost.id.desc()).limit(1))
 
 
+def last_final(session: Session) -> RewardPost | None:
+    """The newest post that is on chain and not void."""
+    final = select(RewardPost).where(_STANDS, RewardPost.number.is_not(None))
+    return session.scalar(final.order_by(RewardPost.id.desc()).limit(1))
+
+
 def last_void(session: Session) -> RewardPost | None:
     """The newest post, if it is void."""
     newest = session.scalar(select(RewardPost).order_by(RewardPost.id.desc()).limit(1))
     return newest if newest is not None and newest.void_reason is not None else None
+
+
+def void_counts(session: Session) -> dict[str, int]:
+    """How many posts are void, by reason."""
+    query = select(RewardPost.void_reason, func.count()).where(RewardPost.void_reason.is_not(None))
+    return {str(reason): count for reason, count in session.execute(query.group_by(RewardPost.void_reason)).tuples()}
 
 
 def lock_post(session: Session, post_id: int) -> RewardPost | None:

@@ -21,6 +21,7 @@ from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import NetworkParameters
 from market.domain.rewards import Terms, epoch_rewards
+from market.domain.uptime import epoch_of
 from market.providers import service as providers
 from market.rewards import repository
 from market.rewards.models import RewardEarning, RewardLeaf, RewardPost
@@ -62,6 +63,23 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
             return
         with database.transaction() as session:
             _build(session, network, span, state)
+
+
+def void_posts(session: Session) -> dict[str, int]:
+    """How many posts came to nothing, by reason; 0 for one that never occurred, so that its growth can be seen."""
+    return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
+
+
+def unposted_epochs(session: Session, now: datetime) -> int:
+    """How many epochs that are over are in no post that stands on chain; 0 before anything is known of nodes.
+
+    One to three are usual: an epoch is judged after its end, and waits until the post before it is in force.
+    """
+    known, below = providers.first_known_epoch(session), repository.last_final(session)
+    if known is None:
+        return 0
+    first = known if below is None else below.last_epoch + 1
+    return max(0, epoch_of(now.timestamp()) - first)
 
 
 def _due(session: Session, now: datetime) -> _Span | None:

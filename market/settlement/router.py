@@ -44,7 +44,7 @@ def list_claims(
     session: Uow,
     claimed: Annotated[bool, Query(description="What you took already, instead of what you can take.")] = False,
     after: Annotated[int, Query(ge=0, description="Batch of the last one seen.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> ClaimPage:
     """Your pay in settled batches, with the proofs by which you claim it."""
     found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)

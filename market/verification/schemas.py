@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from market.api.types import WeiOut
-from market.jobs.schemas import AcknowledgementView
+from market.jobs.lease_schemas import AcknowledgementView
 
 
 class CommitmentView(AcknowledgementView):

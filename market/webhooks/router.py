@@ -149,7 +149,7 @@ def list_deliveries(
     account: CurrentAccount,
     session: Uow,
     after: Annotated[RowId | None, Query(description="Id of the last one seen.")] = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
 ) -> DeliveryPage:
     """What was sent and what came of it, newest first."""
     service.get(session, account.address, webhook_id)

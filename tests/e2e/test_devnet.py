@@ -10,7 +10,9 @@ import pytest
 from support.devnet import Devnet
 from web3 import HTTPProvider, Web3
 
-ACCOUNTS = {"operator", "acknowledger", "treasury", "user", "providers", "verifiers"}
+from zoo_compute import Client
+
+ACCOUNTS = {"operator", "acknowledger", "admin", "treasury", "user", "providers", "verifiers"}
 
 
 @pytest.mark.timeout(420)
@@ -25,6 +27,15 @@ def test_up_info_kill_recover_down_reset(devnet: Devnet) -> None:
     assert all(chain.eth.get_code(address) for address in info["contracts"].values())
     assert _statuses(info["api_url"]) == {"active"}
     assert httpx.get(f"{info['api_url']}/docs").status_code == 200
+
+    user, admin = (info["accounts"][name] for name in ("user", "admin"))
+    with Client(api_url=info["api_url"], private_key=user["private_key"]) as client:
+        hook = client.connection.post("/v1/webhooks", {"url": "http://127.0.0.1:9/hook"})
+        assert hook["secret"].startswith("whsec_")
+        assert not client.connection.get("/v1/me")["is_admin"]
+    with Client(api_url=info["api_url"], private_key=admin["private_key"]) as client:
+        assert client.connection.get("/v1/me")["is_admin"]
+        assert client.connection.get("/v1/jobs", {"all": True})["jobs"] == []
 
     pids = devnet.pids()
     assert devnet.up()["pids"] == info["pids"], "a second up uses the stack that runs"

@@ -1,13 +1,20 @@
-"""What tests of the API share: wallets that sign in, and refusals to expect."""
+"""What tests of the API share: wallets that sign in, refusals to expect, and the command line."""
 
+import json
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
+import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from eth_account.signers.local import LocalAccount
 from siwe import SiweMessage
+
+from zoo_compute.cli.main import main
+from zoo_protocol.hashing import to_hex
 
 
 @dataclass(frozen=True)
@@ -71,3 +78,25 @@ def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]
     assert problem["code"] == code
     assert problem["remedy"]
     return problem
+
+
+class Cli:
+    """The program, run in this process by the wallet that the environment names."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._capture = patch, capture
+
+    def __call__(self, *arguments: object, code: int = 0) -> str:
+        self._patch.setattr(sys, "argv", ["zoo-compute", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = self._capture.readouterr()
+        assert (ended.value.code or 0) == code, captured.err
+        return captured.out if code == 0 else captured.err
+
+    def be(self, key: bytes | str) -> None:
+        """Go on with another wallet's key."""
+        self._patch.setenv("ZOO_PRIVATE_KEY", key if isinstance(key, str) else to_hex(key))
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self(*arguments, "--json"))

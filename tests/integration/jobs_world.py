@@ -26,8 +26,15 @@ from market.domain.lifecycle import ProviderStatus
 from market.jobs import dispatch, leases, matching, results, submission
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.checkpoints import load_parameters
+from market.jobs.lease_schemas import (
+    AcknowledgementView,
+    CommitTraining,
+    CompletePin,
+    CompleteTraining,
+    LeaseKind,
+    LeaseView,
+)
 from market.jobs.models import Job, Lease, Unit
-from market.jobs.schemas import AcknowledgementView, CommitTraining, CompletePin, CompleteTraining, LeaseKind, LeaseView
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage

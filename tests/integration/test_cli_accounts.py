@@ -1,44 +1,9 @@
 """Keys, organisations and webhooks from the command line, against the real API."""
 
-import json
-import sys
-from pathlib import Path
-from typing import Any
-
 import httpx
-import pytest
-from api_support import sign_in
+from api_support import Cli, sign_in
 
-from zoo_compute.cli.main import main
 from zoo_compute.errors import ExitCode
-from zoo_protocol.hashing import to_hex
-
-
-class Cli:
-    """The program, as the wallet of one environment."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
-        self._patch, self._capture = patch, capture
-
-    def __call__(self, *arguments: object, code: int = 0) -> str:
-        self._patch.setattr(sys, "argv", ["zoo-compute", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = self._capture.readouterr()
-        assert (ended.value.code or 0) == code, captured.err
-        return captured.out if code == 0 else captured.err
-
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self(*arguments, "--json"))
-
-
-@pytest.fixture
-def cli(api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    caller = sign_in(api)
-    monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
-    monkeypatch.setenv("ZOO_PRIVATE_KEY", to_hex(bytes(caller.wallet.key)))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    return Cli(monkeypatch, capsys)
 
 
 def test_a_key_for_a_script(cli: Cli) -> None:

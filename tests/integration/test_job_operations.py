@@ -10,10 +10,12 @@ import pytest
 from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from jobs_world import ENVIRONMENT, ZEN, FakeChain, World
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from market.auctions import service as auctions
+from market.auctions.models import AuctionRound
 from market.db.base import utc_now
-from market.domain.network import NETWORKS
+from market.domain.network import DEVNET, NETWORKS
 from market.jobs import aggregation, matching, operations
 from market.jobs.models import Job, Slot
 from training_gym.config import TrainingSpec
@@ -156,6 +158,31 @@ def test_a_trained_job_is_extended_from_its_last_checkpoint_and_cloned(
     world.dispatch(continued)
     first = api.get(f"/v1/jobs/{continued}", headers=payer_of(continued).headers).json()
     assert first["initial_loss"] == state["final_loss"]
+
+
+def test_a_quote_names_the_price_of_the_last_trade_and_the_time_to_train(
+    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
+) -> None:
+    def quote(job_id: str) -> Body:
+        answer = api.post(f"/v1/jobs/{job_id}/clone", json={}, headers=payer_of(job_id).headers)
+        assert answer.status_code == 200, answer.text
+        found: Body = answer.json()["quote"]
+        return found
+
+    job_id = world.job(nodes=len(nodes), rounds=3, max_price=3 * ZEN)
+    before = quote(job_id)
+    assert (before["last_price_wei"], before["cost_at_last_price_wei"]) == (None, None)
+    tier = DEVNET.tier("bronze")
+    assert before["expected_seconds"] == pytest.approx(3 * before["unit_weight_us"] / 1e6 / tier.gpus)
+    for _ in range(2):  # open the books, and let them become due
+        auctions.clear_due(world.database, world.settings, DEVNET)
+        with world.database.transaction() as session:
+            session.execute(update(AuctionRound).values(closes_at=utc_now()))
+    auctions.clear_due(world.database, world.settings, DEVNET)
+    assert world.read(job_id).status == "running"
+    after = quote(job_id)
+    assert after["last_price_wei"] == str(tier.reserve_price_wei)  # a thin book trades at the reserve
+    assert after["cost_at_last_price_wei"] == after["cost_at_reserve_wei"]
 
 
 def test_the_client_signs_what_was_asked_for_and_nothing_else(

@@ -11,7 +11,7 @@ from market.domain.lifecycle import UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import leases
 from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
-from market.jobs.schemas import CommitTraining, LeaseView
+from market.jobs.lease_schemas import CommitTraining, LeaseView
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment, sign, typed_data

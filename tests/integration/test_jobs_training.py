@@ -15,8 +15,8 @@ from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import aggregation, leases, matching, repository, units
 from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
+from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Job, Lease, Unit
-from market.jobs.schemas import CompletePin, LeaseKind
 from market.providers.models import AskRow
 from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest

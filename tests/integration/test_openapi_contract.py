@@ -1,7 +1,7 @@
 """The API against its own OpenAPI document: generated requests, valid and spoiled, by a caller who is signed in.
 
-No answer may be a failure of the server, have a status or a content type that the document does not name, or a body
-that does not fit its schema. Half of the requests go to things that exist.
+No answer may be a failure of the server, have a status, a content type or a problem's code that the document does not
+name, or a body that does not fit its schema. Half of the requests go to things that exist.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from market.api.problem import MEDIA_TYPE
 from market.api.services import Services
 from market.chain.client import ChainClient
 from market.chain.errors import ChainError
@@ -122,5 +123,8 @@ def _check(operation: Any, caller: Caller, values: dict[str, Any]) -> None:
         response = case.call(headers=caller.headers, timeout=20)
         assert response.status_code < 500 or response.status_code == DOWN, response.text
         case.validate_response(response, checks=CHECKS)
+        if response.status_code >= 400 and response.headers["content-type"][0] == MEDIA_TYPE:
+            named = operation.definition.raw["responses"][str(response.status_code)]["content"][MEDIA_TYPE]
+            assert response.json()["code"] in named["examples"], f"undocumented problem: {response.text}"
 
     check()

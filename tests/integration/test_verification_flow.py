@@ -12,7 +12,7 @@ from verification_world import RATE, VerificationWorld
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.jobs import leases, repository
-from market.jobs.schemas import CompleteReplay, LeaseKind
+from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage

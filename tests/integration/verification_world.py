@@ -17,8 +17,8 @@ from market.domain.lifecycle import IntentStatus, ProviderStatus
 from market.domain.network import DEVNET
 from market.domain.verification import sampling_rate_bps
 from market.jobs import leases, results
+from market.jobs.lease_schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
 from market.jobs.models import Slot, Unit
-from market.jobs.schemas import CommitReplay, CompleteReplay, CompleteReveal, LeaseKind, LeaseView
 from market.providers.models import Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage

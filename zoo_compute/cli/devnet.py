@@ -80,5 +80,6 @@ def _show(info: dict[str, Any], as_json: bool) -> None:
     names = ("api_url", "rpc_url", "ipfs_url", "chain_id", "database_url", "redis_url", "state_directory")
     facts: dict[str, object] = {name: info[name] for name in names}
     facts |= {f"contract {name}": address for name, address in info["contracts"].items()}
-    facts |= {"user": info["accounts"]["user"]["address"], "API documentation": f"{info['api_url']}/docs"}
+    facts |= {name: info["accounts"][name]["address"] for name in ("user", "admin")}
+    facts |= {"API documentation": f"{info['api_url']}/docs"}
     print_facts(facts)

@@ -1,5 +1,6 @@
 """``zoo-compute job``: have a model trained, watch it, check what you paid for, and use it."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,10 +39,13 @@ def quote(
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
+    last, seconds = found.cost_at_last_price_wei, found.expected_seconds
     print_facts(
         {
             "units of work": found.units,
+            "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
+            "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
             "cost at most": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
             "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",

@@ -22,10 +22,11 @@ class DevAccount:
 
 @dataclass(frozen=True, slots=True)
 class DevAccounts:
-    """Who is who on a devnet."""
+    """Who is who on a devnet. ``admin`` is of the market alone; the contracts' admin and guardian is ``treasury``."""
 
     operator: DevAccount
     acknowledger: DevAccount
+    admin: DevAccount
     treasury: DevAccount
     user: DevAccount
     providers: list[DevAccount]
@@ -60,6 +61,7 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
     return DevAccounts(
         operator=account(0),
         acknowledger=account(account_count(providers, verifiers)),
+        admin=account(account_count(providers, verifiers) + 1),
         treasury=account(1),
         user=account(2),
         verifiers=[account(3 + index) for index in range(verifiers)],
@@ -68,5 +70,5 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
 
 def account_count(providers: int, verifiers: int) -> int:
-    """How many accounts of the mnemonic the chain must fund: all but the acknowledger, which sends nothing."""
+    """How many accounts of the mnemonic the chain must fund: all but acknowledger and admin, which send nothing."""
     return 3 + providers + verifiers

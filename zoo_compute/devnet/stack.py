@@ -23,7 +23,7 @@ _ENGINES = {
     "ZOO_RPC_URL": engines.anvil,
     "ZOO_IPFS_API": engines.ipfs,
 }
-# A laptop's pace. What is named here may be overridden by the environment, like every setting.
+# A laptop's pace and manners. What is named here may be overridden by the environment, like every setting.
 _PACE = {
     "ZOO_AUCTION_INTERVAL_SECONDS": "1",
     "ZOO_SWEEP_INTERVAL_SECONDS": "1",
@@ -34,6 +34,7 @@ _PACE = {
     "ZOO_HEARTBEAT_TIMEOUT_SECONDS": "10",
     "ZOO_ROUND_DEADLINE_SECONDS": "120",
     "ZOO_LOG_JSON": "false",
+    "ZOO_WEBHOOKS_TO_PRIVATE_ADDRESSES": "true",  # who can reach the API, on this machine, is the one to receive them
 }
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -74,6 +75,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
         "ZOO_DEPLOYMENT_FILE": str(directory.deployment_file),
         "ZOO_OPERATOR_KEY": _wallets(state).operator.private_key,
         "ZOO_ACKNOWLEDGER_KEY": _wallets(state).acknowledger.private_key,
+        "ZOO_ADMINS": _wallets(state).admin.address,
         "ZOO_DOMAIN": f"{engines.HOST}:{state.ports['api']}",
         "ZOO_PUBLIC_URL": local["api"],
     }
@@ -199,6 +201,7 @@ def info(directory: StateDirectory, state: State) -> dict[str, Any]:
         "accounts": {
             "operator": both(wallets.operator),
             "acknowledger": both(wallets.acknowledger),
+            "admin": both(wallets.admin),
             "treasury": both(wallets.treasury),
             "user": both(wallets.user),
             "providers": [both(account) for account in wallets.providers],

@@ -1,0 +1,148 @@
+"""Requests and answers of leases: the work of nodes. Times ISO 8601 in UTC, hashes 0x hex."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+from market.api.types import CidString, HashString, RequestModel, SignatureString
+
+MAX_WAIT_SECONDS = 30.0
+
+
+class LeaseKind(StrEnum):
+    TRAIN = "train"
+    REVEAL = "reveal"
+    REPLAY = "replay"
+    PIN = "pin"
+
+
+Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
+ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
+DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
+
+
+class NextLease(RequestModel):
+    wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for work.")
+    kinds: list[LeaseKind] = Field(default_factory=lambda: list(LeaseKind), min_length=1, max_length=len(LeaseKind))
+
+
+class LeaseView(BaseModel):
+    """Work addressed to the caller. ``token`` goes into every later call; ``task`` depends on ``kind``."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: LeaseKind
+    job_id: str
+    token: str
+    task: dict[str, Any]
+    expires_at: datetime
+    lease_seconds: float = Field(description="A heartbeat extends the lease to this long from then.")
+
+
+class Heartbeat(RequestModel):
+    token: Token
+    step: int = Field(default=0, ge=0, lt=2**31, description="Inner steps done.")
+
+
+class HeartbeatView(BaseModel):
+    expires_at: datetime
+
+
+class CommitTraining(RequestModel):
+    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment)."""
+
+    token: Token
+    trace_root: HashString
+    payload_hash: HashString
+    commitment_signature: SignatureString
+
+
+class CommitReplay(RequestModel):
+    """keccak(end_leaf || verifier || salt) of a replayed segment."""
+
+    token: Token
+    result_hash: HashString
+
+
+class CompleteTraining(RequestModel):
+    """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
+
+    ``end_state_digest`` (:mod:`training_gym.distributed.trace`) shows that the last leaf is of this payload.
+    """
+
+    token: Token
+    payload_cid: CidString
+    payload_sha256: HashString
+    salt: HashString
+    error_feedback_cid: CidString
+    leaves: list[HashString] = Field(min_length=2, max_length=1025)
+    end_state_digest: HashString
+    train_loss: DecimalString
+    steps: int = Field(ge=1, lt=2**31)
+
+
+class CompleteReveal(RequestModel):
+    token: Token
+    state_cid: CidString
+
+
+class CompleteReplay(RequestModel):
+    token: Token
+    end_leaf: HashString
+    salt: HashString
+
+
+class CompletePin(RequestModel):
+    """``proof`` as :mod:`market.jobs.pins` defines it."""
+
+    token: Token
+    proof: HashString
+
+
+def _by_key(keys: dict[str, str], default: str) -> Discriminator:
+    """Tells the members of a union apart by a key that only one of them has."""
+
+    def tag(value: Any) -> str:
+        present = value if isinstance(value, dict) else getattr(value, "__dict__", {})  # anything may be sent
+        return next((name for key, name in keys.items() if key in present), default)
+
+    return Discriminator(tag)
+
+
+Commit = Annotated[
+    Annotated[CommitTraining, Tag("train")] | Annotated[CommitReplay, Tag("replay")],
+    _by_key({"result_hash": "replay"}, "train"),
+]
+Complete = Annotated[
+    Annotated[CompleteTraining, Tag("train")]
+    | Annotated[CompleteReveal, Tag("reveal")]
+    | Annotated[CompleteReplay, Tag("replay")]
+    | Annotated[CompletePin, Tag("pin")],
+    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin"}, "train"),
+]
+
+
+class FailLease(RequestModel):
+    token: Token
+    code: ReasonCode
+    detail: str = Field(default="", max_length=500)
+
+
+class LeaseState(BaseModel):
+    id: str
+    status: str
+
+
+class AcknowledgementView(BaseModel):
+    """Our signed promise that your commitment enters a window (EIP-712 Acknowledgement, contract Omissions)."""
+
+    unit_id: str = Field(description="The commitment's leaf in its window's tree.")
+    include_by: int = Field(description="Unix time by which that window's root is committed on chain.")
+    signature: str
+
+
+class CommitState(LeaseState):
+    acknowledgement: AcknowledgementView | None = Field(description="Of a training commitment. Keep it.")
