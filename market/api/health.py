@@ -17,7 +17,7 @@ from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
 from market.providers import service as providers
 from market.rewards import service as rewards
-from market.settlement.claims import void_batches
+from market.settlement.service import void_batches
 from market.verification.service import outstanding
 
 router = APIRouter(tags=["operations"])

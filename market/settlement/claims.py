@@ -30,11 +30,6 @@ def claims_of(
     return repository.claims_of(session, provider, claimed=claimed, after_batch=after_batch, limit=limit)
 
 
-def void_batches(session: Session) -> dict[str, int]:
-    """How many batches were voided, by reason."""
-    return repository.void_counts(session)
-
-
 def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
     """Ask for the fees of the batches whose challenge period is over.
 

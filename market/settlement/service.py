@@ -160,6 +160,11 @@ def _claims(settlement_id: int, batch: Batch, units: PaidUnits) -> list[Settleme
     ]
 
 
+def void_batches(session: Session) -> dict[str, int]:
+    """How many batches came to nothing, by reason; 0 for one that never occurred, so that its growth can be seen."""
+    return {VETOED: 0, REFUSED: 0} | repository.void_counts(session)
+
+
 def on_job_settled(session: Session, event: ChainEvent) -> None:
     """A line is final: note what the contract paid, and end the job if it was the last."""
     args, job_id = event.args, event.args["jobId"]

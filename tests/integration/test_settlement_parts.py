@@ -27,7 +27,6 @@ from market.jobs.models import Unit
 from market.settings import Settings
 from market.settlement import disputes
 from market.settlement import service as settlement
-from market.settlement.claims import void_batches
 from market.storage.service import Storage
 from zoo_protocol.record import unit_leaf
 
@@ -237,7 +236,7 @@ def test_a_vetoed_batch_is_settled_again_job_by_job_and_pays_once(market: Settle
     assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
     assert market.read(running).status == JobStatus.RUNNING
     with market.database.transaction() as session:
-        assert void_batches(session) == {settlement.VETOED: 1}
+        assert settlement.void_batches(session) == {settlement.VETOED: 1, settlement.REFUSED: 0}
 
     market.settled()
     assert [[line["jobId"] for line in lines] for lines in market.lines()][1:] == [[over], [running]]
