@@ -26,6 +26,7 @@ from market.domain.network import NETWORKS
 from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
+from market.jobs.offers import Offers
 from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
@@ -59,9 +60,11 @@ def build_services(settings: Settings) -> Services:
         UnusableKey: there is no key to acknowledge commitments with.
     """
     deployment = Deployment.load(Path(settings.deployment_file))
+    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     return Services(
         settings=settings,
-        database=Database(settings.database_url, wake=celery_wake(settings.redis_url)),
+        database=database,
+        offers=Offers(database),
         network=NETWORKS[settings.network],
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),

@@ -17,7 +17,7 @@ _bearer = HTTPBearer(auto_error=False, description="A session token (POST /v1/au
 def current_account(
     request: Request, services: ServicesDep, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """The caller, looked up in a transaction of its own, so that waiting endpoints hold no session.
+    """The caller, looked up with a session of its own, so that waiting endpoints hold none.
 
     Raises:
         NotAuthenticated: no usable bearer token came with the request.
@@ -25,7 +25,7 @@ def current_account(
     """
     if bearer is None:
         raise NotAuthenticated("the request has no bearer token", field="Authorization")
-    with services.database.transaction() as session:
+    with services.database.reading() as session:
         principal = service.authenticate(session, bearer.credentials, services.settings.admin_addresses)
     scope = required_scope(request.scope.get("route"), request.method)
     if scope is not None and not principal.may(scope):

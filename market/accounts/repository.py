@@ -1,8 +1,9 @@
 """Queries on accounts."""
 
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -41,14 +42,32 @@ def ensure_account(session: Session, address: str) -> Account:
     return session.get_one(Account, address)
 
 
-def live_credential(session: Session, secret_hash: str, now: datetime) -> tuple[Credential, Account] | None:
-    """The unexpired, unrevoked credential with that hash, and its account."""
-    row = session.execute(
-        select(Credential, Account)
-        .join(Account, Account.address == Credential.address)
-        .where(Credential.secret_hash == secret_hash, Credential.revoked_at.is_(None), Credential.expires_at > now)
-    ).first()
-    return None if row is None else (row[0], row[1])
+_LIVE_CREDENTIAL = (  # built once: every request runs it
+    select(Credential.id, Credential.kind, Credential.address, Credential.scopes, Credential.limit_id, Account.roles)
+    .join(Account, Account.address == Credential.address)
+    .where(
+        Credential.secret_hash == bindparam("secret_hash"),
+        Credential.revoked_at.is_(None),
+        Credential.expires_at > bindparam("now"),
+    )
+)
+
+
+class LiveCredential(NamedTuple):
+    """A usable credential, and the roles of its account."""
+
+    id: int
+    kind: str
+    address: str
+    scopes: list[str]
+    limit_id: int | None
+    roles: list[str]
+
+
+def live_credential(session: Session, secret_hash: str, now: datetime) -> LiveCredential | None:
+    """The unexpired, unrevoked credential with that hash."""
+    row = session.execute(_LIVE_CREDENTIAL, {"secret_hash": secret_hash, "now": now}).first()
+    return None if row is None else LiveCredential(*row)
 
 
 def live_keys(session: Session, address: str, now: datetime) -> list[Credential]:

@@ -227,12 +227,10 @@ def authenticate(session: Session, secret: str, admins: Collection[str] = ()) ->
     found = repository.live_credential(session, _hash(secret), utc_now())
     if found is None:
         raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
-    credential, account = found
-    roles = {*account.roles, "admin"} if account.address in admins else set(account.roles)
-    if credential.kind == "session":
-        return Principal(account.address, frozenset(roles), credential.id, "session")
-    scopes = frozenset(credential.scopes)
-    return Principal(account.address, frozenset(roles), credential.id, "key", scopes, credential.limit_id)
+    roles = frozenset({*found.roles, "admin"} if found.address in admins else found.roles)
+    if found.kind == "session":
+        return Principal(found.address, roles, found.id, "session")
+    return Principal(found.address, roles, found.id, "key", frozenset(found.scopes), found.limit_id)
 
 
 def discard_expired(session: Session, now: datetime) -> None:

@@ -9,6 +9,7 @@ from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import NetworkParameters
 from market.jobs.acknowledgements import Acknowledger
+from market.jobs.offers import Offers
 from market.observability.metrics import Metrics
 from market.settings import Settings
 from market.storage.service import Storage
@@ -21,6 +22,7 @@ class Services:
 
     settings: Settings
     database: Database
+    offers: Offers
     network: NetworkParameters
     deployment: Deployment
     chain: ChainViews

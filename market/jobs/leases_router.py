@@ -3,7 +3,6 @@
 import time
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
@@ -28,8 +27,6 @@ from market.jobs.schemas import (
     NextLease,
 )
 
-POLL_SECONDS = 0.15
-
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
 LeaseId = Annotated[str, Path(max_length=36)]
@@ -52,7 +49,7 @@ async def next_lease(
         left = until - time.monotonic()
         if left <= 0:
             break
-        await anyio.sleep(min(POLL_SECONDS, left))
+        await services.offers.wait(account.address, body.kinds, left)
     return Response(status_code=204)
 
 

@@ -330,6 +330,14 @@ def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: da
     return session.scalar(_locked(query.order_by(Lease.created_at, Lease.id).limit(1), skip_locked=True))
 
 
+def offers(session: Session, holders: Collection[str], now: datetime) -> set[tuple[str, str]]:
+    """(holder, kind) of the leases that are offered to these nodes."""
+    query = select(Lease.holder, Lease.kind).where(
+        Lease.holder.in_(holders), Lease.status == LeaseStatus.OFFERED, Lease.expires_at > now
+    )
+    return set(session.execute(query).tuples())
+
+
 def open_leases(
     session: Session, job_id: str, *, holder: str | None = None, unit_id: int | None = None, kind: str | None = None
 ) -> list[str]:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import (
     ChainDown,
     InvalidSignature,
@@ -141,7 +141,7 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
 def list_jobs(
     account: CurrentAccount,
     services: ServicesDep,
-    session: Uow,
+    session: Reads,
     filters: Annotated[JobFilters, Query()],
 ) -> JobPage:
     """Your jobs, or those of an organisation that you are in, newest first."""
@@ -149,13 +149,13 @@ def list_jobs(
 
 
 @router.get("/jobs/{job_id}", responses=refusals(NotAuthenticated, JobNotFound))
-def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> JobView:
     """One job with its progress."""
     return views.job_view(session, services.network, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
-def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> Why:
+def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
     """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
     job = visible_job(session, account, job_id)
     rounds = auctions.standing(session, job.tier_id, job.id)
@@ -163,19 +163,19 @@ def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, s
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))
-def list_units(job_id: JobId, account: CurrentAccount, session: Uow) -> list[UnitView]:
+def list_units(job_id: JobId, account: CurrentAccount, session: Reads) -> list[UnitView]:
     """The job's units of work, by round and slot."""
     return views.unit_views(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/checkpoints", responses=refusals(NotAuthenticated, JobNotFound))
-def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Uow) -> list[CheckpointView]:
+def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> list[CheckpointView]:
     """The job's checkpoints, by round."""
     return views.checkpoint_views(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
-def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Uow) -> JobMetrics:
+def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
     """How the training went, round by round: losses, times, and whose work was included."""
     return job_metrics(session, visible_job(session, account, job_id))
 
