@@ -14,6 +14,7 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
@@ -26,7 +27,7 @@ from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
 
-Work = Callable[[Session], tuple[int, dict[str, Any]]]
+Work = Callable[[Session], tuple[int, BaseModel]]
 
 
 class Once:
@@ -43,11 +44,11 @@ class Once:
         """
         if self._key is None:
             return None
-        with self._database.transaction() as session:
+        with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work) -> JSONResponse:
-        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
+    def run(self, work: Work) -> Response:
+        """Do ``work`` (which returns status and body) in one transaction, at most once for this key.
 
         Raises:
             KeyReused: the key was used with another body.
@@ -57,9 +58,11 @@ class Once:
             earlier = self.begin(session)
             if earlier is not None:
                 return earlier
-            status, body = work(session)
-            self.keep(session, status, body)
-        return JSONResponse(body, status)
+            status, view = work(session)
+            body = view.model_dump_json(by_alias=True)
+            if self._key is not None:
+                self.keep(session, status, json.loads(body))
+        return Response(body, status, media_type="application/json")
 
     def begin(self, session: Session) -> JSONResponse | None:
         """Hold the key until the transaction ends; the answer to an earlier request with it.
@@ -104,6 +107,8 @@ async def once(
     ] = None,
 ) -> Once:
     """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
+    if idempotency_key is None:
+        return Once(services.database, account.address, None, "")
     content = f"{request.method} {request.url.path}\n".encode() + await request.body()
     return Once(services.database, account.address, idempotency_key, to_hex(sha256(content)))
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
@@ -115,7 +114,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         SpendingCapReached,
     ),
 )
-def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> JSONResponse:
+def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
     """Submit a quoted job with the caller's signatures over its order and permit."""
     earlier = once.earlier_answer()
     if earlier is not None:
@@ -130,9 +129,9 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         now=utc_now(),
     )
 
-    def write(session: Session) -> tuple[int, dict[str, object]]:
+    def write(session: Session) -> tuple[int, JobView]:
         job = submission.submit(session, checked, account)
-        return 201, views.job_view(session, services.network, job).model_dump(mode="json")
+        return 201, views.job_view(session, services.network, job)
 
     return once.run(write)
 
