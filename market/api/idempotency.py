@@ -47,14 +47,18 @@ class Once:
         with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work) -> Response:
+    def run(self, work: Work, *, is_one_statement: bool = False) -> Response:
         """Do ``work`` (which returns status and body) in one transaction, at most once for this key.
+
+        Args:
+            is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
 
         Raises:
             KeyReused: the key was used with another body.
             RequestInFlight: another request with this key is at work now.
         """
-        with self._database.transaction() as session:
+        alone = is_one_statement and self._key is None
+        with self._database.single_statement() if alone else self._database.transaction() as session:
             earlier = self.begin(session)
             if earlier is not None:
                 return earlier

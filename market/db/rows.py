@@ -11,13 +11,16 @@ from market.db.base import CreatedAt
 
 
 def insert_together(session: Session, *rows: CreatedAt) -> bool:
-    """Insert new rows, each of another table, and set their ``created_at``.
+    """Insert new rows, each of another table, all or none, and set their ``created_at``.
 
-    Columns that are not set get NULL or the database's default, not those of Python. The rows do not become part of
-    the session.
+    Each is written only if those before it were; so the first must be the one that can be there already. Columns that
+    are not set get NULL or the database's default, not those of Python. The rows do not become part of the session.
 
     Returns:
-        False if one of them was there before. The others may be written then: roll the transaction back.
+        False if the first was there before; then nothing is written.
+
+    Raises:
+        IntegrityError: another one was there before.
     """
     shape: list[tuple[Any, tuple[str, ...]]] = []
     values: dict[str, Any] = {}
@@ -35,18 +38,22 @@ def insert_together(session: Session, *rows: CreatedAt) -> bool:
 
 
 @lru_cache(64)
-def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Select[Any]:
-    """A statement that inserts one row into each table and gives their times; no result if one was there before."""
+def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Select[*tuple[Any, ...]]:
+    """A statement that inserts one row into each table and gives their times; no result if the first was there."""
     parts: list[CTE] = []
-    for table, names in shape:
-        statement = insert(table.__table__).values({name: bindparam(_parameter(table, name)) for name in names})
-        statement = statement.on_conflict_do_nothing()
-        parts.append(statement.returning(table.__table__.c.created_at).cte(f"new_{table.__tablename__}"))
+    for model, names in shape:
+        table = model.__table__
+        values = select(*(bindparam(_parameter(model, name), type_=table.c[name].type) for name in names))
+        if parts:
+            statement = insert(table).from_select(names, values.select_from(parts[-1]), include_defaults=False)
+        else:
+            statement = insert(table).from_select(names, values, include_defaults=False).on_conflict_do_nothing()
+        parts.append(statement.returning(table.c.created_at).cte(f"new_{table.name}"))
     query = select(*(part.c.created_at for part in parts)).select_from(parts[0])
     for part in parts[1:]:
         query = query.join(part, true())
     return query
 
 
-def _parameter(table: Any, column: str) -> str:
-    return f"{table.__tablename__}_{column}"
+def _parameter(model: Any, column: str) -> str:
+    return f"{model.__tablename__}_{column}"

@@ -15,12 +15,13 @@ from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import ORMExecuteState, Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 Wake = Callable[[str, tuple[str, ...]], None]
 
 _PENDING = "pending_wakeups"
+_DONE = "statement_done"
 _TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
 
 
@@ -61,14 +62,27 @@ class Database:
         _try_rested_connections(self.engine)
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
-        self._readers = sessionmaker(self.engine.execution_options(isolation_level="AUTOCOMMIT"), autoflush=False)
-        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
-        event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
+        plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._readers = sessionmaker(plain, autoflush=False)
+        self._single_statements = sessionmaker(plain, expire_on_commit=False)
+        event.listen(self._single_statements, "do_orm_execute", _refuse_a_second)
+        for sessions in (self._sessions, self._single_statements):
+            event.listen(sessions, "after_commit", lambda session: _send(session, wake))
+            event.listen(sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A unit of work: commits at the end of the block, rolls back on any exception."""
         with self._sessions.begin() as session:
+            yield session
+
+    @contextmanager
+    def single_statement(self) -> Iterator[Session]:
+        """A unit of work of one statement, which is all or nothing by itself: it spares the trips of BEGIN and COMMIT.
+
+        A second statement is refused.
+        """
+        with self._single_statements.begin() as session:
             yield session
 
     @contextmanager
@@ -118,6 +132,12 @@ def _try_rested_connections(engine: Engine) -> None:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
             raise InvalidatePoolError from error  # the pool connects anew and tries again
+
+
+def _refuse_a_second(state: ORMExecuteState) -> None:
+    if _DONE in state.session.info:
+        raise RuntimeError("a second statement in a unit of work of one")
+    state.session.info[_DONE] = True
 
 
 def _send(session: Session, wake: Wake | None) -> None:

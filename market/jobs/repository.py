@@ -1,4 +1,4 @@
-"""Every query on jobs, slots, units, leases, checkpoints and pins.
+"""Every query on jobs, slots, units, leases, checkpoints and pins, but for that of :mod:`market.jobs.progress`.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Locks are always taken in the order
 job, unit, lease, so that no two transactions wait for each other.
@@ -163,15 +163,6 @@ def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[fl
         Unit.job_id == job_id, Unit.round >= since_round, Unit.uploaded_at.is_not(None)
     )
     return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
-
-
-def unit_counts(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, int]]:
-    """Number of units by status, by job."""
-    query = select(Unit.job_id, Unit.status, func.count()).where(Unit.job_id.in_(job_ids))
-    counts: dict[str, dict[str, int]] = {}
-    for job_id, status, count in session.execute(query.group_by(Unit.job_id, Unit.status)).tuples():
-        counts.setdefault(job_id, {})[status] = count
-    return counts
 
 
 def has_undecided_units(session: Session, job_id: str) -> bool:
@@ -378,20 +369,6 @@ def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
 
 def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
-
-
-def first_and_last_checkpoints(session: Session, job_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
-    """Of each job, the initial checkpoint and the newest one, which may be the same."""
-    query = (
-        select(Checkpoint)
-        .join(Job, Job.id == Checkpoint.job_id)
-        .where(Job.id.in_(job_ids), Checkpoint.round.in_([0, Job.current_round]))
-        .order_by(Checkpoint.round)
-    )
-    found: dict[str, list[Checkpoint]] = {}
-    for row in session.scalars(query):
-        found.setdefault(row.job_id, []).append(row)
-    return found
 
 
 def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:

@@ -131,9 +131,9 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
 
     def write(session: Session) -> tuple[int, JobView]:
         job = submission.submit(session, checked, account)
-        return 201, views.job_view(session, services.network, job)
+        return 201, views.new_job_view(services.network, job)
 
-    return once.run(write)
+    return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
 
 
 @router.get("/jobs", responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier))

@@ -142,10 +142,9 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
     order, job_terms = checked.order, checked.terms
-    organisation_id = checked.request.organisation
     limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
-    if organisation_id is not None:
-        limits += organisations.limits_for(session, organisation_id, order.payer)
+    if checked.request.organisation is not None:
+        limits += organisations.limits_for(session, checked.request.organisation, order.payer)
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -170,7 +169,7 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         wait_until=job_terms.wait_until,
         nonce=order.nonce,
         order_signature=checked.order_signature,
-        organisation_id=organisation_id,
+        organisation_id=checked.request.organisation,
         permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
         escrowed_wei=0,
         current_round=0,
@@ -188,8 +187,14 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
             field="nonce",
             remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
         )
-    spending.reserve(session, checked.id, order.budget, limits)
+    if limits:
+        spending.reserve(session, checked.id, order.budget, limits)
     return job
+
+
+def is_unlimited(checked: CheckedJob, principal: Principal) -> bool:
+    """Whether no spending cap counts the job, so that :func:`submit` is a single statement."""
+    return principal.limit_id is None and checked.request.organisation is None
 
 
 def on_job_opened(session: Session, event: ChainEvent) -> None:
