@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
+from market.accounts.callers import Callers
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
 from market.api.etag import ConditionalGet
@@ -64,6 +65,7 @@ def build_services(settings: Settings) -> Services:
     return Services(
         settings=settings,
         database=database,
+        callers=Callers(),
         offers=Offers(database),
         network=NETWORKS[settings.network],
         deployment=deployment,

@@ -5,14 +5,13 @@ import time
 
 import structlog
 from celery import Celery
-from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from market.db.session import Wake
 
-_PAUSE_SECONDS = 0.02  # between two sendings; what is asked for meanwhile goes out together
+_PAUSE_SECONDS = 0.05  # between two sendings; what is asked for meanwhile goes out together
 
 _log = structlog.get_logger(__name__)
 
@@ -36,15 +35,12 @@ def celery_wake(broker_url: str) -> Wake:
     )
 
     def send(task: str, arguments: tuple[str, ...]) -> None:
-        try:
-            app.send_task(task, args=arguments, retry=False, ignore_result=True)
-        except OperationalError as error:
-            _log.warning("wake-up not sent", task=task, error=str(error))
+        app.send_task(task, args=arguments, retry=False, ignore_result=True)
 
-    return _Outbox(send)
+    return Outbox(send)
 
 
-class _Outbox:
+class Outbox:
     """Sends messages from a thread that lives while there are some: at once, unless others went out just now."""
 
     def __init__(self, send: Wake) -> None:
@@ -70,5 +66,8 @@ class _Outbox:
                     self._is_sending = False
                     return
             for task, arguments in due:
-                self._send(task, arguments)
+                try:
+                    self._send(task, arguments)
+                except Exception as error:  # whatever it is, the next message is to go out
+                    _log.warning("wake-up not sent", task=task, error=str(error))
             time.sleep(_PAUSE_SECONDS)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from redis import Redis
 
+from market.accounts.callers import Callers
 from market.chain.contracts import Deployment
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -22,6 +23,7 @@ class Services:
 
     settings: Settings
     database: Database
+    callers: Callers
     offers: Offers
     network: NetworkParameters
     deployment: Deployment
