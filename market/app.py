@@ -129,19 +129,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             ],
         )
     app.add_middleware(RequestContext, metrics=services.metrics)
-    for router in (
+    for router in (  # routes are tried in this order: what is asked for most comes first
+        jobs,
+        leases,
+        providers,
+        settlement,
         network.router,
         accounts,
         organisations,
         webhooks,
         storage,
-        providers,
         auctions,
-        jobs,
         events,
-        leases,
         verification,
-        settlement,
         rewards,
         ledger,
         health.router,

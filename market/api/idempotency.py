@@ -14,7 +14,6 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
@@ -27,7 +26,7 @@ from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
 
-Work = Callable[[Session], tuple[int, BaseModel]]
+Work = Callable[[Session], tuple[int, dict[str, Any]]]
 
 
 class Once:
@@ -47,8 +46,8 @@ class Once:
         with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work, *, is_one_statement: bool = False) -> Response:
-        """Do ``work`` (which returns status and body) in one transaction, at most once for this key.
+    def run(self, work: Work, *, is_one_statement: bool = False) -> JSONResponse:
+        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
 
         Args:
             is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
@@ -62,11 +61,9 @@ class Once:
             earlier = self.begin(session)
             if earlier is not None:
                 return earlier
-            status, view = work(session)
-            body = view.model_dump_json(by_alias=True)
-            if self._key is not None:
-                self.keep(session, status, json.loads(body))
-        return Response(body, status, media_type="application/json")
+            status, body = work(session)
+            self.keep(session, status, body)
+        return JSONResponse(body, status)
 
     def begin(self, session: Session) -> JSONResponse | None:
         """Hold the key until the transaction ends; the answer to an earlier request with it.

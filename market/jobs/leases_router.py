@@ -54,6 +54,9 @@ async def next_lease(
 
 
 def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView | None:
+    with services.database.reading() as session:
+        if not leases.is_offered_some(session, address, kinds):
+            return None
     with services.database.transaction() as session:
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
 
