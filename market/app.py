@@ -65,7 +65,7 @@ def build_services(settings: Settings) -> Services:
     return Services(
         settings=settings,
         database=database,
-        callers=Callers(),
+        callers=Callers(database, settings.admin_addresses),
         offers=Offers(database),
         network=NETWORKS[settings.network],
         deployment=deployment,

@@ -7,7 +7,7 @@ Solidity side declares the same structs; tests run the same vectors on both.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -79,6 +79,11 @@ PERMIT_TYPE = [
 ]
 
 
+@lru_cache(64)
+def _checksummed(address: str) -> str:
+    return str(to_checksum_address(address))
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """EIP-712 domain of one deployment."""
@@ -93,7 +98,7 @@ class Domain:
             "name": self.name,
             "version": self.version,
             "chainId": self.chain_id,
-            "verifyingContract": to_checksum_address(self.contract),
+            "verifyingContract": _checksummed(self.contract),
         }
 
 
@@ -176,8 +181,12 @@ def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
         "types": {"EIP712Domain": _DOMAIN_TYPE, name: fields},
         "primaryType": name,
         "domain": domain.as_dict(),
-        "message": asdict(message),
+        "message": _values(message),
     }
+
+
+def _values(message: Message) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in message.__slots__}
 
 
 def permit_typed_data(
@@ -240,7 +249,7 @@ def _word(kind: str, value: Any) -> bytes:
 
 def struct_hash(message: Message) -> str:
     """EIP-712 ``hashStruct`` of the message, 0x hex. Of a :class:`JobOrder` it is the job id on chain and off."""
-    return to_hex(_hash_struct(*_TYPES[type(message)], asdict(message)))
+    return to_hex(_hash_struct(*_TYPES[type(message)], _values(message)))
 
 
 def digest(domain: Domain, message: Message) -> bytes:

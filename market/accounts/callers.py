@@ -1,39 +1,49 @@
-"""Who was found to hold a bearer secret within the last second, so that a caller's next requests need not ask again."""
+"""Who makes the requests that are under way: one question to the database for all that wait for an answer."""
 
-import time
+import asyncio
+from collections.abc import Collection
 
+from fastapi.concurrency import run_in_threadpool
+
+from market.accounts import service
 from market.accounts.service import Principal
-from zoo_protocol.hashing import sha256
-
-_SECONDS = 1.0
-_MOST = 10_000
+from market.db.session import Database
 
 
 class Callers:
-    """Principals by secret (kept as a hash only), each for a second. For the coroutines of one event loop.
+    """Looks callers up. Used by the coroutines of one event loop.
 
-    Where a credential ends, or its rights change, by a request to this process, that request has :meth:`forget` called
-    after its commit: from its answer on the old rights are gone. Other processes go by them for at most a second more.
+    Requests that come while a look-up is under way share the next one. So each is answered by a query that began after
+    it came: what was revoked before is refused, as if everyone asked alone.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[float, Principal]] = {}
-        self._forgot_at = 0.0
+    def __init__(self, database: Database, admins: Collection[str]) -> None:
+        self._database, self._admins = database, admins
+        self._waiting: list[tuple[str, asyncio.Future[Principal | None]]] = []
+        self._asking: asyncio.Task[None] | None = None
 
-    def find(self, secret: str) -> Principal | None:
-        """Who held the secret when the database was last asked, if that was within a second."""
-        known = self._known.get(sha256(secret.encode()))
-        return known[1] if known is not None and time.monotonic() - known[0] < _SECONDS else None
+    async def find(self, secret: str) -> Principal | None:
+        """Who holds this bearer secret; None: nobody, it is unknown, expired or revoked."""
+        answer: asyncio.Future[Principal | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((secret, answer))
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        return await answer
 
-    def remember(self, secret: str, principal: Principal, asked_at: float) -> None:
-        """Note whom the database named; ``asked_at`` is the monotonic time before it was asked."""
-        if asked_at <= self._forgot_at:  # what it said then may be over
-            return
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[sha256(secret.encode())] = (asked_at, principal)
+    async def _ask(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, []
+            try:
+                found = await run_in_threadpool(self._look_up, {secret for secret, _ in asked})
+            except Exception as error:  # everybody's request fails by it, as it would alone
+                for _, answer in asked:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for secret, answer in asked:
+                if not answer.done():
+                    answer.set_result(found.get(secret))
 
-    def forget(self) -> None:
-        """A credential ended, or its rights changed: ask for everybody anew."""
-        self._known.clear()
-        self._forgot_at = time.monotonic()
+    def _look_up(self, secrets: Collection[str]) -> dict[str, Principal]:
+        with self._database.reading() as session:
+            return service.authenticate(session, secrets, self._admins)

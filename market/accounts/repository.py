@@ -1,13 +1,15 @@
 """Queries on accounts."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import ARRAY, any_, bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.accounts.models import Account, Credential, SiweNonce
+from market.db.base import Hash32
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
@@ -42,11 +44,19 @@ def ensure_account(session: Session, address: str) -> Account:
     return session.get_one(Account, address)
 
 
-_LIVE_CREDENTIAL = (  # built once: every request runs it
-    select(Credential.id, Credential.kind, Credential.address, Credential.scopes, Credential.limit_id, Account.roles)
+_LIVE_CREDENTIALS = (  # built once: every request asks for its caller
+    select(
+        Credential.secret_hash,
+        Credential.id,
+        Credential.kind,
+        Credential.address,
+        Credential.scopes,
+        Credential.limit_id,
+        Account.roles,
+    )
     .join(Account, Account.address == Credential.address)
     .where(
-        Credential.secret_hash == bindparam("secret_hash"),
+        Credential.secret_hash == any_(bindparam("secret_hashes", type_=ARRAY(Hash32))),
         Credential.revoked_at.is_(None),
         Credential.expires_at > bindparam("now"),
     )
@@ -56,6 +66,7 @@ _LIVE_CREDENTIAL = (  # built once: every request runs it
 class LiveCredential(NamedTuple):
     """A usable credential, and the roles of its account."""
 
+    secret_hash: str
     id: int
     kind: str
     address: str
@@ -64,10 +75,10 @@ class LiveCredential(NamedTuple):
     roles: list[str]
 
 
-def live_credential(session: Session, secret_hash: str, now: datetime) -> LiveCredential | None:
-    """The unexpired, unrevoked credential with that hash."""
-    row = session.execute(_LIVE_CREDENTIAL, {"secret_hash": secret_hash, "now": now}).first()
-    return None if row is None else LiveCredential(*row)
+def live_credentials(session: Session, secret_hashes: Collection[str], now: datetime) -> list[LiveCredential]:
+    """The unexpired, unrevoked credentials with those hashes."""
+    rows = session.execute(_LIVE_CREDENTIALS, {"secret_hashes": list(secret_hashes), "now": now})
+    return [LiveCredential(*row) for row in rows]
 
 
 def live_keys(session: Session, address: str, now: datetime) -> list[Credential]:

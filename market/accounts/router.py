@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request
 from sqlalchemy.orm import Session
 
 from market.accounts import service, spending
-from market.accounts.deps import CREDENTIALS_CHANGE, AdminAccount, CurrentAccount, SignedInAccount
+from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
 from market.accounts.errors import (
     AccountNotFound,
     ApiKeyNotFound,
@@ -68,13 +68,7 @@ def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> Session
     return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
-@router.delete(
-    "/auth/session",
-    status_code=204,
-    responses=refusals(NotAuthenticated),
-    openapi_extra=scoped(None),
-    dependencies=[CREDENTIALS_CHANGE],
-)
+@router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
 def sign_out(account: CurrentAccount, session: Uow) -> None:
     """End the session (or API key) that makes this request."""
     service.sign_out(session, account)
@@ -112,7 +106,7 @@ def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     "/me/keys/{key_id}/rotate",
     status_code=201,
     responses=refusals(*_KEY_REFUSALS, ApiKeyNotFound),
-    dependencies=[CREDENTIALS_CHANGE, ANSWERED_ONCE],
+    dependencies=[ANSWERED_ONCE],
 )
 def rotate_key(
     key_id: KeyId, body: RotateRequest, account: SignedInAccount, session: Uow, request: Request
@@ -123,10 +117,7 @@ def rotate_key(
 
 
 @router.delete(
-    "/me/keys/{key_id}",
-    status_code=204,
-    responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound),
-    dependencies=[CREDENTIALS_CHANGE],
+    "/me/keys/{key_id}", status_code=204, responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound)
 )
 def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     """End an API key at once."""
@@ -136,7 +127,6 @@ def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
 @router.put(
     "/accounts/{address}/roles",
     responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound),
-    dependencies=[CREDENTIALS_CHANGE],
 )
 def set_roles(address: AddressString, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
     """Grant an account exactly these roles, as an admin of the market; it is written to the audit log."""

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +15,9 @@ from jobs_world import ZEN, FakeChain, World
 from sqlalchemy import event, func, select
 from test_jobs_api import Body, _signed, body, dataset
 
-from market.accounts import callers
+from market.accounts import service as accounts
+from market.accounts.callers import Callers
+from market.accounts.service import Principal
 from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
@@ -84,15 +86,14 @@ def _counts(database: Database) -> list[int]:
         return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
 
 
-def test_a_submission_without_caps_is_one_statement(
-    api: httpx.Client, services: Services, payer: Caller, body: Body, monkeypatch: pytest.MonkeyPatch
+def test_a_submission_without_caps_is_one_statement_after_that_which_finds_the_caller(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    monkeypatch.setattr(callers, "_SECONDS", 60.0)  # so that a slow machine counts no further look-up
     first, second = _signed(api, payer, body), _signed(api, payer, body)
     assert api.post("/v1/jobs", json=first, headers=payer.headers).status_code == 201
     with _statements(services.database) as seen:
         assert api.post("/v1/jobs", json=second, headers=payer.headers).status_code == 201
-    assert len(seen) == 1
+    assert len(seen) == 2
     assert _counts(services.database) == [2, 2, 2, 2]
 
 
@@ -121,35 +122,49 @@ def test_of_equal_submissions_at_once_one_is_written(
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_a_job_is_read_by_two_statements_and_its_caller_is_looked_up_once_a_second(
-    api: httpx.Client, services: Services, payer: Caller, body: Body, monkeypatch: pytest.MonkeyPatch
+def test_a_job_is_read_by_two_statements_after_that_which_finds_the_caller(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    monkeypatch.setattr(callers, "_SECONDS", 60.0)
     job = api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()
-    services.callers.forget()
     with _statements(services.database) as seen:
-        for trips in (3, 2):
-            del seen[:]
-            assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
-            assert len(seen) == trips
-        monkeypatch.setattr(callers, "_SECONDS", 0.0)
-        del seen[:]
-        api.get(f"/v1/jobs/{job['id']}", headers=payer.headers)
-        assert len(seen) == 3
+        assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
+    assert len(seen) == 3
 
 
-def test_an_ended_session_is_refused_from_the_answer_on(api: httpx.Client) -> None:
-    caller = sign_in(api)
-    assert api.get("/v1/me", headers=caller.headers).status_code == 200
-    assert api.delete("/v1/auth/session", headers=caller.headers).status_code == 204
-    assert api.get("/v1/me", headers=caller.headers).status_code == 401
+def test_callers_that_come_together_are_looked_up_together_and_afresh(api: httpx.Client, services: Services) -> None:
+    secrets = [sign_in(api).headers["Authorization"].removeprefix("Bearer ") for _ in range(3)]
+
+    async def find() -> list[Principal | None]:
+        callers = Callers(services.database, ())
+        first = await callers.find(secrets[0])
+        assert first is not None
+        with services.database.transaction() as session:
+            accounts.sign_out(session, first)
+        return await asyncio.gather(*(callers.find(secret) for secret in [*secrets, "zcs_unknown"]))
+
+    with _statements(services.database) as seen:
+        found = asyncio.run(find())
+    assert [principal is not None for principal in found] == [False, True, True, False]
+    assert sum("FROM credentials" in statement for statement in seen) == 2
 
 
-def test_who_was_looked_up_before_a_change_is_not_remembered_after_it(services: Services) -> None:
-    asked_at = time.monotonic()
-    services.callers.forget()  # a credential was ended between the question and its answer
-    services.callers.remember("secret", None, asked_at)  # type: ignore[arg-type]
-    assert services.callers.find("secret") is None
+def test_a_look_up_that_fails_fails_its_requests_and_not_the_next(database: Database) -> None:
+    class Failing(Callers):
+        broken = True
+
+        def _look_up(self, secrets: Collection[str]) -> dict[str, Principal]:
+            if self.broken:
+                raise OSError("no database")
+            return super()._look_up(secrets)
+
+    async def find() -> None:
+        callers = Failing(database, ())
+        failures = await asyncio.gather(callers.find("a"), callers.find("b"), return_exceptions=True)
+        assert [type(failure) for failure in failures] == [OSError, OSError]
+        callers.broken = False
+        assert await callers.find("a") is None
+
+    asyncio.run(find())
 
 
 @pytest.mark.parametrize("remembered", [Funds(0, 0), Funds(100 * ZEN, 7)])
