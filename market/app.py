@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
+from market.accounts.callers import Callers
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
 from market.api.etag import ConditionalGet
@@ -26,6 +27,7 @@ from market.domain.network import NETWORKS
 from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
+from market.jobs.offers import Offers
 from market.jobs.router import router as jobs
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
@@ -60,9 +62,12 @@ def build_services(settings: Settings) -> Services:
         UnusableKey: there is no key to acknowledge commitments with.
     """
     deployment = Deployment.load(Path(settings.deployment_file))
+    database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     return Services(
         settings=settings,
-        database=Database(settings.database_url, wake=celery_wake(settings.redis_url)),
+        database=database,
+        callers=Callers(database, settings.admin_addresses),
+        offers=Offers(database),
         network=NETWORKS[settings.network],
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
@@ -127,19 +132,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             ],
         )
     app.add_middleware(RequestContext, metrics=services.metrics)
-    for router in (
+    for router in (  # routes are tried in this order: what is asked for most comes first
+        jobs,
+        leases,
+        providers,
+        settlement,
         network.router,
         accounts,
         organisations,
         webhooks,
         storage,
-        providers,
         auctions,
-        jobs,
         events,
-        leases,
         verification,
-        settlement,
         rewards,
         ledger,
         health.router,

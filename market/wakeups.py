@@ -1,13 +1,17 @@
 """Redis, which only wakes things up: Celery messages that carry names and ids, and a client that never waits long."""
 
+import threading
+import time
+
 import structlog
 from celery import Celery
-from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from market.db.session import Wake
+
+_PAUSE_SECONDS = 0.05  # between two sendings; what is asked for meanwhile goes out together
 
 _log = structlog.get_logger(__name__)
 
@@ -20,7 +24,8 @@ def connect_redis(url: str) -> Redis:
 def celery_wake(broker_url: str) -> Wake:
     """A :data:`~market.db.session.Wake` that sends to the broker at ``broker_url``.
 
-    It never fails and hardly waits: a message that cannot be sent is made up by the next sweep.
+    It never fails and never waits: a thread sends the messages, equal ones that are due together as one. What is not
+    sent, because Redis is away or the process ends, is made up by the next sweep.
     """
     app = Celery("zoo", broker=broker_url)
     app.conf.update(
@@ -29,10 +34,40 @@ def celery_wake(broker_url: str) -> Wake:
         task_ignore_result=True,
     )
 
-    def wake(task: str, arguments: tuple[str, ...]) -> None:
-        try:
-            app.send_task(task, args=arguments, retry=False, ignore_result=True)
-        except OperationalError as error:
-            _log.warning("wake-up not sent", task=task, error=str(error))
+    def send(task: str, arguments: tuple[str, ...]) -> None:
+        app.send_task(task, args=arguments, retry=False, ignore_result=True)
 
-    return wake
+    return Outbox(send)
+
+
+class Outbox:
+    """Sends messages from a thread that lives while there are some: at once, unless others went out just now."""
+
+    def __init__(self, send: Wake) -> None:
+        self._send = send
+        self._waiting: dict[tuple[str, tuple[str, ...]], None] = {}
+        self._lock = threading.Lock()
+        self._is_sending = False
+
+    def __call__(self, task: str, arguments: tuple[str, ...]) -> None:
+        with self._lock:
+            self._waiting[(task, arguments)] = None
+            if self._is_sending:
+                return
+            self._is_sending = True
+        threading.Thread(target=self._run, name="wake-ups", daemon=True).start()
+
+    def _run(self) -> None:
+        """Send until nothing is waiting."""
+        while True:
+            with self._lock:
+                due, self._waiting = self._waiting, {}
+                if not due:
+                    self._is_sending = False
+                    return
+            for task, arguments in due:
+                try:
+                    self._send(task, arguments)
+                except Exception as error:  # whatever it is, the next message is to go out
+                    _log.warning("wake-up not sent", task=task, error=str(error))
+            time.sleep(_PAUSE_SECONDS)

@@ -8,7 +8,7 @@ exhaust the machine that validates, stores or replays it.
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from training_gym.errors import SpecError
@@ -147,9 +147,9 @@ class TrainingSpec:
         """
         start = {} if self.start_model is None else {"start_model": self.start_model}
         return {
-            "model_config": asdict(self.model),
+            "model_config": _settings(self.model),
             "data_config": {"dataset": self.dataset, **start},
-            "training_config": asdict(self.training),
+            "training_config": _settings(self.training),
         }
 
     def spec_hash(self) -> str:
@@ -197,6 +197,11 @@ def _with_method(document: object) -> object:
 
 
 _Config = TypeVar("_Config", ModelConfig, TrainingConfig)
+
+
+def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
+    """All settings by name; they are plain values, so there is nothing to copy (``asdict`` would look)."""
+    return {name: getattr(config, name) for name in config.__slots__}
 
 
 def _section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:

@@ -43,4 +43,7 @@ def from_hex(text: str, length: int = 32) -> bytes:
     """
     if not text.startswith("0x") or len(text) != 2 + 2 * length:
         raise ValueError(f"expected 0x followed by {2 * length} hex digits, got {text[:80]!r}")
-    return bytes.fromhex(text[2:])
+    raw = bytes.fromhex(text[2:])
+    if len(raw) != length:  # it skips blanks
+        raise ValueError(f"expected 0x followed by {2 * length} hex digits, got {text[:80]!r}")
+    return raw

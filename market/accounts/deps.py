@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from market.accounts import service
 from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
 from market.api.deps import ServicesDep
@@ -14,10 +13,10 @@ from market.api.scopes import required_scope
 _bearer = HTTPBearer(auto_error=False, description="A session token (POST /v1/auth/siwe) or an API key.")
 
 
-def current_account(
+async def current_account(
     request: Request, services: ServicesDep, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """The caller, looked up in a transaction of its own, so that waiting endpoints hold no session.
+    """The caller, looked up with a session of its own, so that waiting endpoints hold none.
 
     Raises:
         NotAuthenticated: no usable bearer token came with the request.
@@ -25,8 +24,9 @@ def current_account(
     """
     if bearer is None:
         raise NotAuthenticated("the request has no bearer token", field="Authorization")
-    with services.database.transaction() as session:
-        principal = service.authenticate(session, bearer.credentials, services.settings.admin_addresses)
+    principal = await services.callers.find(bearer.credentials)
+    if principal is None:
+        raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
     scope = required_scope(request.scope.get("route"), request.method)
     if scope is not None and not principal.may(scope):
         raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
@@ -36,7 +36,7 @@ def current_account(
 CurrentAccount = Annotated[Principal, Depends(current_account)]
 
 
-def signed_in_account(account: CurrentAccount) -> Principal:
+async def signed_in_account(account: CurrentAccount) -> Principal:
     """The caller, if signed in with a wallet: a leaked API key must not make further keys.
 
     Raises:
@@ -50,7 +50,7 @@ def signed_in_account(account: CurrentAccount) -> Principal:
 SignedInAccount = Annotated[Principal, Depends(signed_in_account)]
 
 
-def admin_account(account: SignedInAccount) -> Principal:
+async def admin_account(account: SignedInAccount) -> Principal:
     """The caller, if an admin of the market who signed in with a wallet.
 
     Raises:

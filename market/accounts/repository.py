@@ -1,12 +1,15 @@
 """Queries on accounts."""
 
+from collections.abc import Collection
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ARRAY, any_, bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.accounts.models import Account, Credential, SiweNonce
+from market.db.base import Hash32
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
@@ -41,14 +44,41 @@ def ensure_account(session: Session, address: str) -> Account:
     return session.get_one(Account, address)
 
 
-def live_credential(session: Session, secret_hash: str, now: datetime) -> tuple[Credential, Account] | None:
-    """The unexpired, unrevoked credential with that hash, and its account."""
-    row = session.execute(
-        select(Credential, Account)
-        .join(Account, Account.address == Credential.address)
-        .where(Credential.secret_hash == secret_hash, Credential.revoked_at.is_(None), Credential.expires_at > now)
-    ).first()
-    return None if row is None else (row[0], row[1])
+_LIVE_CREDENTIALS = (  # built once: every request asks for its caller
+    select(
+        Credential.secret_hash,
+        Credential.id,
+        Credential.kind,
+        Credential.address,
+        Credential.scopes,
+        Credential.limit_id,
+        Account.roles,
+    )
+    .join(Account, Account.address == Credential.address)
+    .where(
+        Credential.secret_hash == any_(bindparam("secret_hashes", type_=ARRAY(Hash32))),
+        Credential.revoked_at.is_(None),
+        Credential.expires_at > bindparam("now"),
+    )
+)
+
+
+class LiveCredential(NamedTuple):
+    """A usable credential, and the roles of its account."""
+
+    secret_hash: str
+    id: int
+    kind: str
+    address: str
+    scopes: list[str]
+    limit_id: int | None
+    roles: list[str]
+
+
+def live_credentials(session: Session, secret_hashes: Collection[str], now: datetime) -> list[LiveCredential]:
+    """The unexpired, unrevoked credentials with those hashes."""
+    rows = session.execute(_LIVE_CREDENTIALS, {"secret_hashes": list(secret_hashes), "now": now})
+    return [LiveCredential(*row) for row in rows]
 
 
 def live_keys(session: Session, address: str, now: datetime) -> list[Credential]:

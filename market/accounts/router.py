@@ -33,7 +33,7 @@ from market.accounts.schemas import (
     SignInRequest,
     SpendingView,
 )
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import KeyReused, RequestInFlight
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
@@ -76,7 +76,7 @@ def sign_out(account: CurrentAccount, session: Uow) -> None:
 
 
 @router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
-def get_me(account: CurrentAccount, session: Uow) -> AccountView:
+def get_me(account: CurrentAccount, session: Reads) -> AccountView:
     """Who you are to the market, and what this credential may do."""
     registered = providers.kind_of(session, account.address)
     roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
@@ -98,7 +98,7 @@ def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request
 
 
 @router.get("/me/keys", responses=refusals(NotAuthenticated))
-def list_keys(account: CurrentAccount, session: Uow) -> list[KeyView]:
+def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     """Your usable API keys, newest first."""
     return [_key_view(session, key) for key in service.list_keys(session, account.address)]
 

@@ -14,7 +14,7 @@ import siwe
 from sqlalchemy.orm import Session
 
 from market.accounts import repository, spending
-from market.accounts.errors import AccountNotFound, ApiKeyNotFound, NotAuthenticated, SignInRefused, TooManyKeys
+from market.accounts.errors import AccountNotFound, ApiKeyNotFound, SignInRefused, TooManyKeys
 from market.accounts.models import Account, Credential, SiweNonce
 from market.accounts.spending import Caps
 from market.db.base import utc_now
@@ -218,21 +218,21 @@ def sign_out(session: Session, principal: Principal) -> None:
     repository.revoke(session, principal.credential_id, principal.address, utc_now())
 
 
-def authenticate(session: Session, secret: str, admins: Collection[str] = ()) -> Principal:
-    """Who holds this bearer secret; ``admins`` are admins whatever the database says.
+def authenticate(session: Session, secrets: Collection[str], admins: Collection[str] = ()) -> dict[str, Principal]:
+    """Who holds each of these bearer secrets; ``admins`` are admins whatever the database says.
 
-    Raises:
-        NotAuthenticated: nobody: it is unknown, expired or revoked.
+    Secrets that are unknown, expired or revoked are left out.
     """
-    found = repository.live_credential(session, _hash(secret), utc_now())
-    if found is None:
-        raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
-    credential, account = found
-    roles = {*account.roles, "admin"} if account.address in admins else set(account.roles)
-    if credential.kind == "session":
-        return Principal(account.address, frozenset(roles), credential.id, "session")
-    scopes = frozenset(credential.scopes)
-    return Principal(account.address, frozenset(roles), credential.id, "key", scopes, credential.limit_id)
+    by_hash = {_hash(secret): secret for secret in secrets}
+    found = repository.live_credentials(session, by_hash, utc_now())
+    return {by_hash[credential.secret_hash]: _principal(credential, admins) for credential in found}
+
+
+def _principal(found: repository.LiveCredential, admins: Collection[str]) -> Principal:
+    roles = frozenset({*found.roles, "admin"} if found.address in admins else found.roles)
+    if found.kind == "session":
+        return Principal(found.address, roles, found.id, "session")
+    return Principal(found.address, roles, found.id, "key", frozenset(found.scopes), found.limit_id)
 
 
 def discard_expired(session: Session, now: datetime) -> None:

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from market.api.services import Services
 
 
-def services(request: Request) -> Services:
-    """The services of the application that serves this request."""
+async def services(request: Request) -> Services:
+    """The services of the application that serves this request. (A coroutine, because it needs no thread.)"""
     found: Services = request.app.state.services
     return found
 
@@ -25,5 +25,13 @@ async def unit_of_work(services: ServicesDep) -> AsyncIterator[Session]:
         yield session
 
 
+async def reader(services: ServicesDep) -> AsyncIterator[Session]:
+    """A session that only reads. To open and to close it is no input or output, so it takes no thread of its own."""
+    async with services.database.turns:
+        with services.database.reading() as session:
+            yield session
+
+
 # Function scope: with the default scope a failed commit would come after a 200 has been sent.
 Uow = Annotated[Session, Depends(unit_of_work, scope="function")]
+Reads = Annotated[Session, Depends(reader, scope="function")]

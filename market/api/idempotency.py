@@ -43,17 +43,21 @@ class Once:
         """
         if self._key is None:
             return None
-        with self._database.transaction() as session:
+        with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work) -> JSONResponse:
+    def run(self, work: Work, *, is_one_statement: bool = False) -> JSONResponse:
         """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
+
+        Args:
+            is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
 
         Raises:
             KeyReused: the key was used with another body.
             RequestInFlight: another request with this key is at work now.
         """
-        with self._database.transaction() as session:
+        alone = is_one_statement and self._key is None
+        with self._database.single_statement() if alone else self._database.transaction() as session:
             earlier = self.begin(session)
             if earlier is not None:
                 return earlier
@@ -104,6 +108,8 @@ async def once(
     ] = None,
 ) -> Once:
     """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
+    if idempotency_key is None:
+        return Once(services.database, account.address, None, "")
     content = f"{request.method} {request.url.path}\n".encode() + await request.body()
     return Once(services.database, account.address, idempotency_key, to_hex(sha256(content)))
 

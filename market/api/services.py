@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from redis import Redis
 
+from market.accounts.callers import Callers
 from market.chain.contracts import Deployment
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import NetworkParameters
 from market.jobs.acknowledgements import Acknowledger
+from market.jobs.offers import Offers
 from market.observability.metrics import Metrics
 from market.settings import Settings
 from market.storage.service import Storage
@@ -21,6 +23,8 @@ class Services:
 
     settings: Settings
     database: Database
+    callers: Callers
+    offers: Offers
     network: NetworkParameters
     deployment: Deployment
     chain: ChainViews

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep
 from market.api.openapi import refusals
 from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
@@ -39,7 +39,7 @@ BucketName = Literal["1m", "5m", "15m", "1h", "6h", "1d"]
 
 
 @router.get("")
-def list_books(services: ServicesDep, session: Uow) -> list[BookView]:
+def list_books(services: ServicesDep, session: Reads) -> list[BookView]:
     """All books with their last prices."""
     return [
         BookView(
@@ -58,7 +58,7 @@ def list_books(services: ServicesDep, session: Uow) -> list[BookView]:
 def list_auction_rounds(
     book: BookName,
     services: ServicesDep,
-    session: Uow,
+    session: Reads,
     after: Annotated[int | None, Query(ge=0, lt=2**31, description="Number of the last one seen.")] = None,
     limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> RoundPage:
@@ -72,14 +72,14 @@ def list_auction_rounds(
 
 
 @router.get("/{book}/rounds/latest", responses=refusals(BookNotFound, RoundNotFound))
-def get_latest_round(book: BookName, services: ServicesDep, session: Uow) -> RoundView:
+def get_latest_round(book: BookName, services: ServicesDep, session: Reads) -> RoundView:
     """The newest round of a book."""
     named = service.book_named(services.network, book)
     return _view(named, service.get_round(session, named, None))
 
 
 @router.get("/{book}/rounds/{number}", responses=refusals(BookNotFound, RoundNotFound))
-def get_auction_round(book: BookName, number: Number, services: ServicesDep, session: Uow) -> RoundView:
+def get_auction_round(book: BookName, number: Number, services: ServicesDep, session: Reads) -> RoundView:
     """One round of a book."""
     named = service.book_named(services.network, book)
     return _view(named, service.get_round(session, named, number))
@@ -87,7 +87,7 @@ def get_auction_round(book: BookName, number: Number, services: ServicesDep, ses
 
 @router.get("/{book}/rounds/{number}/orders", responses=refusals(NotAuthenticated, BookNotFound, RoundNotFound))
 def list_own_orders(
-    book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Uow
+    book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Reads
 ) -> OwnOrders:
     """Under which names your own orders stand in a round, from its close on."""
     named = service.book_named(services.network, book)
@@ -99,7 +99,7 @@ def list_own_orders(
 def get_price_history(
     book: BookName,
     services: ServicesDep,
-    session: Uow,
+    session: Reads,
     start: Annotated[Instant | None, Query(alias="from", description="Default: a day before `to`.")] = None,
     end: Annotated[Instant | None, Query(alias="to", description="Default: now.")] = None,
     bucket: Annotated[BucketName, Query(description="Length of a step.")] = "1h",

@@ -110,8 +110,8 @@ def encode_call(contract: str, function: str, arguments: Sequence[Any]) -> bytes
     Raises:
         BadArguments: unknown function, wrong number of arguments, or one that does not fit its type.
     """
-    abi = _entry(contract, "function", function)
-    return function_abi_to_4byte_selector(abi) + _encode(f"{contract}.{function}", abi["inputs"], arguments)
+    selector, inputs = _call_form(contract, function)
+    return selector + _encode(f"{contract}.{function}", inputs, arguments)
 
 
 def encode_constructor(contract: str, arguments: Sequence[Any]) -> bytes:
@@ -195,6 +195,13 @@ def _entry(contract: str, kind: str, name: str) -> Any:
         if item["type"] == kind and item["name"] == name:
             return item
     raise BadArguments(f"{contract} has no {kind} {name!r}")
+
+
+@cache
+def _call_form(contract: str, function: str) -> tuple[bytes, Any]:
+    """Selector and inputs of a function."""
+    abi = _entry(contract, "function", function)
+    return bytes(function_abi_to_4byte_selector(abi)), abi["inputs"]
 
 
 def _encode(what: str, inputs: Sequence[dict[str, Any]], arguments: Sequence[Any]) -> bytes:

@@ -42,25 +42,55 @@ def queue_intent(
     Raises:
         BadArguments: the call does not fit the contract's interface, or the key stands for another call.
     """
-    stored = [to_json(argument) for argument in arguments]
-    encode_call(contract, function, stored)
-    values = {
-        "key": key,
-        "kind": kind,
-        "subject": subject,
-        "contract": contract,
-        "function": function,
-        "arguments": stored,
-        "amount": amount,
-        "status": IntentStatus.QUEUED,
-    }
+    new = new_intent(
+        session,
+        key=key,
+        kind=kind,
+        subject=subject,
+        contract=contract,
+        function=function,
+        arguments=arguments,
+        amount=amount,
+    )
+    names = ("key", "kind", "subject", "contract", "function", "arguments", "amount", "status")
+    values = {name: getattr(new, name) for name in names}
     # A concurrent holder of the key makes this wait for its commit, so that the row is there afterwards.
     session.execute(insert(TxIntent).values(values).on_conflict_do_nothing(index_elements=[TxIntent.key]))
     intent = session.scalars(select(TxIntent).where(TxIntent.key == key)).one()
-    if (intent.contract, intent.function, intent.arguments) != (contract, function, stored):
+    if (intent.contract, intent.function, intent.arguments) != (contract, function, new.arguments):
         raise BadArguments(f"intent {key!r} already stands for another call")
-    wake_after_commit(session, SEND_TASK)
     return intent
+
+
+def new_intent(
+    session: Session,
+    *,
+    key: str,
+    kind: str,
+    subject: str,
+    contract: str,
+    function: str,
+    arguments: Sequence[Any],
+    amount: int = 0,
+) -> TxIntent:
+    """The row of an intent, as :func:`queue_intent` writes it, for a caller that inserts it together with its own.
+
+    Raises:
+        BadArguments: the call does not fit the contract's interface.
+    """
+    stored = [to_json(argument) for argument in arguments]
+    encode_call(contract, function, stored)
+    wake_after_commit(session, SEND_TASK)
+    return TxIntent(
+        key=key,
+        kind=kind,
+        subject=subject,
+        contract=contract,
+        function=function,
+        arguments=stored,
+        amount=amount,
+        status=IntentStatus.QUEUED,
+    )
 
 
 def intent_by_key(session: Session, key: str) -> TxIntent | None:

@@ -1,5 +1,6 @@
 """What services read from the contracts. Every view takes a block (number, hash or tag); the latest by default."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,6 +10,8 @@ from market.chain.client import BlockTag, ChainClient
 from market.chain.contracts import Deployment, Result, View, decode_result, encode_call
 from market.domain.network import NETWORKS
 from market.settings import Settings
+
+_MOST_PAYERS = 10_000  # whose funds are remembered
 
 
 class JobState(IntEnum):
@@ -33,6 +36,14 @@ class OnChainJob:
     settle_by: int
     fee_bps: int
     state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """What a payer's next deposit depends on: its ZEN in wei, and the nonce that its next permit must carry."""
+
+    balance_wei: int
+    permit_nonce: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,7 @@ class ChainViews:
     def __init__(self, client: ChainClient, deployment: Deployment) -> None:
         self.client = client
         self.deployment = deployment
+        self._funds: dict[str, tuple[float, Funds]] = {}
 
     @classmethod
     def connect(cls, settings: Settings, deployment: Deployment) -> "ChainViews":
@@ -106,9 +118,18 @@ class ChainViews:
         """All ZEN in existence, in wei."""
         return self._view(ZenToken.totalSupply(), block)
 
-    def permit_nonce(self, address: str, block: BlockTag = "latest") -> int:
-        """The nonce that the address's next permit must carry."""
-        return self._view(ZenToken.nonces(address), block)
+    def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
+        """Balance and permit nonce, read in one request; or as they were read at most so long ago."""
+        known = self._funds.get(address)
+        now = time.monotonic()
+        if known is not None and now - known[0] < max_age_seconds:
+            return known[1]
+        balance, nonce = self.many([ZenToken.balanceOf(address), ZenToken.nonces(address)], "latest")
+        found = Funds(balance, nonce)
+        if len(self._funds) >= _MOST_PAYERS:
+            self._funds.clear()
+        self._funds[address] = (now, found)
+        return found
 
     def job(self, job_id: str, block: BlockTag = "latest") -> OnChainJob | None:
         """The job in escrow; None if it was never opened."""

@@ -5,6 +5,7 @@ only after it has committed, and dropped when it rolls back; a lost one is made 
 """
 
 import asyncio
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,16 @@ from datetime import UTC, datetime
 
 from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.engine import Engine
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.orm import ORMExecuteState, Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 Wake = Callable[[str, tuple[str, ...]], None]
 
 _PENDING = "pending_wakeups"
+_DONE = "statement_done"
+_TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
 
 
 def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
@@ -51,17 +57,42 @@ class Database:
                 that they need to go on waits for one.
         """
         self.engine: Engine = create_engine(
-            psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True
+            psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
         )
+        _try_rested_connections(self.engine)
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
-        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
-        event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
+        plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._readers = sessionmaker(plain, autoflush=False)
+        self._single_statements = sessionmaker(plain, expire_on_commit=False)
+        event.listen(self._single_statements, "do_orm_execute", _refuse_a_second)
+        for sessions in (self._sessions, self._single_statements):
+            event.listen(sessions, "after_commit", lambda session: _send(session, wake))
+            event.listen(sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A unit of work: commits at the end of the block, rolls back on any exception."""
         with self._sessions.begin() as session:
+            yield session
+
+    @contextmanager
+    def single_statement(self) -> Iterator[Session]:
+        """A unit of work of one statement, which is all or nothing by itself: it spares the trips of BEGIN and COMMIT.
+
+        A second statement is refused.
+        """
+        with self._single_statements.begin() as session:
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session to read with, and no transaction: BEGIN and COMMIT would be two more round trips for nothing.
+
+        Each statement sees what is committed when it begins, as it does in a transaction of PostgreSQL's default level.
+        Nothing may be written with it, and no lock outlives its statement.
+        """
+        with self._readers() as session:
             yield session
 
     @contextmanager
@@ -83,6 +114,30 @@ class Database:
     def dispose(self) -> None:
         """Close all pooled connections."""
         self.engine.dispose()
+
+
+def _try_rested_connections(engine: Engine) -> None:
+    """Replace connections that broke while they rested, as ``pool_pre_ping`` does, but spare those just used."""
+
+    @event.listens_for(engine, "checkin")
+    def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
+        entry.info["rests_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def try_out(connection: DBAPIConnection, entry: ConnectionPoolEntry, fairy: PoolProxiedConnection) -> None:
+        since = entry.info.get("rests_since")
+        if since is None or time.monotonic() - since < _TRUSTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError from error  # the pool connects anew and tries again
+
+
+def _refuse_a_second(state: ORMExecuteState) -> None:
+    if _DONE in state.session.info:
+        raise RuntimeError("a second statement in a unit of work of one")
+    state.session.info[_DONE] = True
 
 
 def _send(session: Session, wake: Wake | None) -> None:

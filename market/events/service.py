@@ -65,8 +65,13 @@ def move(
 
 def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> None:
     """Put an event of a job into the outbox; subscribers see it once the unit of work has committed."""
-    session.add(JobEventRow(job_id=job_id, kind=kind, data=data))
+    session.add(new_event(session, job_id, kind, data))
+
+
+def new_event(session: Session, job_id: str, kind: str, data: dict[str, object]) -> JobEventRow:
+    """The row of an event, as :func:`emit` writes it, for a caller that inserts it together with its own."""
     wake_after_commit(session, "events.announce")
+    return JobEventRow(job_id=job_id, kind=kind, data=data)
 
 
 def record(

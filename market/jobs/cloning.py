@@ -14,10 +14,10 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters
-from market.jobs import repository
 from market.jobs.access import visible_job
 from market.jobs.errors import NothingToContinue
 from market.jobs.models import Job
+from market.jobs.progress import progress_of
 from market.jobs.schemas import CloneJob, ExtendJob, JobSpec
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
@@ -50,7 +50,7 @@ def extend(
     job = visible_job(session, principal, job_id)
     if job.status in _TRAINS and not (job.status == JobStatus.RUNNING and job.paused_at is not None):
         raise NothingToContinue(f"The job is {job.status}.", remedy="Wait for its end, or pause or cancel it first.")
-    last = repository.first_and_last_checkpoints(session, [job_id]).get(job_id, [])[-1:]
+    last = progress_of(session, [job_id])[job_id].checkpoints[-1:]
     if not last or last[0].round == 0:
         raise NothingToContinue("No round of it was completed.", remedy="POST /v1/jobs/{id}/clone starts it anew.")
     given = changes.model_dump(exclude_none=True)

@@ -65,6 +65,11 @@ def create_lease(
     return lease
 
 
+def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
+    """Whether :func:`next_lease` may find something. Most often it does not, and this takes no transaction."""
+    return any(kind in kinds for _, kind in repository.offers(session, [address], utc_now()))
+
+
 def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
     """Hand the node the oldest lease offered to it, if there is one. From now on it must heartbeat."""
     now = utc_now()

@@ -3,7 +3,6 @@
 import time
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
@@ -29,8 +28,6 @@ from market.jobs.lease_schemas import (
 )
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 
-POLL_SECONDS = 0.15
-
 router = APIRouter(prefix="/v1/leases", tags=["leases"])
 
 LeaseId = Annotated[str, Path(max_length=36, description="The lease's id, as POST /v1/leases/next gave it.")]
@@ -53,11 +50,14 @@ async def next_lease(
         left = until - time.monotonic()
         if left <= 0:
             break
-        await anyio.sleep(min(POLL_SECONDS, left))
+        await services.offers.wait(account.address, body.kinds, left)
     return Response(status_code=204)
 
 
 def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView | None:
+    with services.database.reading() as session:
+        if not leases.is_offered_some(session, address, kinds):
+            return None
     with services.database.transaction() as session:
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
 

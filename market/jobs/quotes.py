@@ -1,8 +1,7 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
-from market.chain.views import ChainViews
+from market.chain.views import ChainViews, Funds
 from market.domain.money import BPS, deterred_unit_price, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
 from market.jobs.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
-    InsufficientBalance,
     InvalidDataset,
     InvalidOrder,
     InvalidSpec,
@@ -152,15 +150,6 @@ def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
             )
 
 
-def require_balance(chain: ChainViews, payer: str, budget_wei: int) -> None:
-    """Raises InsufficientBalance unless the payer holds the budget now; ChainDown."""
-    with _chain_errors():
-        balance = chain.balance_of(payer)
-    if balance < budget_wei:
-        detail = f"{payer} holds {balance} wei of ZEN, the budget is {budget_wei}."
-        raise InsufficientBalance(detail, field="budget_max")
-
-
 def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
     """Highest price in wei per GPU-hour that the payer takes and at which the budget pays all units.
 
@@ -203,7 +192,7 @@ def quote(
     deadline = int((job.wait_until + PERMIT_MARGIN).timestamp())
     escrow = deployment.address("JobEscrow")
     order = typed_data(Domain(deployment.chain_id, escrow), job.order(payer, nonce))
-    permit = permit_document(deployment, chain, payer, job.budget_wei, deadline)
+    permit = permit_document(deployment, payer, job.budget_wei, funds_of(chain, payer).permit_nonce, deadline)
     best = highest_price(job.budget_wei, job.max_price_wei, job.units, job.unit_weight_us)
     at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
     last = last_price(job.tier.id)
@@ -233,10 +222,8 @@ def quote(
     )
 
 
-def permit_document(deployment: Deployment, chain: ChainViews, payer: str, value: int, deadline: int) -> dict[str, Any]:
-    """The EIP-2612 permit of ``value`` wei for the escrow contract, at the payer's present permit nonce."""
-    with _chain_errors():
-        nonce = chain.permit_nonce(payer)
+def permit_document(deployment: Deployment, payer: str, value: int, nonce: int, deadline: int) -> dict[str, Any]:
+    """The EIP-2612 permit of ``value`` wei for the escrow contract, at the payer's permit nonce."""
     return permit_typed_data(
         deployment.chain_id,
         deployment.address("ZenToken"),
@@ -249,6 +236,14 @@ def permit_document(deployment: Deployment, chain: ChainViews, payer: str, value
     )
 
 
+def funds_of(chain: ChainViews, payer: str, max_age_seconds: float = 0.0) -> Funds:
+    """What the payer holds and its permit nonce, as the chain says or said so long ago. Raises ChainDown."""
+    try:
+        return chain.funds(payer, max_age_seconds)
+    except ChainError as error:
+        raise ChainDown(str(error)) from error
+
+
 def newcomer_detection(segments: int, rate_bps: int) -> float:
     """Chance that one falsified segment of a unit is drawn at ``rate_bps``.
 
@@ -259,14 +254,6 @@ def newcomer_detection(segments: int, rate_bps: int) -> float:
     low = detection_probability(segments, 1, whole)
     high = detection_probability(segments, 1, min(whole + 1, segments))
     return low + (high - low) * fraction / BPS
-
-
-@contextmanager
-def _chain_errors() -> Iterator[None]:
-    try:
-        yield
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
 
 
 def _spec(request: JobSpec) -> TrainingSpec:

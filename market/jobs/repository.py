@@ -1,4 +1,4 @@
-"""Every query on jobs, slots, units, leases, checkpoints and pins.
+"""Every query on jobs, slots, units, leases, checkpoints and pins, but for that of :mod:`market.jobs.progress`.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Locks are always taken in the order
 job, unit, lease, so that no two transactions wait for each other.
@@ -175,15 +175,6 @@ def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[fl
     return [(uploaded - created).total_seconds() for created, uploaded in session.execute(query).tuples() if uploaded]
 
 
-def unit_counts(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, int]]:
-    """Number of units by status, by job."""
-    query = select(Unit.job_id, Unit.status, func.count()).where(Unit.job_id.in_(job_ids))
-    counts: dict[str, dict[str, int]] = {}
-    for job_id, status, count in session.execute(query.group_by(Unit.job_id, Unit.status)).tuples():
-        counts.setdefault(job_id, {})[status] = count
-    return counts
-
-
 def has_undecided_units(session: Session, job_id: str) -> bool:
     query = select(Unit.id).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED)).limit(1)
     return session.scalar(query) is not None
@@ -340,6 +331,14 @@ def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: da
     return session.scalar(_locked(query.order_by(Lease.created_at, Lease.id).limit(1), skip_locked=True))
 
 
+def offers(session: Session, holders: Collection[str], now: datetime) -> set[tuple[str, str]]:
+    """(holder, kind) of the leases that are offered to these nodes."""
+    query = select(Lease.holder, Lease.kind).where(
+        Lease.holder.in_(holders), Lease.status == LeaseStatus.OFFERED, Lease.expires_at > now
+    )
+    return set(session.execute(query).tuples())
+
+
 def open_leases(
     session: Session, job_id: str, *, holder: str | None = None, unit_id: int | None = None, kind: str | None = None
 ) -> list[str]:
@@ -380,20 +379,6 @@ def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
 
 def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
-
-
-def first_and_last_checkpoints(session: Session, job_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
-    """Of each job, the initial checkpoint and the newest one, which may be the same."""
-    query = (
-        select(Checkpoint)
-        .join(Job, Job.id == Checkpoint.job_id)
-        .where(Job.id.in_(job_ids), Checkpoint.round.in_([0, Job.current_round]))
-        .order_by(Checkpoint.round)
-    )
-    found: dict[str, list[Checkpoint]] = {}
-    for row in session.scalars(query):
-        found.setdefault(row.job_id, []).append(row)
-    return found
 
 
 def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import (
     ChainDown,
     InvalidSignature,
@@ -120,7 +120,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         SpendingCapReached,
     ),
 )
-def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> JSONResponse:
+def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
     """Submit a quoted job with the caller's signatures over its order and permit."""
     earlier = once.earlier_answer()
     if earlier is not None:
@@ -137,30 +137,39 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
 
     def write(session: Session) -> tuple[int, dict[str, object]]:
         job = submission.submit(session, checked, account)
-        return 201, views.job_view(session, services.network, job).model_dump(mode="json")
+        return 201, views.new_job_view(services.network, job).model_dump(mode="json")
 
-    return once.run(write)
+    return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
 
 
-@router.get("/jobs", responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier))
+@router.get(
+    "/jobs",
+    response_model=JobPage,
+    responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier),
+)
 def list_jobs(
     account: CurrentAccount,
     services: ServicesDep,
-    session: Uow,
+    session: Reads,
     filters: Annotated[JobFilters, Query()],
-) -> JobPage:
+) -> Response:
     """Your jobs, or those of an organisation that you are in, newest first."""
-    return views.job_page(session, services.network, account, filters)
+    return _json(views.job_page(session, services.network, account, filters))
 
 
-@router.get("/jobs/{job_id}", responses=refusals(NotAuthenticated, JobNotFound))
-def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> JobView:
+@router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
+def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Response:
     """One job with its progress."""
-    return views.job_view(session, services.network, visible_job(session, account, job_id))
+    return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
+
+
+def _json(view: BaseModel) -> Response:
+    """What the framework would answer, without its second validation in another thread."""
+    return Response(view.model_dump_json(by_alias=True), media_type="application/json")
 
 
 @router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
-def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Uow) -> Why:
+def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
     """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
     job = visible_job(session, account, job_id)
     rounds = auctions.standing(session, job.tier_id, job.id)
@@ -168,19 +177,19 @@ def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, s
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))
-def list_units(job_id: JobId, account: CurrentAccount, session: Uow) -> list[UnitView]:
+def list_units(job_id: JobId, account: CurrentAccount, session: Reads) -> list[UnitView]:
     """The job's units of work, by round and slot."""
     return views.unit_views(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/checkpoints", responses=refusals(NotAuthenticated, JobNotFound))
-def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Uow) -> list[CheckpointView]:
+def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> list[CheckpointView]:
     """The job's checkpoints, by round."""
     return views.checkpoint_views(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
-def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Uow) -> JobMetrics:
+def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
     """How the training went, round by round: losses, times, and whose work was included."""
     return job_metrics(session, visible_job(session, account, job_id))
 

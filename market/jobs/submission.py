@@ -12,20 +12,21 @@ from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.chain import bindings
 from market.chain.contracts import ChainEvent, Deployment
 from market.chain.models import TxIntent
-from market.chain.service import queue_intent
-from market.chain.views import ChainViews
+from market.chain.service import new_intent
+from market.chain.views import ChainViews, Funds
+from market.db.rows import insert_together
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.domain.network import NetworkParameters
-from market.events.service import emit
+from market.events.service import new_event
 from market.jobs import repository
-from market.jobs.errors import PermitTooShort
+from market.jobs.errors import InsufficientBalance, PermitTooShort
 from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
-from market.jobs.quotes import Terms, permit_document, require_balance, require_dataset, terms
+from market.jobs.quotes import Terms, funds_of, permit_document, require_dataset, terms
 from market.jobs.recent import note_seen, seen_lately
-from market.jobs.schemas import SubmitJob
+from market.jobs.schemas import SignedPermit, SubmitJob
 from market.organisations import service as organisations
 from market.providers import service as providers
 from market.storage.errors import StorageUnavailable
@@ -36,6 +37,7 @@ from zoo_protocol.unixfs import cid_of_file
 
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 _MAX_SPEC_BYTES = 64 * 1024
+_FUNDS_SECONDS = 1.0  # for how long what the chain said of a payer may pass its jobs
 
 _REVERT_REASONS = {  # by the contracts' errors
     "ERC20InsufficientAllowance": "permit_not_usable",
@@ -88,12 +90,35 @@ def check(
             field="permit.deadline",
             remedy="Sign a permit whose deadline is not before wait_until; a quote proposes one.",
         )
-    permit = permit_document(deployment, chain, payer, job.budget_wei, request.permit.deadline)
-    permit_signature = _signed_by(payer, permit, request.permit.signature, "permit.signature")
-    require_balance(chain, payer, job.budget_wei)
+    permit_signature = _funded_permit(deployment, chain, payer, job.budget_wei, request.permit)
     require_dataset(storage, job.spec)
     spec_cid = _publish(storage, canonical_json(job.spec.to_dict()))
     return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
+
+
+def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget_wei: int, permit: SignedPermit) -> str:
+    """The permit's signature, if it is the payer's over its permit nonce, and the payer holds the budget.
+
+    What the chain said within the last second may pass a job, but never refuses one. That is as good as a fresh look:
+    the payer can spend its tokens, or use the permit, until the deposit is mined. Then the escrow decides, and a
+    deposit that fails ends the job with its reason (:func:`on_deposit_intent`).
+
+    Raises:
+        InvalidSignature, InsufficientBalance, ChainDown.
+    """
+
+    def check_against(funds: Funds) -> str:
+        document = permit_document(deployment, payer, budget_wei, funds.permit_nonce, permit.deadline)
+        signature = _signed_by(payer, document, permit.signature, "permit.signature")
+        if funds.balance_wei < budget_wei:
+            detail = f"{payer} holds {funds.balance_wei} wei of ZEN, the budget is {budget_wei}."
+            raise InsufficientBalance(detail, field="budget_max")
+        return signature
+
+    try:
+        return check_against(funds_of(chain, payer, _FUNDS_SECONDS))
+    except (InvalidSignature, InsufficientBalance):
+        return check_against(funds_of(chain, payer))
 
 
 def _publish(storage: Storage, spec: bytes) -> str:
@@ -117,17 +142,9 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
     order, job_terms = checked.order, checked.terms
-    if not providers.use_nonce(session, order.payer, order.nonce, checked.id):
-        raise NonceReplayed(
-            f"{order.payer} used the nonce {order.nonce} before.",
-            field="nonce",
-            remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
-        )
-    organisation_id = checked.request.organisation
     limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
-    if organisation_id is not None:
-        limits += organisations.limits_for(session, organisation_id, order.payer)
-    spending.reserve(session, checked.id, order.budget, limits)
+    if checked.request.organisation is not None:
+        limits += organisations.limits_for(session, checked.request.organisation, order.payer)
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -152,14 +169,32 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         wait_until=job_terms.wait_until,
         nonce=order.nonce,
         order_signature=checked.order_signature,
-        organisation_id=organisation_id,
+        organisation_id=checked.request.organisation,
         permit={"deadline": checked.request.permit.deadline, "signature": checked.permit_signature},
+        escrowed_wei=0,
+        current_round=0,
     )
-    session.add(job)
-    session.flush()
-    emit(session, job.id, "status", {"status": job.status, "reason": None})
-    _queue_deposit(session, checked)
+    is_new = insert_together(
+        session,
+        providers.new_nonce(order.payer, order.nonce, checked.id),
+        job,
+        new_event(session, job.id, "status", {"status": job.status, "reason": None}),
+        _deposit(session, checked),
+    )
+    if not is_new:
+        raise NonceReplayed(
+            f"{order.payer} used the nonce {order.nonce} before.",
+            field="nonce",
+            remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
+        )
+    if limits:
+        spending.reserve(session, checked.id, order.budget, limits)
     return job
+
+
+def is_unlimited(checked: CheckedJob, principal: Principal) -> bool:
+    """Whether no spending cap counts the job, so that :func:`submit` is a single statement."""
+    return principal.limit_id is None and checked.request.organisation is None
 
 
 def on_job_opened(session: Session, event: ChainEvent) -> None:
@@ -195,10 +230,11 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
         spending.set_cost(session, job.id, 0)
 
 
-def _queue_deposit(session: Session, checked: CheckedJob) -> None:
+def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
+    """The call of the escrow that takes the budget."""
     permit = from_hex(checked.permit_signature, 65)
     order = checked.order
-    queue_intent(
+    return new_intent(
         session,
         key=f"open:{checked.id}",
         kind="open_job",

@@ -11,7 +11,9 @@ from market.domain.money import unit_price
 from market.domain.network import NetworkParameters
 from market.jobs import repository
 from market.jobs.access import visible_job
-from market.jobs.models import Checkpoint, Job, Unit
+from market.jobs.models import Job, Unit
+from market.jobs.progress import Progress as JobProgress
+from market.jobs.progress import progress_of
 from market.jobs.schemas import CheckpointView, JobFilters, JobPage, JobView, Progress, UnitView
 from market.organisations import service as organisations
 from market.organisations.service import Role
@@ -25,14 +27,18 @@ def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
 
 
 def job_views(session: Session, network: NetworkParameters, jobs: Sequence[Job]) -> list[JobView]:
-    """Jobs with their progress, by two queries for all of them."""
-    ids = [job.id for job in jobs]
-    checkpoints = repository.first_and_last_checkpoints(session, ids)
-    units = repository.unit_counts(session, ids)
-    return [_job_view(network, job, checkpoints.get(job.id, []), units.get(job.id, {})) for job in jobs]
+    """Jobs with their progress, by one query for all of them."""
+    progress = progress_of(session, [job.id for job in jobs]) if jobs else {}
+    return [_job_view(network, job, progress[job.id]) for job in jobs]
 
 
-def _job_view(network: NetworkParameters, job: Job, ends: list[Checkpoint], units: dict[str, int]) -> JobView:
+def new_job_view(network: NetworkParameters, job: Job) -> JobView:
+    """A job that was submitted just now."""
+    return _job_view(network, job, JobProgress())
+
+
+def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> JobView:
+    units, ends = progress.units, progress.checkpoints
     latest = ends[-1] if ends else None
     final = latest if latest is not None and latest.round == job.rounds else None
     price = job.clearing_price_wei

@@ -10,7 +10,7 @@ from market.accounts import spending
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
 from market.accounts.schemas import SpendingCaps, SpendingView
-from market.api.deps import Uow
+from market.api.deps import Reads, Uow
 from market.api.errors import KeyReused, RequestInFlight
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
@@ -74,13 +74,13 @@ def create_organisation(body: OrganisationRequest, account: CurrentAccount, sess
 
 
 @router.get("", responses=refusals(NotAuthenticated))
-def list_organisations(account: CurrentAccount, session: Uow) -> list[OrganisationView]:
+def list_organisations(account: CurrentAccount, session: Reads) -> list[OrganisationView]:
     """The organisations that you are in, oldest first."""
     return [_view(session, row) for row in service.of_member(session, account.address)]
 
 
 @router.get("/{organisation_id}", responses=refusals(*_FOUND))
-def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Uow) -> OrganisationView:
+def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Reads) -> OrganisationView:
     """One organisation: its caps, what counts against them, and its members."""
     return _view(session, service.require(session, organisation_id, account.address, Role.VIEWER))
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
@@ -77,7 +77,7 @@ def register_provider(
 @router.get("/providers")
 def list_providers(
     services: ServicesDep,
-    session: Uow,
+    session: Reads,
     after: Annotated[AddressString | None, Query(description="Address of the last one seen.")] = None,
     limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> ProviderPage:
@@ -90,7 +90,7 @@ def list_providers(
 
 
 @router.get("/providers/{address}", responses=refusals(ProviderNotFound))
-def get_provider(address: ProviderAddress, services: ServicesDep, session: Uow) -> ProviderView:
+def get_provider(address: ProviderAddress, services: ServicesDep, session: Reads) -> ProviderView:
     """One provider or verifier."""
     return _provider_views(session, services.network, [service.get(session, address)])[0]
 
@@ -98,7 +98,7 @@ def get_provider(address: ProviderAddress, services: ServicesDep, session: Uow) 
 @router.get("/providers/{address}/epochs", responses=refusals(ProviderNotFound))
 def list_epochs(
     address: ProviderAddress,
-    session: Uow,
+    session: Reads,
     limit: Annotated[int, Query(ge=1, le=180, description="How many at most.")] = 30,
 ) -> list[EpochView]:
     """A node's newest days: what its reliability and its rewards rest on."""
@@ -186,7 +186,7 @@ def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, 
 
 
 @router.get("/asks", responses=refusals(NotAuthenticated))
-def list_asks(account: CurrentAccount, services: ServicesDep, session: Uow) -> list[AskView]:
+def list_asks(account: CurrentAccount, services: ServicesDep, session: Reads) -> list[AskView]:
     """Your own asks, newest first. The book of others is sealed."""
     return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
 

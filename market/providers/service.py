@@ -24,7 +24,7 @@ from market.events.service import MARKET, move
 from market.providers import records, repository
 from market.providers.attestations import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
-from market.providers.models import Provider
+from market.providers.models import Provider, SignerNonce
 from market.providers.reliability import note_lost as note_lost
 from market.providers.reliability import note_replay as note_replay
 from market.providers.reliability import note_served as note_served
@@ -246,6 +246,11 @@ def jail(session: Session, address: str, reason: str) -> None:
 def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
     """Use up the nonce of a signed order or ask; False if the signer has used it before."""
     return repository.use_nonce(session, signer, nonce, used_for)
+
+
+def new_nonce(signer: str, nonce: int, used_for: str) -> SignerNonce:
+    """The row that uses up a nonce, as :func:`use_nonce` writes it, for a caller that inserts it with its own."""
+    return SignerNonce(signer=signer, nonce=nonce, used_for=used_for)
 
 
 def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import Uow
+from market.api.deps import Reads
 from market.api.openapi import refusals
 from market.db.base import utc_now
 from market.rewards import service
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1", tags=["rewards"])
 @router.get("/rewards", responses=refusals(NotAuthenticated))
 def get_rewards(
     account: CurrentAccount,
-    session: Uow,
+    session: Reads,
     after: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Post of the last earning seen.")] = None,
     limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> RewardsView:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep
 from market.api.openapi import refusals
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
@@ -41,7 +41,7 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
 @router.get("/claims", responses=refusals(NotAuthenticated))
 def list_claims(
     account: CurrentAccount,
-    session: Uow,
+    session: Reads,
     claimed: Annotated[bool, Query(description="What you took already, instead of what you can take.")] = False,
     after: Annotated[int, Query(ge=0, description="Batch of the last one seen.")] = 0,
     limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,

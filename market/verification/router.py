@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import Uow
+from market.api.deps import Reads
 from market.api.openapi import refusals
 from market.jobs.errors import CommitmentNotFound
 from market.verification import omissions
@@ -20,7 +20,7 @@ Leaf = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The commitm
 
 
 @router.get("/commitments/{unit_id}", responses=refusals(NotAuthenticated, CommitmentNotFound))
-def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Uow) -> CommitmentView:
+def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Reads) -> CommitmentView:
     """Where an acknowledged commitment stands, and the proof of its inclusion.
 
     Do not take our word: check the proof, and that the contract WorkWindows knows the root.
@@ -38,7 +38,7 @@ def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Uow) -> Comm
 
 
 @router.get("/omissions", responses=refusals(NotAuthenticated))
-def list_omissions(account: CurrentAccount, session: Uow) -> list[OmissionView]:
+def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView]:
     """Your claims on chain that we left a commitment out, the newest 200."""
     return [
         OmissionView(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import KeyReused, RequestInFlight
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
@@ -101,13 +101,13 @@ def create_webhook(
 
 
 @router.get("", responses=refusals(NotAuthenticated))
-def list_webhooks(account: CurrentAccount, session: Uow) -> list[WebhookView]:
+def list_webhooks(account: CurrentAccount, session: Reads) -> list[WebhookView]:
     """Your webhooks, oldest first."""
     return [_view(row) for row in service.of_owner(session, account.address)]
 
 
 @router.get("/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound))
-def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow) -> WebhookView:
+def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Reads) -> WebhookView:
     """One webhook."""
     return _view(service.get(session, account.address, webhook_id))
 
@@ -147,7 +147,7 @@ def rotate_webhook_secret(
 def list_deliveries(
     webhook_id: WebhookId,
     account: CurrentAccount,
-    session: Uow,
+    session: Reads,
     after: Annotated[RowId | None, Query(description="Id of the last one seen.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
 ) -> DeliveryPage:

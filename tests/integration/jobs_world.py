@@ -20,6 +20,7 @@ from sqlalchemy import select
 from market.accounts.models import Account
 from market.chain.contracts import ChainEvent
 from market.chain.signer import Signer
+from market.chain.views import Funds
 from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
@@ -69,11 +70,8 @@ class FakeChain:
     balances: dict[str, int] = field(default_factory=dict)
     permit_nonces: dict[str, int] = field(default_factory=dict)
 
-    def balance_of(self, address: str) -> int:
-        return self.balances.get(address, 0)
-
-    def permit_nonce(self, address: str) -> int:
-        return self.permit_nonces.get(address, 0)
+    def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
+        return Funds(self.balances.get(address, 0), self.permit_nonces.get(address, 0))
 
 
 def store_dataset(storage: Storage) -> str:

@@ -140,7 +140,14 @@ class Chain:
         signature = sign(PAYER.key, typed_data(Domain(CHAIN_ID, escrow), order))
         token = self.deployment.address("ZenToken")
         permit = permit_typed_data(
-            CHAIN_ID, token, "ZEN", PAYER.address, escrow, budget, self.views.permit_nonce(PAYER.address), now + 3_600
+            CHAIN_ID,
+            token,
+            "ZEN",
+            PAYER.address,
+            escrow,
+            budget,
+            self.views.funds(PAYER.address).permit_nonce,
+            now + 3_600,
         )
         raw = bytes.fromhex(sign(PAYER.key, permit)[2:])
         fields = {name: getattr(order, name) for name in order.__slots__}

@@ -1,0 +1,59 @@
+"""Rows of several tables written by one statement, where a round trip for each would be most of a request's time."""
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import CTE, Select, bindparam, select, true
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from market.db.base import CreatedAt
+
+
+def insert_together(session: Session, *rows: CreatedAt) -> bool:
+    """Insert new rows, each of another table, all or none, and set their ``created_at``.
+
+    Each is written only if those before it were; so the first must be the one that can be there already. Columns that
+    are not set get NULL or the database's default, not those of Python. The rows do not become part of the session.
+
+    Returns:
+        False if the first was there before; then nothing is written.
+
+    Raises:
+        IntegrityError: another one was there before.
+    """
+    shape: list[tuple[Any, tuple[str, ...]]] = []
+    values: dict[str, Any] = {}
+    for row in rows:
+        table: Any = type(row)
+        names = tuple(column.key for column in table.__table__.columns if getattr(row, column.key) is not None)
+        shape.append((table, names))
+        values |= {_parameter(table, name): getattr(row, name) for name in names}
+    written = session.execute(_insertion(tuple(shape)), values).one_or_none()
+    if written is None:
+        return False
+    for row, created_at in zip(rows, written, strict=True):
+        row.created_at = created_at
+    return True
+
+
+@lru_cache(64)
+def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Select[*tuple[Any, ...]]:
+    """A statement that inserts one row into each table and gives their times; no result if the first was there."""
+    parts: list[CTE] = []
+    for model, names in shape:
+        table = model.__table__
+        values = select(*(bindparam(_parameter(model, name), type_=table.c[name].type) for name in names))
+        if parts:
+            statement = insert(table).from_select(names, values.select_from(parts[-1]), include_defaults=False)
+        else:
+            statement = insert(table).from_select(names, values, include_defaults=False).on_conflict_do_nothing()
+        parts.append(statement.returning(table.c.created_at).cte(f"new_{table.name}"))
+    query = select(*(part.c.created_at for part in parts)).select_from(parts[0])
+    for part in parts[1:]:
+        query = query.join(part, true())
+    return query
+
+
+def _parameter(model: Any, column: str) -> str:
+    return f"{model.__tablename__}_{column}"

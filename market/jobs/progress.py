@@ -1,0 +1,62 @@
+"""How far jobs are: one query over units and checkpoints, however many jobs there are."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import BindParameter, CompoundSelect, Integer, String, bindparam, func, literal, select
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Checkpoint, Job, Unit
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """What is shown of a checkpoint: its round, validation loss (a decimal string) and model."""
+
+    round: int
+    validation_loss: str
+    model_cid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: its units by status, its initial checkpoint and its newest one, which may be the same."""
+
+    units: dict[str, int] = field(default_factory=dict)
+    checkpoints: list[Mark] = field(default_factory=list)
+
+
+def _progress() -> CompoundSelect[*tuple[Any, ...]]:
+    ids: BindParameter[Any] = bindparam("job_ids", expanding=True)
+    nothing = [literal(None, type_) for type_ in (Integer, String, String)]
+    units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id.in_(ids))
+    checkpoints = (
+        select(
+            Checkpoint.job_id,
+            literal(None, String),
+            literal(None, Integer),
+            Checkpoint.round,
+            Checkpoint.validation_loss,
+            Checkpoint.model_cid,
+        )
+        .join(Job, Job.id == Checkpoint.job_id)
+        .where(Job.id.in_(ids), Checkpoint.round.in_([0, Job.current_round]))
+    )
+    return units.group_by(Unit.job_id, Unit.status).union_all(checkpoints)
+
+
+_PROGRESS = _progress()  # built once: every reading of a job asks for it
+
+
+def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
+    """How far each of these jobs is; checkpoints by round."""
+    found = {job_id: Progress() for job_id in job_ids}
+    for job_id, status, count, round_, loss, model_cid in session.execute(_PROGRESS, {"job_ids": list(job_ids)}):
+        if status is not None:
+            found[job_id].units[status] = count
+        else:
+            found[job_id].checkpoints.append(Mark(round_, loss, model_cid))
+    for one in found.values():
+        one.checkpoints.sort()
+    return found

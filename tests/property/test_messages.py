@@ -1,0 +1,75 @@
+"""Our EIP-712 encoding against the library's, over all messages that are signed here."""
+
+import pytest
+from eth_account.messages import encode_typed_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo_protocol import messages
+from zoo_protocol.messages import (
+    Acknowledgement,
+    Ask,
+    Domain,
+    JobOrder,
+    UnitCommitment,
+    permit_typed_data,
+    signable,
+    struct_hash,
+    typed_data,
+)
+
+
+def _hex(size: int) -> st.SearchStrategy[str]:
+    return st.binary(min_size=size, max_size=size).map(lambda raw: "0x" + raw.hex())
+
+
+def _value(kind: str) -> st.SearchStrategy[object]:
+    if kind.startswith("uint"):
+        return st.integers(0, 2 ** int(kind[4:]) - 1)
+    return _hex(20 if kind == "address" else 32)
+
+
+_STRUCTS = [
+    st.builds(message, **{field["name"]: _value(field["type"]) for field in fields})
+    for message, fields in (
+        (JobOrder, messages.JOB_ORDER_TYPE),
+        (Ask, messages.ASK_TYPE),
+        (UnitCommitment, messages.UNIT_COMMITMENT_TYPE),
+        (Acknowledgement, messages.ACKNOWLEDGEMENT_TYPE),
+    )
+]
+_DOMAINS = st.builds(Domain, st.integers(0, 2**256 - 1), _hex(20), st.text(), st.text())
+
+
+@given(_DOMAINS, st.one_of(_STRUCTS))
+def test_messages_are_encoded_as_the_library_does(domain: Domain, message: messages.Message) -> None:
+    document = typed_data(domain, message)
+    theirs = encode_typed_data(full_message=document)
+    assert signable(document) == theirs
+    assert struct_hash(message) == "0x" + theirs.body.hex()
+
+
+@given(st.integers(0, 2**64), _hex(20), st.text(), _hex(20), _hex(20), *[st.integers(0, 2**256 - 1)] * 3)
+def test_permits_are_encoded_as_the_library_does(
+    chain_id: int, token: str, name: str, owner: str, spender: str, value: int, nonce: int, deadline: int
+) -> None:
+    document = permit_typed_data(chain_id, token, name, owner, spender, value, nonce, deadline)
+    assert signable(document) == encode_typed_data(full_message=document)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gpus", 2**32),
+        ("gpus", -1),
+        ("gpus", "7"),
+        ("provider", "0x" + "11" * 19),
+        ("provider", "0x" + "zz" * 20),
+        ("provider", "0x" + "1 " * 20),
+        ("provider", 5),
+    ],
+)
+def test_a_value_that_does_not_fit_its_type_is_refused(field: str, value: object) -> None:
+    ask = {"provider": "0x" + "11" * 20, "tier": 1, "gpus": 1, "minPrice": 1, "validUntil": 1, "nonce": 1}
+    with pytest.raises(ValueError):
+        struct_hash(Ask(**ask | {field: value}))  # type: ignore[arg-type]
