@@ -27,9 +27,9 @@ from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.events.models import JobEventRow
 from market.jobs import leases, submission
+from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Job
 from market.jobs.offers import LOOK_SECONDS, Offers
-from market.jobs.schemas import LeaseKind
 from market.providers.models import SignerNonce
 from market.wakeups import Outbox
 
