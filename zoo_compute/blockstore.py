@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,13 +131,22 @@ class BlockStore:
             with contextlib.suppress(InvalidCid):  # a stray file is not a pin
                 yield parse(name)
 
-    def collect(self) -> int:
-        """Remove every block that no pin needs, and return how many; not while others write to the directory."""
-        kept = {str(cid) for root in self.pins() for cid, _block in unixfs.blocks(root, self.get)}
-        unpinned = [path for path in self._blocks.glob("*/*") if path.name not in kept]
-        for path in unpinned:
+    def collect(self, *, older_than: float = 0.0) -> int:
+        """Remove every block that no pin needs and that was stored more than ``older_than`` seconds ago.
+
+        Returns how many; not while others write to the directory.
+
+        Raises:
+            BlockNotFound, ContentError: a pin's inner node is missing or damaged. Nothing is removed.
+        """
+        kept: set[str] = set()
+        for root in self.pins():
+            kept.update(str(cid) for cid in unixfs.cids(root, self.get))
+        latest = time.time() - older_than
+        paths = [path for path in self._blocks.glob("*/*") if path.name not in kept and path.stat().st_mtime <= latest]
+        for path in paths:
             path.unlink()
-        return len(unpinned)
+        return len(paths)
 
 
 def _force_to_disk(path: Path) -> None:

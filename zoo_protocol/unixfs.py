@@ -229,11 +229,20 @@ def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int) -> bytes:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
     data = verify_block(leaf.cid, get(leaf.cid))
+    check_size(leaf, data, max_bytes=max_bytes)
+    return data
+
+
+def check_size(leaf: Leaf, data: bytes, *, max_bytes: int) -> None:
+    """Check the length of a leaf's ``data``, which was verified.
+
+    Raises:
+        InvalidBlock, ContentTooLarge: see :func:`read`.
+    """
     if leaf.size not in (None, len(data)):
         raise InvalidBlock(f"{leaf.cid} holds {len(data)} bytes where its parent says {leaf.size}")
     if len(data) > max_bytes:
         raise ContentTooLarge(f"{leaf.cid} holds {len(data)} bytes; the limit is {max_bytes}")
-    return data
 
 
 def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
@@ -269,6 +278,16 @@ def blocks(root: Cid, get: GetBlock) -> Iterator[tuple[Cid, bytes]]:
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
+    for cid in cids(root, get):
+        yield cid, verify_block(cid, get(cid))
+
+
+def cids(root: Cid, get: GetBlock) -> Iterator[Cid]:
+    """The CID of every block of a file, depth first, each once; only inner nodes are fetched, after they are yielded.
+
+    Raises:
+        BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
+    """
     seen: set[Cid] = set()
     stack = [root]
     while stack:
@@ -278,7 +297,7 @@ def blocks(root: Cid, get: GetBlock) -> Iterator[tuple[Cid, bytes]]:
         seen.add(cid)
         if len(seen) > MAX_BLOCKS:
             raise ContentTooLarge(f"{root} has more than {MAX_BLOCKS} blocks")
-        block = verify_block(cid, get(cid))
-        yield cid, block
+        yield cid
         if cid.codec == DAG_PB:
-            stack.extend(link.cid for link in reversed(decode_node(block).links))
+            node = decode_node(verify_block(cid, get(cid)))
+            stack.extend(link.cid for link in reversed(node.links))
