@@ -152,7 +152,7 @@ class GatewayClient:
         with self._source(root, resumed=resumed) as get:
             for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
                 block = have(leaf)
-                yield leaf, unixfs.read_leaf(leaf, get, max_bytes=max_bytes) if block is None else block
+                yield leaf, unixfs.read_leaf(leaf, get, max_bytes=max_bytes, verify=False) if block is None else block
 
     def _leaves_from_all(
         self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int
