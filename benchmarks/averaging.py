@@ -167,7 +167,7 @@ class OurGroup:
 
     def _collect(self, started: float, expected: int) -> list[int]:
         """Slots whose payloads the aggregator has when all are there, or the quorum is and the deadline has passed."""
-        limit = deadline(self._arrivals, least_slack=1.0) if self._arrivals else _PATIENCE_SECONDS
+        limit = deadline(self._arrivals, least_slack=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
         waiting = dict(self.workers)
         while waiting and len(delivered) < expected:
@@ -283,9 +283,8 @@ def _series(name: str, group: OurGroup | PeerGroup, rounds: int, kills: int) -> 
 
 def _rows(prefix: str, seen: Series, size: int, rounds: int, kills: int, note: str) -> list[Row]:
     rows = []
-    if seen.seconds:
-        rows.append(row(f"{prefix}_mb_s", "MB/s", seen.speeds(size), note))
-        rows.append(row(f"{prefix}_error", "relative", seen.errors, "L2, against the exact mean"))
+    rows.append(row(f"{prefix}_mb_s", "MB/s", seen.speeds(size) or [0.0], note))  # 0: every round failed
+    rows.append(row(f"{prefix}_error", "relative", seen.errors or [1.0], "L2, against the exact mean; 1: none applied"))
     rows.append(row(f"{prefix}_failed_rounds", "rounds", [seen.failed], f"of {rounds}"))
     rows.append(row(f"{prefix}_failed_rounds_with_a_kill", "rounds", [seen.failed_with_a_kill], f"of {kills}"))
     return rows
