@@ -15,6 +15,7 @@ before the shortest upload is over.
 import json
 import os
 import queue
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Actor:
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment,
+            start_new_session=True,
         )
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -80,8 +82,9 @@ class Actor:
             return None
 
     def kill(self) -> None:
-        """End it as a crash would."""
-        self._process.kill()
+        """End it and the processes that it has forked (hivemind works in those), as a crash of its machine would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
