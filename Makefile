@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KEEP ?=
 
-.PHONY: setup demo test check bench fmt lock contracts clean
+.PHONY: setup demo test test-kubo check bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,6 +39,23 @@ test: check ## the whole suite: lint, types, layers, Solidity, Python
 	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
 	$(BIN)/pytest
 
+PEERS := .peers
+
+test-kubo: setup $(PEERS)/js-ipfs/.installed ## the storage adapter's tests against js-ipfs, a real IPFS daemon (installing takes minutes)
+	ZOO_TEST_JSIPFS=$(CURDIR)/$(PEERS)/js-ipfs $(BIN)/pytest tests/integration/test_storage_adapter.py
+
+$(PEERS)/js-ipfs/.installed: | $(VENV)/.installed
+	mkdir -p $(PEERS)/js-ipfs
+	$(BIN)/python -m zoo_compute.devnet.npm install --prefix $(PEERS)/js-ipfs --no-audit --no-fund --loglevel=error ipfs@0.66.1
+	@touch $@
+
+bench-peers: $(PEERS)/hivemind/.installed ## install what benchmarks compare with, each in an environment of its own
+
+$(PEERS)/%/.installed: benchmarks/peers/%.txt
+	$(PYTHON) -m venv $(PEERS)/$*
+	$(PEERS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 bench: setup ## list the benchmarks and how to run each
 	@sed -n '1,400p' benchmarks/README.md
 
@@ -54,4 +71,4 @@ lock: setup ## resolve pyproject.toml into requirements.lock (versions only)
 
 clean: ## remove what was installed and built here
 	-test -x $(BIN)/zoo-compute && $(BIN)/zoo-compute devnet down
-	rm -rf $(VENV) .devnet contracts/node_modules contracts/out contracts/cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PEERS) .devnet contracts/node_modules contracts/out contracts/cache .mypy_cache .ruff_cache .pytest_cache

@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     redis_url: str = Field(repr=False)
     rpc_url: str = Field(repr=False, description="one URL, or several, separated by commas")
     ipfs_api: str
-    gateway_url: str
+    gateway_url: str = Field(description="one URL, or several, separated by commas, which clients ask at once")
     public_rpc_url: str | None = None  # what clients are told; defaults to rpc_url
     deployment_file: str = Field(description="JSON with chain_id, block and the contracts' addresses")
     operator_key: SecretStr | None = Field(default=None, description="private key holding OPERATOR_ROLE")

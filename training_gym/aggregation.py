@@ -31,6 +31,7 @@ WEIGHT_ONE = 1 << 12
 MAX_PAYLOADS = 1 << 12
 
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
+_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,10 @@ def partial_sum(
     total, weight, pull = np.zeros(size, np.int64), 0, 0
     for slot in payloads.keys() & factors.keys():
         payload, share = payloads[slot], factors[slot] * weights[slot]
-        scaled = payload.values.astype(np.float64) * (share / _UNIT)  # the one rounding before the fixed point's
-        total[payload.indices] += np.rint(scaled * 2.0**FRACTION_BITS).astype(np.int64)
+        for start in range(0, len(payload.values), _ENTRIES):  # in the processor's cache
+            values = payload.values[start : start + _ENTRIES].astype(np.float64)
+            scaled = values * (share / _UNIT)  # the one rounding before the fixed point's
+            total[payload.indices[start : start + _ENTRIES]] += np.rint(scaled * 2.0**FRACTION_BITS).astype(np.int64)
         weight += weights[slot]
         pull += (FACTOR_ONE - factors[slot]) * weights[slot]
     return PartialSum(total, weight, pull)

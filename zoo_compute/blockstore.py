@@ -10,13 +10,19 @@ import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from zoo_protocol import unixfs
 from zoo_protocol.cid import Cid, ContentError, InvalidCid, parse, verify_block
 
 log = logging.getLogger(__name__)
+
+
+_THREADS = 8
 
 
 class BlockNotFound(LookupError):
@@ -82,10 +88,13 @@ class BlockStore:
             BlockMismatch, ContentTooLarge: if ``data`` is not that block.
             OSError: if the disk refuses.
         """
-        verify_block(cid, data)
+        self._write(cid, verify_block(cid, data))
+
+    def _write(self, cid: Cid, data: bytes) -> bool:
+        """Store one verified block; returns whether it was not there."""
         path = self._path(cid)
         if path.is_file():
-            return
+            return False
         path.parent.mkdir(exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=self._partial)
         try:
@@ -95,22 +104,57 @@ class BlockStore:
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
+        return True
 
-    def pin(self, root: Cid) -> int:
+    def writer(self) -> "FileWriter":
+        """Stores a file that arrives in pieces."""
+        return FileWriter(self._write)
+
+    def add(self, data: bytes) -> Cid:
+        """Store and pin a file; returns its CID. Raises OSError if the disk refuses."""
+        writer = self.writer()
+        writer.write(data)
+        link, written = writer.finish()
+        self.pin(link.cid, written)
+        return link.cid
+
+    def read(self, root: Cid, *, max_bytes: int) -> Iterator[bytes]:
+        """A file piece by piece, each piece verified; raises as :func:`zoo_protocol.unixfs.read` and :meth:`get`."""
+        ahead: deque[tuple[unixfs.Leaf, Future[bytes]]] = deque()
+
+        def first() -> bytes:
+            leaf, block = ahead.popleft()
+            unixfs.check_size(leaf, block.result(), max_bytes=max_bytes)
+            return block.result()
+
+        with ThreadPoolExecutor(_THREADS) as pool:  # reading and hashing leave the interpreter's lock
+            for leaf in unixfs.leaves(root, self.get, max_bytes=max_bytes):
+                ahead.append((leaf, pool.submit(self.get, leaf.cid)))
+                if len(ahead) == unixfs.MAX_AHEAD:
+                    yield first()
+            while ahead:
+                yield first()
+
+    def pin(self, root: Cid, written: Collection[Cid] = ()) -> int:
         """Record that the file under ``root`` must be kept; returns its size in bytes.
+
+        Args:
+            written: blocks that this process has just stored: they are forced to disk, but not read back.
 
         Raises:
             BlockNotFound: if a block of it is missing.
             ContentError: if it is no file.
         """
-        folders = {self._pins}
-        for cid, _block in unixfs.blocks(root, self.get):
-            path = self._path(cid)
-            _force_to_disk(path)
-            folders |= {path.parent, self._blocks}
+        paths = []
+        for cid in unixfs.cids(root, self.get):
+            if cid not in written:
+                self.get(cid)
+            paths.append(self._path(cid))
+        with ThreadPoolExecutor(_THREADS) as pool:  # a disk takes many such requests at once
+            for _ in pool.map(_force_to_disk, [*paths, *{path.parent for path in paths}, self._blocks]):
+                pass
         (self._pins / str(root)).touch()
-        for folder in folders:
-            _force_to_disk(folder)
+        _force_to_disk(self._pins)
         return unixfs.file_size(root, self.get)
 
     def unpin(self, root: Cid) -> bool:
@@ -130,13 +174,47 @@ class BlockStore:
             with contextlib.suppress(InvalidCid):  # a stray file is not a pin
                 yield parse(name)
 
-    def collect(self) -> int:
-        """Remove every block that no pin needs, and return how many; not while others write to the directory."""
-        kept = {str(cid) for root in self.pins() for cid, _block in unixfs.blocks(root, self.get)}
-        unpinned = [path for path in self._blocks.glob("*/*") if path.name not in kept]
-        for path in unpinned:
+    def collect(self, *, older_than: float = 0.0) -> int:
+        """Remove every block that no pin needs and that was stored more than ``older_than`` seconds ago.
+
+        Returns how many; not while others write to the directory.
+
+        Raises:
+            BlockNotFound, ContentError: a pin's inner node is missing or damaged. Nothing is removed.
+        """
+        kept: set[str] = set()
+        for root in self.pins():
+            kept.update(str(cid) for cid in unixfs.cids(root, self.get))
+        latest = time.time() - older_than
+        paths = [path for path in self._blocks.glob("*/*") if path.name not in kept and path.stat().st_mtime <= latest]
+        for path in paths:
             path.unlink()
-        return len(unpinned)
+        return len(paths)
+
+
+class FileWriter:
+    """A file being stored: each block is hashed once and written once, when it is full."""
+
+    def __init__(self, write: Callable[[Cid, bytes], bool]) -> None:
+        self._write = write
+        self._written: set[Cid] = set()
+        self._pool = ThreadPoolExecutor(_THREADS)
+        self._builder = unixfs.FileBuilder(self._put, executor=self._pool)
+        self.write = self._builder.write
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._builder.size
+
+    def _put(self, cid: Cid, block: bytes) -> None:
+        if self._write(cid, block):
+            self._written.add(cid)
+
+    def finish(self) -> tuple[unixfs.Link, set[Cid]]:
+        """Close the file: the link to its root, and the blocks that were not there before."""
+        with self._pool:
+            return self._builder.finish(), self._written
 
 
 def _force_to_disk(path: Path) -> None:

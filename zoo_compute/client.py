@@ -245,12 +245,12 @@ class Client:
             Mismatch: storage gave something else.
             Unreachable: storage does not have it, or does not answer.
         """
-        with storage_errors(), GatewayClient([self.network().gateway_url]) as gateway:
+        with storage_errors(), GatewayClient(self.network().gateways) as gateway:
             return gateway.fetch(cid, max_bytes=max_bytes)
 
     def download(self, cid: str, path: Path, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> int:
         """Write a file from storage to ``path``, which appears only when complete; returns its size. Raises alike."""
-        with storage_errors(), GatewayClient([self.network().gateway_url]) as gateway:
+        with storage_errors(), GatewayClient(self.network().gateways) as gateway:
             return gateway.download(cid, path, max_bytes=max_bytes)
 
     def _quote(self, request: dict[str, Any]) -> Quote:

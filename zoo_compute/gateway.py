@@ -1,13 +1,14 @@
 """Reading content from IPFS trustless gateways, which need not be trusted: every block is verified.
 
-Several gateways may be given; what one lacks, breaks or falsifies is asked of the next. A file of several blocks
-is streamed as one CAR archive; whatever that stream fails to deliver is then asked for block by block.
+Of one gateway, a file of several blocks is streamed as one CAR archive; whatever that stream fails to deliver is then
+asked for block by block. Several gateways are asked at once, each for other blocks (:mod:`zoo_compute.transfer`).
 """
 
 import contextlib
 import hashlib
 import logging
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -16,6 +17,8 @@ import httpx
 import stamina
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.peers import FAILURES, Fault, Peers, Stalled
+from zoo_compute.transfer import Transfer
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
 from zoo_protocol.unixfs import GetBlock, Leaf
@@ -36,20 +39,29 @@ class GatewayClient:
     """Fetches content by CID. Safe for threads; close it, or use it as a context manager.
 
     Args:
-        gateways: base URLs such as ``http://127.0.0.1:8080``, asked in this order.
+        gateways: base URLs such as ``http://127.0.0.1:8080``: all are asked at once for a file's blocks, and in this
+            order for a single one.
         store: keeps every block that was fetched, and is asked first.
         attempts: how often all gateways are asked before giving up, with growing pauses between.
         timeout: seconds without any byte before a gateway counts as failed.
+        block_timeout: seconds that one block may take.
     """
 
     def __init__(
-        self, gateways: Sequence[str], *, store: BlockStore | None = None, attempts: int = 4, timeout: float = 10.0
+        self,
+        gateways: Sequence[str],
+        *,
+        store: BlockStore | None = None,
+        attempts: int = 4,
+        timeout: float = 10.0,
+        block_timeout: float = 120.0,
     ) -> None:
         if not gateways:
             raise ValueError("give at least one gateway URL")
-        self._gateways = [gateway.rstrip("/") for gateway in gateways]
+        self._peers = Peers(gateways)
         self._store = store
         self._attempts = attempts
+        self._block_timeout = block_timeout
         # Answers are read as they come: a compressed one could unfold to any size before it is verified.
         self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"})
 
@@ -64,6 +76,11 @@ class GatewayClient:
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What gateways did wrong, oldest first: the last few hundred of it."""
+        return self._peers.faults
 
     def block(self, cid: str) -> bytes:
         """One verified block.
@@ -88,9 +105,8 @@ class GatewayClient:
 
     def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
         """A file piece by piece, each piece verified; raises as :meth:`fetch`."""
-        root = parse(cid)
-        with self._source(root) as get:
-            yield from unixfs.read(root, get, max_bytes=max_bytes)
+        for _leaf, block in self._leaves(parse(cid), _nothing, max_bytes=max_bytes, resumed=False):
+            yield block
 
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
         """Write a file to ``path`` and return its size in bytes; raises as :meth:`fetch`.
@@ -98,16 +114,22 @@ class GatewayClient:
         ``path`` appears only when complete. An interrupted download leaves ``path`` + ``.part``, from which the next
         call keeps all blocks that verify.
         """
-        root = parse(cid)
         partial = path.with_name(path.name + ".part")
         partial.touch()
-        size = 0
-        with partial.open("r+b") as file, self._source(root, resumed=partial.stat().st_size > 0) as get:
-            for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
-                if not _already_there(file, leaf):
+        size, resumed, kept = 0, partial.stat().st_size > 0, set[int]()
+        with partial.open("r+b") as file:
+
+            def have(leaf: Leaf) -> bytes | None:
+                block = _already_there(file, leaf) if resumed else None
+                if block is not None:
+                    kept.add(leaf.offset)
+                return block
+
+            for leaf, block in self._leaves(parse(cid), have, max_bytes=max_bytes, resumed=resumed):
+                if leaf.offset not in kept:
                     file.seek(leaf.offset)
-                    file.write(unixfs.read_leaf(leaf, get, max_bytes=max_bytes))
-                size = file.tell()
+                    file.write(block)
+                size = leaf.offset + len(block)
             file.truncate(size)
         partial.replace(path)
         return size
@@ -120,8 +142,42 @@ class GatewayClient:
             pass  # reading stores every block
         return self._store.pin(parse(cid))
 
+    def _leaves(
+        self, root: Cid, have: Callable[[Leaf], bytes | None], *, max_bytes: int, resumed: bool
+    ) -> Iterator[tuple[Leaf, bytes]]:
+        """The leaves of a file in order with their verified blocks; what ``have`` returns is not fetched."""
+        if root.codec == DAG_PB and len(self._peers.gateways) > 1:
+            yield from self._leaves_from_all(root, have, max_bytes)
+            return
+        with self._source(root, resumed=resumed) as get:
+            for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
+                block = have(leaf)
+                yield leaf, unixfs.read_leaf(leaf, get, max_bytes=max_bytes, verify=False) if block is None else block
+
+    def _leaves_from_all(
+        self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int
+    ) -> Iterator[tuple[Leaf, bytes]]:
+        """As :meth:`_leaves`, from all gateways at once."""
+        found = set[Cid]()  # in the store: not to be put there again
+
+        def at_hand(leaf: Leaf) -> bytes | None:
+            block = have(leaf)
+            if block is None and (block := self._stored(leaf.cid)) is not None:
+                found.add(leaf.cid)
+            return block
+
+        with Transfer(self._peers, self._ask, self._ask_all_with_retries) as transfer:
+
+            def node(cid: Cid) -> bytes:
+                block = self._stored(cid)
+                return self._keep(cid, transfer.get(cid)) if block is None else block
+
+            for leaf, block in transfer.blocks(unixfs.leaves(root, node, max_bytes=max_bytes), at_hand):
+                unixfs.check_size(leaf, block, max_bytes=max_bytes)
+                yield leaf, block if leaf.cid in found else self._keep(leaf.cid, block)
+
     @contextlib.contextmanager
-    def _source(self, root: Cid, *, resumed: bool = False) -> Iterator[GetBlock]:
+    def _source(self, root: Cid, *, resumed: bool) -> Iterator[GetBlock]:
         """Where to get the blocks under ``root``: one archive if all are wanted, else block by block."""
         partly_here = resumed or (self._store is not None and self._store.has(root))
         if root.codec != DAG_PB or partly_here:
@@ -134,12 +190,19 @@ class GatewayClient:
         return self._through_store(cid, None)
 
     def _through_store(self, cid: Cid, archive: "_Archive | None") -> bytes:
+        block = self._stored(cid)
+        if block is not None:
+            return block
+        block = archive.get(cid) if archive is not None else None
+        return self._keep(cid, self._ask_all_with_retries(cid) if block is None else block)
+
+    def _stored(self, cid: Cid) -> bytes | None:
         if self._store is not None:
             with contextlib.suppress(BlockNotFound):
                 return self._store.get(cid)
-        block = archive.get(cid) if archive is not None else None
-        if block is None:
-            block = self._ask_all_with_retries(cid)
+        return None
+
+    def _keep(self, cid: Cid, block: bytes) -> bytes:
         if self._store is not None:
             self._store.put(cid, block)
         return block
@@ -159,19 +222,25 @@ class GatewayClient:
 
     def _ask_all(self, cid: Cid) -> bytes:
         failures: list[Exception] = []
-        for gateway in self._gateways:
+        for gateway in self._peers.in_order():
             try:
-                return self._ask(gateway, cid)
-            except (BlockNotFound, ContentError, httpx.HTTPError) as error:
-                log.info("gateway %s: no block %s: %s", gateway, cid, error)
+                return self._ask_one(gateway, cid)
+            except FAILURES as error:
+                self._peers.report(gateway, error)
                 failures.append(error)
         for failure in failures:
             if isinstance(failure, httpx.HTTPError):
                 raise GatewayUnavailable(f"no gateway gave {cid}; {type(failure).__name__}: {failure}") from failure
         raise next((failure for failure in failures if isinstance(failure, ContentError)), failures[0])
 
-    def _ask(self, gateway: str, cid: Cid) -> bytes:
-        url = f"{gateway}/ipfs/{cid}"
+    def _ask_one(self, gateway: str, cid: Cid) -> bytes:
+        block = self._ask(gateway, cid, lambda: False)
+        assert block is not None  # it stays wanted
+        return block
+
+    def _ask(self, gateway: str, cid: Cid, useless: Callable[[], bool]) -> bytes | None:
+        """A verified block, or None if it has become ``useless`` while it arrived; raises one of ``FAILURES``."""
+        url, latest = f"{gateway}/ipfs/{cid}", time.monotonic() + self._block_timeout
         with self._http.stream("GET", url, params={"format": "raw"}, headers={"Accept": RAW_TYPE}) as response:
             if response.status_code in (404, 410):
                 raise BlockNotFound(f"{gateway} could not find {cid}")
@@ -181,12 +250,16 @@ class GatewayClient:
                 block += piece
                 if len(block) > MAX_BLOCK_BYTES:
                     raise BlockMismatch(f"{gateway} sends more for {cid} than any block may hold")
+                if time.monotonic() > latest:
+                    raise Stalled(f"{gateway} took more than {self._block_timeout} s for {cid}")
+                if useless():
+                    return None
         return verify_block(cid, bytes(block))
 
     def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
         """The verified blocks that the first gateway able to do so streams; ends early where it fails."""
         headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
-        for gateway in self._gateways:
+        for gateway in self._peers.in_order():
             url = f"{gateway}/ipfs/{root}"
             try:
                 with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
@@ -196,7 +269,7 @@ class GatewayClient:
             except (httpx.HTTPStatusError, httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("gateway %s: no archive of %s: %s", gateway, root, error)
             except (ContentError, httpx.HTTPError) as error:
-                log.info("gateway %s: the archive of %s ends early: %s", gateway, root, error)
+                self._peers.report(gateway, error)
                 return
 
 
@@ -218,9 +291,15 @@ class _Archive:
         self._blocks.close()
 
 
-def _already_there(file: BinaryIO, leaf: Leaf) -> bool:
-    """Whether the file holds this leaf's bytes at its place; if so, its position is behind them."""
+def _nothing(_leaf: Leaf) -> bytes | None:
+    """Nothing is at hand."""
+    return None
+
+
+def _already_there(file: BinaryIO, leaf: Leaf) -> bytes | None:
+    """This leaf's bytes, if the file holds them at their place."""
     if leaf.size is None or leaf.size > MAX_BLOCK_BYTES:
-        return False
+        return None
     file.seek(leaf.offset)
-    return hashlib.sha256(file.read(leaf.size)).digest() == leaf.cid.digest
+    block = file.read(leaf.size)
+    return block if hashlib.sha256(block).digest() == leaf.cid.digest else None

@@ -37,12 +37,18 @@ class Network(Answer):
     chain_id: int
     rpc_url: str
     gateway_url: str
+    gateway_urls: list[str] = []
     contracts: dict[str, str]
     fee_bps: int
     sampling_floor_bps: int
     challenge_seconds: int
     verifier_minimum_stake_wei: Wei
     tiers: dict[str, Tier]
+
+    @property
+    def gateways(self) -> list[str]:
+        """Where its content can be had: all are asked at once."""
+        return self.gateway_urls or [self.gateway_url]
 
 
 class Quote(Answer):

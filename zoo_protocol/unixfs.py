@@ -6,7 +6,9 @@ chunking and width, but only raw leaves, and verifies every block against its CI
 other UnixFS features are refused: nothing here writes them.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import BinaryIO, TypeVar
@@ -24,6 +26,7 @@ from zoo_protocol.cid import (
 
 CHUNK_BYTES = 262_144
 MAX_LINKS = 174
+MAX_AHEAD = 32  # chunks that wait for an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
 
@@ -115,11 +118,21 @@ def decode_node(block: bytes) -> FileNode:
 class FileBuilder:
     """Builds a file's DAG from bytes that arrive in pieces of any length; each block goes to ``put`` once it is full.
 
-    Memory stays below one chunk plus one node's links per level.
+    Memory stays below one chunk plus one node's links per level. With an ``executor``, chunks are hashed and put by its
+    threads, and up to ``MAX_AHEAD`` more of them are held; ``put`` is then called from several threads.
     """
 
-    def __init__(self, put: PutBlock, *, chunk_bytes: int = CHUNK_BYTES, max_links: int = MAX_LINKS) -> None:
+    def __init__(
+        self,
+        put: PutBlock,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+        max_links: int = MAX_LINKS,
+        executor: Executor | None = None,
+    ) -> None:
         self._put = put
+        self._executor = executor
+        self._ahead: deque[Future[Link]] = deque()
         self._chunk_bytes = chunk_bytes
         self._max_links = max_links
         self._pending = bytearray()
@@ -129,16 +142,25 @@ class FileBuilder:
     def write(self, data: bytes) -> None:
         """Append file bytes."""
         self.size += len(data)
-        self._pending += data
-        complete = len(self._pending) - len(self._pending) % self._chunk_bytes
-        for start in range(0, complete, self._chunk_bytes):
-            self._add_leaf(bytes(self._pending[start : start + self._chunk_bytes]))
-        del self._pending[:complete]
+        view, start = memoryview(data), 0
+        if self._pending:
+            start = min(self._chunk_bytes - len(self._pending), len(view))
+            self._pending += view[:start]
+            if len(self._pending) < self._chunk_bytes:
+                return
+            self._add_leaf(bytes(self._pending))
+            self._pending.clear()
+        while len(view) - start >= self._chunk_bytes:  # whole chunks are cut from the input without a detour
+            self._add_leaf(bytes(view[start : start + self._chunk_bytes]))
+            start += self._chunk_bytes
+        self._pending += view[start:]
 
     def finish(self) -> Link:
         """Close the file and return the link to its root. An empty file is one empty raw block."""
         if self._pending or self.size == 0:
             self._add_leaf(bytes(self._pending))
+        while self._ahead:
+            self._add_link(0, self._ahead.popleft().result())
         level = 0
         while len(self._levels) > level + 1 or len(self._levels[level]) > 1:
             if self._levels[level]:
@@ -147,9 +169,17 @@ class FileBuilder:
         return self._levels[level][0]
 
     def _add_leaf(self, data: bytes) -> None:
+        if self._executor is None:
+            self._add_link(0, self._leaf(data))
+            return
+        self._ahead.append(self._executor.submit(self._leaf, data))
+        if len(self._ahead) == MAX_AHEAD:
+            self._add_link(0, self._ahead.popleft().result())
+
+    def _leaf(self, data: bytes) -> Link:
         cid = of_block(RAW, data)
         self._put(cid, data)
-        self._add_link(0, Link(cid, len(data), len(data)))
+        return Link(cid, len(data), len(data))
 
     def _add_link(self, level: int, link: Link) -> None:
         if level == len(self._levels):
@@ -222,26 +252,38 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
         stack.extend(reversed(wanted))
 
 
-def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int) -> bytes:
-    """The verified bytes of one leaf.
+def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True) -> bytes:
+    """The verified bytes of one leaf. ``verify`` may be off only where ``get`` itself verifies.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
-    data = verify_block(leaf.cid, get(leaf.cid))
+    data = verify_block(leaf.cid, get(leaf.cid)) if verify else get(leaf.cid)
+    check_size(leaf, data, max_bytes=max_bytes)
+    return data
+
+
+def check_size(leaf: Leaf, data: bytes, *, max_bytes: int) -> None:
+    """Check the length of a leaf's ``data``, which was verified.
+
+    Raises:
+        InvalidBlock, ContentTooLarge: see :func:`read`.
+    """
     if leaf.size not in (None, len(data)):
         raise InvalidBlock(f"{leaf.cid} holds {len(data)} bytes where its parent says {leaf.size}")
     if len(data) > max_bytes:
         raise ContentTooLarge(f"{leaf.cid} holds {len(data)} bytes; the limit is {max_bytes}")
-    return data
 
 
-def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+def read(
+    root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None, verify: bool = True
+) -> Iterator[bytes]:
     """Bytes ``start`` to ``stop`` of a file, block by block, each verified before it is yielded.
 
     Args:
         get: returns a block's bytes; whatever it raises passes through.
         max_bytes: limit on the whole file, not on the part that is read.
+        verify: off only where ``get`` itself verifies, so that leaves are not hashed twice.
 
     Raises:
         BlockMismatch: a block's bytes are not what its CID says.
@@ -249,7 +291,7 @@ def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int 
         ContentTooLarge: the file exceeds ``max_bytes``, or a block or the tree exceeds the fixed limits.
     """
     for leaf in leaves(root, get, max_bytes=max_bytes, start=start, stop=stop):
-        data = read_leaf(leaf, get, max_bytes=max_bytes)
+        data = read_leaf(leaf, get, max_bytes=max_bytes, verify=verify)
         yield data[max(0, start - leaf.offset) : None if stop is None else max(0, stop - leaf.offset)]
 
 
@@ -263,8 +305,20 @@ def file_size(root: Cid, get: GetBlock) -> int:
     return len(block) if root.codec == RAW else decode_node(block).size
 
 
-def blocks(root: Cid, get: GetBlock) -> Iterator[tuple[Cid, bytes]]:
+def blocks(root: Cid, get: GetBlock, *, verify: bool = True) -> Iterator[tuple[Cid, bytes]]:
     """Every block of a file, verified, depth first, each once: the order in which a CAR file carries them.
+
+    ``verify`` may be off only where ``get`` itself verifies.
+
+    Raises:
+        BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
+    """
+    for cid in cids(root, get):
+        yield cid, verify_block(cid, get(cid)) if verify else get(cid)
+
+
+def cids(root: Cid, get: GetBlock) -> Iterator[Cid]:
+    """The CID of every block of a file, depth first, each once; only inner nodes are fetched, after they are yielded.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
@@ -278,7 +332,7 @@ def blocks(root: Cid, get: GetBlock) -> Iterator[tuple[Cid, bytes]]:
         seen.add(cid)
         if len(seen) > MAX_BLOCKS:
             raise ContentTooLarge(f"{root} has more than {MAX_BLOCKS} blocks")
-        block = verify_block(cid, get(cid))
-        yield cid, block
+        yield cid
         if cid.codec == DAG_PB:
-            stack.extend(link.cid for link in reversed(decode_node(block).links))
+            node = decode_node(verify_block(cid, get(cid)))
+            stack.extend(link.cid for link in reversed(node.links))

@@ -50,6 +50,7 @@ class NetworkView(BaseModel):
     chain_id: int
     rpc_url: str
     gateway_url: str
+    gateway_urls: list[str]
     contracts: dict[str, str]
     eip712_domain: DomainView
     fee_bps: int
@@ -70,11 +71,13 @@ class NetworkView(BaseModel):
 def get_network(services: ServicesDep) -> NetworkView:
     """The rules, addresses and parameters of this network."""
     network, settings = services.network, services.settings
+    gateways = split_urls(settings.gateway_url)
     return NetworkView(
         name=network.name,
         chain_id=services.deployment.chain_id,
         rpc_url=settings.public_rpc_url or split_urls(settings.rpc_url)[0],
-        gateway_url=settings.gateway_url,
+        gateway_url=gateways[0],
+        gateway_urls=gateways,
         contracts=dict(services.deployment.contracts),
         eip712_domain=DomainView(**services.domain.as_dict()),
         fee_bps=network.fee_bps,

@@ -1,19 +1,20 @@
 """Checkpoints kept by distinct nodes, each of which proves that it has every byte.
 
-The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce", "cids"}`` is::
+The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce", "cids", "release"}`` is::
 
     SHA2-256( nonce || file(cids[0]) || file(cids[1]) || ... )        as 0x hex
 
 ``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
 blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, the outer state and the update
-if the manifest names them, and the error feedback files in ascending slot number. The node keeps all of them until the
-job is over; the market reads the same files from storage and compares.
+if the manifest names them, and the error feedback files in ascending slot number. The market reads the same files from
+storage and compares. The node keeps all of them until a later lease names the checkpoint in ``release``: a newer
+one is then proven to be kept by enough nodes (:func:`releasable`).
 """
 
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -22,8 +23,8 @@ from market.events.service import emit
 from market.jobs import repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease
-from market.jobs.models import Job, Lease, Pin
-from market.jobs.units import missing_pins
+from market.jobs.models import Checkpoint, Job, Lease, Pin
+from market.jobs.units import is_kept, missing_pins
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
@@ -54,6 +55,19 @@ def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, i
     return to_hex(digest.digest()), size
 
 
+def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]], redundancy: int) -> list[str]:
+    """CIDs of the checkpoints that nodes need not keep any longer.
+
+    A checkpoint is released once it and a newer one are each proven to be kept by ``redundancy`` distinct nodes.
+
+    Args:
+        wanted: the checkpoints that are to be kept, in ascending order of their rounds.
+        holders: addresses of the proven holders by checkpoint id.
+    """
+    proven = [checkpoint for checkpoint in wanted if len(set(holders.get(checkpoint.id, []))) >= redundancy]
+    return [checkpoint.cid for checkpoint in proven[:-1]]
+
+
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
     """Ask as many nodes as are still needed to pin the job's checkpoints: its own first, then others of its tier."""
     missing = missing_pins(session, job)
@@ -62,7 +76,9 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
     nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
     holders, attempts = repository.pins_of_job(session, job.id), repository.pin_attempts(session, job.id)
-    for checkpoint in repository.checkpoints(session, job.id):
+    checkpoints = repository.checkpoints(session, job.id)
+    release = releasable([one for one in checkpoints if is_kept(job, one)], holders, job.redundancy)
+    for checkpoint in checkpoints:
         running, failed = attempts.get(checkpoint.id, (set(), Counter()))
         wanted = missing.get(checkpoint.id, 0) - len(running)
         taken = running | set(holders.get(checkpoint.id, []))
@@ -79,6 +95,7 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
                     "round": checkpoint.round,
                     "nonce": to_hex(secrets.token_bytes(32)),
                     "cids": checkpoint.file_cids,
+                    "release": release,
                 },
                 checkpoint_id=checkpoint.id,
                 seconds=settings.lease_seconds,

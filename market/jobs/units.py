@@ -15,7 +15,7 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.jobs import repository
-from market.jobs.models import Job, Unit
+from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import leaf_of
@@ -216,15 +216,17 @@ def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
     wake_after_commit(session, "settlement.settle")
 
 
-def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
-    """By id of each checkpoint that is to be kept by ``redundancy`` nodes: how many more proofs it needs.
+def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
+    """Whether nodes keep it: every ``checkpoint_interval``-th one, the initial and the final one among them."""
+    return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
 
-    Those are every ``checkpoint_interval``-th checkpoint, the initial and the final one among them.
-    """
+
+def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
+    """By id of each checkpoint that is to be kept by ``redundancy`` nodes: how many more proofs it needs."""
     holders = repository.pins_of_job(session, job.id)
     return {
         checkpoint.id: lacking
         for checkpoint in repository.checkpoints(session, job.id)
-        if checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
+        if is_kept(job, checkpoint)
         if (lacking := job.redundancy - len(holders.get(checkpoint.id, []))) > 0
     }

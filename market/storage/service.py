@@ -28,7 +28,7 @@ from ipfshttpclient import exceptions as ipfs
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
 _PIECE_BYTES = unixfs.CHUNK_BYTES
-_ABSENT = ("could not find", "not found", "context deadline exceeded")  # Kubo has no error codes, only texts
+_ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
 
 Result = TypeVar("Result")
 

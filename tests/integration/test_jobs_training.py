@@ -13,7 +13,7 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import aggregation, leases, matching, repository, units
+from market.jobs import aggregation, leases, matching, pins, repository, units
 from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Job, Lease, Unit
@@ -284,6 +284,26 @@ def test_a_wrong_pin_proof_counts_for_nothing_and_another_node_is_asked(world: W
     assert world.pin(nodes[1])
     assert world.pin(nodes[2])
     assert sorted(next(iter(_pins(world, job_id).values()))) == sorted(nodes[1:])
+
+
+def test_a_checkpoint_is_released_once_a_newer_one_is_proven_by_three_nodes(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    for node in nodes[:3]:
+        assert world.pin(node)  # the initial checkpoint
+    world.dispatch(job_id)
+    first, second = world.rows(lambda session: list(session.scalars(select(Checkpoint).order_by(Checkpoint.round))))
+    leases = [world.pull(node, LeaseKind.PIN) for node in nodes[:3]]
+    assert [(lease.task["checkpoint_cid"], lease.task["release"]) for lease in leases if lease] == [
+        (second.cid, [])
+    ] * 3
+
+    holders = {first.id: ["a", "b", "c"], second.id: ["a", "b", "b"]}
+    assert pins.releasable([first, second], holders, 3) == []  # two of them are one
+    assert pins.releasable([first, second], holders | {second.id: ["a", "b", "c"]}, 3) == [first.cid]
+    assert pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
 
 
 def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:

@@ -262,12 +262,44 @@ def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
     files = [b"manifest", b"model" * 100_000]
     cids = [store.add(content) for content in files]
     market = Market(store)
-    task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0]}
+    task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": []}
     worker = work(market, tmp_path, executor, lease("pin", task))
     assert market.body("complete")["proof"] == to_hex(hashlib.sha256(b"\x09" * 32 + b"".join(files)).digest())
     worker.workspace.store.collect()
     kept = {str(cid) for cid in Workspace(tmp_path).store.pins()}
     assert kept == set(cids)
+
+
+def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    first, second, shared = (store.add(content) for content in (b"first", b"second", b"model" * 100_000))
+    market = Market(store)
+    for cids, released in (([first, shared], []), ([second, shared], [first])):
+        task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": released}
+        work(market, tmp_path, executor, lease("pin", task))
+    workspace = Workspace(tmp_path)
+    assert {str(cid) for cid in workspace.store.pins()} == {second, shared}
+    workspace.release([first, store.add(b"never kept")])  # again, and unknown: nothing happens
+    assert workspace.store.collect() == 1
+    workspace.release([second])
+    assert not list(workspace.store.pins())
+
+
+def test_a_release_comes_only_after_the_proof_of_the_newer_checkpoint(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    kept, newer = store.add(b"kept"), store.add(b"newer")
+    task = {"nonce": "0x" + "09" * 32, "cids": [kept], "round": 1, "checkpoint_cid": kept, "release": []}
+    work(Market(store), tmp_path, executor, lease("pin", task))
+    silent = Market(store, at="complete", fault=Unreachable("market-unreachable", "the market does not answer"))
+    with pytest.raises(Unreachable):
+        work(silent, tmp_path, executor, lease("pin", task | {"cids": [newer], "release": [kept]}))
+    assert kept in {str(cid) for cid in Workspace(tmp_path).store.pins()}
 
 
 def test_leases_at_hand_are_remembered_until_they_end(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def run(
     keep_hours: Annotated[float, typer.Option(min=1, help="How long states are kept for challenges.")] = 48,
     payout_address: Annotated[str | None, typer.Option(help="Where your pay goes; default: your wallet.")] = None,
     claim_seconds: Annotated[float, typer.Option(min=1, help="How often it looks for pay to claim.")] = 600,
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="IPFS gateway asked besides the market's; may be repeated.")
+    ] = None,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
@@ -69,6 +72,7 @@ def run(
         site=site,
         asn=asn,
         owner=owner,
+        gateways=tuple(gateway or ()),
     )
     serve(config)
 

@@ -48,7 +48,7 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
         Mismatch: after a line for everything that differs.
     """
     network = client.network()
-    with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
+    with storage_errors(), GatewayClient(network.gateways) as gateway:
         chain = ChainReader(network.rpc_url, network.contracts)
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
     findings = recomputed.findings + differences(receipt, recomputed.receipt)

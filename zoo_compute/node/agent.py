@@ -145,7 +145,7 @@ class NodeAgent:
             wallet=self._wallet,
             domain=Domain(network.chain_id, network.contracts["JobEscrow"]),
             workspace=self._workspace,
-            gateway=GatewayClient([network.gateway_url], store=self._workspace.store),
+            gateway=GatewayClient([*self._config.gateways, *network.gateways], store=self._workspace.store),
             executor=self._executor,
             acknowledgements=Acknowledgements(self._journal, network, self._omission_chain(network)),
         )

@@ -26,6 +26,7 @@ class NodeConfig:
         keep_hours: how long the states of finished units are kept for challenges.
         payout_address: where a provider's pay goes; None is its own wallet.
         claim_seconds: how often it looks for pay that can be claimed.
+        gateways: IPFS gateways that are asked for content besides the market's, such as one in the same building.
     """
 
     api_url: str
@@ -40,6 +41,7 @@ class NodeConfig:
     keep_hours: float = 48.0
     payout_address: str | None = None
     claim_seconds: float = 600.0
+    gateways: tuple[str, ...] = ()
     site: str | None = None
     asn: int | None = None
     owner: str | None = None

@@ -132,7 +132,9 @@ class Worker:
                 proof.update(piece)
             self.workspace.store.pin(parse(cid))
             held.check()
+        self.workspace.keep(task["checkpoint_cid"], task["cids"])
         self.market.complete(held.lease, {"proof": to_hex(proof.digest())})
+        self.workspace.release(task["release"])
 
     def _replay(self, held: HeldLease) -> None:
         lease, task = held.lease, held.lease.task

@@ -3,24 +3,32 @@
 ``units/<job>/<round>-<slot>/``  the states that a unit's segments start from, and its result: kept for challenges
 ``acknowledgements/<id>.json``   the market's promises to include what was delivered (``acknowledgements.py``)
 ``leases/<id>.json``             leases at hand, taken up again after a crash
-``store/``                       blocks of pinned checkpoints
+``store/``                       blocks of pinned checkpoints, and those fetched lately: an interrupted transfer
+                                 continues from them, also after a restart
+``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files
 """
 
 import json
+import logging
 import os
 import shutil
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.blockstore import BlockStore
+from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.market import Lease
+from zoo_protocol.cid import ContentError, parse
 
 MAX_INPUT_BYTES = 1 << 36
 _FILES_KEPT_SECONDS = 3600.0
+_BLOCKS_KEPT_SECONDS = 86400.0
+
+log = logging.getLogger(__name__)
 
 
 class Workspace:
@@ -29,10 +37,14 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         shutil.rmtree(self._root / "files", ignore_errors=True)
-        for name in ("units", "leases", "store", "files", "executor"):
+        for name in ("units", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self.store = BlockStore(self._root / "store")
         self.store.discard_partial_writes()
+        try:
+            self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
+        except (BlockNotFound, ContentError) as error:
+            log.warning("no old blocks removed: a pinned checkpoint is damaged: %s", error)
 
     @property
     def acknowledgements(self) -> Path:
@@ -62,6 +74,22 @@ class Workspace:
         else:
             gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
         return path
+
+    def keep(self, checkpoint: str, cids: Sequence[str]) -> None:
+        """Note that these pinned files make up a checkpoint."""
+        write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids)})
+
+    def release(self, checkpoints: Iterable[str]) -> None:
+        """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over."""
+        folder, released = self._root / "checkpoints", set[str]()
+        for checkpoint in checkpoints:
+            path = folder / f"{parse(checkpoint)}.json"
+            if path.exists():
+                released.update(json.loads(path.read_text())["cids"])
+                path.unlink()
+        kept = {cid for path in folder.glob("*.json") for cid in json.loads(path.read_text())["cids"]}
+        for cid in released - kept:
+            self.store.unpin(parse(cid))
 
     def remember(self, lease: Lease) -> None:
         """Note a lease, so that it is taken up again should this process be killed."""

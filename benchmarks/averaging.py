@@ -1,0 +1,339 @@
+"""Averaging 40 MB among four processes: our round against hivemind's, both over loopback.
+
+``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once, its rows are left out without it.
+A round is timed from the moment at which all four hold their vector of 10.8 million fp32 to the one at which all four
+have applied the mean. MB/s are those vectors' bytes over that time. Ours: encode, upload to the embedded store, exact
+robust aggregation in a process of its own, download, apply; the market's calls between are lines on pipes.
+``ours_mb_s`` has every value in eight bits in both directions, hivemind's like (``8bit``); ``ours_sparse_mb_s`` the
+payload that a job sends by default, whose error is made up for by error feedback and not by this round.
+
+A round has failed unless all four (after a kill: the three others) end with the same mean of all payloads that were
+there; of hivemind's it is asked only that its group was complete. A kill comes halfway through the shortest round, ours
+before the shortest upload is over.
+"""
+
+import json
+import os
+import queue
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Row, progress, row, run
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.lateness import deadline, quorum
+
+ROOT = Path(__file__).parents[1]
+PEER_PYTHON = ROOT / ".peers" / "hivemind" / "bin" / "python"
+PEER_SCRIPT = ROOT / "benchmarks" / "peers" / "hivemind_peer.py"
+WORKERS = 4
+COMPRESSIONS = ("none", "fp16", "8bit")
+DENSE = {"top_k": 4096, "value_bits": 8, "down_top_k": 4096, "down_value_bits": 8}
+SPARSE = {"down_top_k": 1024}
+_ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+_PATIENCE_SECONDS = 60.0
+_START_SECONDS = 300.0
+_OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
+
+
+class Actor:
+    """A process that answers lines of JSON with lines of JSON."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+    def tell(self, do: str, **arguments: Any) -> None:
+        """Send a command."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self, seconds: float = _PATIENCE_SECONDS) -> dict[str, Any] | None:
+        """The next answer; None if there is none in time or the process has ended."""
+        try:
+            return self._answers.get(timeout=max(seconds, 0.0))
+        except queue.Empty:
+            return None
+
+    def kill(self) -> None:
+        """End it and the processes that it has forked (hivemind works in those), as a crash of its machine would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def running_store() -> Iterator[dict[str, str]]:
+    """The embedded store as a process: its two addresses."""
+    with tempfile.TemporaryDirectory() as directory:
+        ports = Path(directory, "ports")
+        command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store", "--directory", f"{directory}/data"]
+        process = subprocess.Popen([*command, "--port-file", str(ports)], cwd=ROOT)
+        try:
+            while not ports.exists():
+                if process.poll() is not None:
+                    raise RuntimeError("the store ended at once")
+                time.sleep(0.02)
+            found = json.loads(ports.read_text())
+            urls = {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}
+            yield urls
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def specification(quick: bool, settings: dict[str, int]) -> TrainingSpec:
+    """A model of 10.5 million parameters (quick: 0.2 million) with these payloads."""
+    if quick:
+        model = ModelConfig(hidden_size=64, num_layers=3)
+    else:
+        model = ModelConfig(hidden_size=384, num_layers=6, num_heads=6)
+    return TrainingSpec(model, _ANY_CID, TrainingConfig(**settings))  # type: ignore[arg-type]
+
+
+class OurGroup:
+    """Four workers and an aggregator around a store."""
+
+    def __init__(self, stack: ExitStack, spec: TrainingSpec, store: dict[str, str]) -> None:
+        self._settings = json.dumps({"spec": spec.to_dict(), **store})
+        self._stack = stack
+        self.payload_bytes = self.update_bytes = 0
+        self.workers = {slot: self._start("worker") for slot in range(WORKERS)}
+        self.aggregator = self._start("aggregator")
+        self._arrivals: list[float] = []
+
+    def _start(self, role: str) -> Actor:
+        actor = Actor([sys.executable, "-m", "benchmarks.averaging_round", role, self._settings])
+        self._stack.callback(actor.kill)
+        if actor.answer(_START_SECONDS) is None:
+            raise RuntimeError(f"the {role} ended at once")
+        return actor
+
+    def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
+        """Seconds, and the error (None if the round failed). ``kill`` ends that worker while it encodes."""
+        if len(self.workers) < WORKERS:  # the one killed last time is replaced
+            missing = next(slot for slot in range(WORKERS) if slot not in self.workers)
+            self.workers[missing] = self._start("worker")
+        for slot, worker in self.workers.items():
+            worker.tell("prepare", seed=slot + 1)
+        if any(worker.answer() is None for worker in self.workers.values()):
+            return 0.0, None
+        started = time.perf_counter()
+        for worker in self.workers.values():
+            worker.tell("upload")
+        if kill is not None:
+            time.sleep(0.5 * min(self._arrivals))  # it encodes or uploads
+            self.workers.pop(kill).kill()
+        delivered = self._collect(started, WORKERS)
+        if len(delivered) < quorum(WORKERS):
+            return time.perf_counter() - started, None
+        self.aggregator.tell("close")
+        closed = self.aggregator.answer()
+        if closed is None:
+            return time.perf_counter() - started, None
+        for slot, worker in self.workers.items():
+            if slot not in delivered:
+                worker.answer()  # its upload came too late
+            worker.tell("apply", cid=closed["cid"])
+        applied = [worker.answer() for worker in self.workers.values()]
+        seconds = time.perf_counter() - started
+        if None in applied or not sorted(closed["included"]) == sorted(delivered) == sorted(self.workers):
+            return seconds, None
+        self.update_bytes = applied[0]["bytes"] if applied[0] else 0
+        return seconds, self._error([slot + 1 for slot in sorted(delivered)])
+
+    def _collect(self, started: float, expected: int) -> list[int]:
+        """Slots whose payloads the aggregator has when all are there, or the quorum is and the deadline has passed."""
+        limit = deadline(self._arrivals, least_slack=10.0) if self._arrivals else _PATIENCE_SECONDS
+        delivered: list[int] = []
+        waiting = dict(self.workers)
+        while waiting and len(delivered) < expected:
+            for slot, worker in list(waiting.items()):
+                found = worker.answer(0.002)
+                if found is not None:
+                    waiting.pop(slot)
+                    self.payload_bytes = found["bytes"]
+                    self.aggregator.tell("take", slot=slot, cid=found["cid"])
+                    delivered.append(slot)
+                    self._arrivals.append(time.perf_counter() - started)
+            elapsed = time.perf_counter() - started
+            if elapsed > _PATIENCE_SECONDS or (len(delivered) >= quorum(expected) and elapsed > limit):
+                break
+        return [slot for slot in delivered if self.aggregator.answer() is not None]
+
+    def _error(self, seeds: list[int]) -> float | None:
+        found = []
+        for worker in self.workers.values():
+            worker.tell("error", seeds=seeds)
+            found.append(worker.answer())
+        if None in found or len({one["digest"] for one in found if one}) != 1:
+            return None
+        return max(one["error"] for one in found if one)
+
+
+class PeerGroup:
+    """Four hivemind peers."""
+
+    def __init__(self, stack: ExitStack, size: int, compression: str) -> None:
+        self._stack, self._size, self._compression = stack, size, compression
+        self._prefix = f"benchmark{time.time_ns()}"
+        self._shortest = 60.0  # seconds
+        self.addresses: list[str] = []
+        self.peers: dict[int, Actor] = {}
+        for slot in range(WORKERS):
+            self.peers[slot] = self._start()
+
+    def _start(self) -> Actor:
+        command = [str(PEER_PYTHON), str(PEER_SCRIPT), str(self._size), self._compression, self._prefix]
+        actor = Actor([*command, *self.addresses])
+        self._stack.callback(actor.kill)
+        ready = actor.answer(_START_SECONDS)
+        if ready is None:
+            raise RuntimeError("a hivemind peer ended at once")
+        self.addresses = self.addresses or ready["addresses"]
+        return actor
+
+    def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
+        """As :meth:`OurGroup.round`; a kill comes amid matchmaking or the exchange."""
+        if len(self.peers) < WORKERS:
+            missing = next(slot for slot in range(WORKERS) if slot not in self.peers)
+            self.peers[missing] = self._start()
+        for slot, peer in self.peers.items():
+            peer.tell("prepare", seed=slot + 1)
+        if any(peer.answer() is None for peer in self.peers.values()):
+            return 0.0, None
+        started = time.perf_counter()
+        for peer in self.peers.values():
+            peer.tell("round", timeout=30.0)
+        if kill is not None:
+            time.sleep(0.5 * self._shortest)
+            self.peers.pop(kill).kill()
+        answers = [peer.answer() for peer in self.peers.values()]
+        took = time.perf_counter() - started
+        self._shortest = min(self._shortest, took)
+        if any(one is None or one["group"] < len(self.peers) for one in answers):
+            return took, None
+        averaged = [slot + 1 for slot in sorted(self.peers)]
+        errors = []
+        for peer in self.peers.values():
+            peer.tell("error", seeds=averaged)
+            errors.append(peer.answer())
+        if any(one is None for one in errors):
+            return took, None
+        return took, max(one["error"] for one in errors if one)
+
+
+class Series:
+    """What rounds of one kind showed."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.errors: list[float] = []
+        self.failed = self.failed_with_a_kill = 0
+
+    def speeds(self, size: int) -> list[float]:
+        """MB/s of each round that did not fail."""
+        return [4e-6 * size / seconds for seconds in self.seconds]
+
+
+def _series(name: str, group: OurGroup | PeerGroup, rounds: int, kills: int) -> Series:
+    """Rounds as they should be, then rounds in each of which another process is killed."""
+    seen = Series()
+    for number in range(rounds + 1):
+        seconds, error = group.round()
+        if number == 0:  # processes warm up, and peers find each other
+            continue
+        if error is None:
+            seen.failed += 1
+        else:
+            seen.seconds.append(seconds)
+            seen.errors.append(error)
+        progress(f"{name}: round {number}: {seconds:.2f} s, error {error}")
+    for number in range(kills):
+        if number:
+            group.round()  # the one that replaces the dead joins
+        seconds, error = group.round(kill=number % WORKERS)
+        seen.failed_with_a_kill += error is None
+        progress(f"{name}: kill {number}: {seconds:.2f} s, error {error}")
+    return seen
+
+
+def _rows(prefix: str, seen: Series, size: int, rounds: int, kills: int, note: str) -> list[Row]:
+    rows = []
+    rows.append(row(f"{prefix}_mb_s", "MB/s", seen.speeds(size) or [0.0], note))  # 0: every round failed
+    rows.append(row(f"{prefix}_error", "relative", seen.errors or [1.0], "L2, against the exact mean; 1: none applied"))
+    rows.append(row(f"{prefix}_failed_rounds", "rounds", [seen.failed], f"of {rounds}"))
+    rows.append(row(f"{prefix}_failed_rounds_with_a_kill", "rounds", [seen.failed_with_a_kill], f"of {kills}"))
+    return rows
+
+
+def measure(quick: bool) -> list[Row]:
+    """The rows; one repetition is one round."""
+    return measure_rounds(quick, rounds=1 if quick else 100, kills=1 if quick else 10)
+
+
+def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
+    """As :func:`measure`, with so many rounds of each kind."""
+    rows: list[Row] = []
+    speeds: dict[str, float] = {}
+    size = specification(quick, DENSE).num_parameters()
+    for name, settings, what in (
+        ("ours", DENSE, "all values in 8 bits, both ways"),
+        ("ours_sparse", SPARSE, "the default: 1,024 of 4,096 entries in 4 bits, both ways"),
+    ):
+        with ExitStack() as stack:
+            group = OurGroup(stack, specification(quick, settings), stack.enter_context(running_store()))
+            seen = _series(name, group, rounds, kills)
+            note = f"{what}; {group.payload_bytes / 1e6:.2f} MB up, {group.update_bytes / 1e6:.2f} MB down"
+            rows += _rows(name, seen, size, rounds, kills, note)
+            speeds[name] = statistics.median(seen.speeds(size) or [0.0])
+    if not PEER_PYTHON.exists():
+        absent = "hivemind and the ratio to it are left out: make bench-peers was not run"
+        progress(absent)
+        return _by_their_names([replace(found, note=f"{found.note}; {absent}") for found in rows])
+    for compression in COMPRESSIONS:
+        name = f"hivemind_{compression}"
+        with ExitStack() as stack:
+            seen = _series(name, PeerGroup(stack, size, compression), rounds, kills)
+            rows += _rows(name, seen, size, rounds, kills, "with its matchmaking")
+            speeds[name] = statistics.median(seen.speeds(size) or [0.0])
+    best = max(COMPRESSIONS, key=lambda compression: speeds[f"hivemind_{compression}"])
+    note = f"of medians; hivemind's best here is {best}"
+    rows.append(row("ratio_to_best", "ratio", [speeds["ours"] / speeds[f"hivemind_{best}"]], note))
+    rows.append(row("sparse_ratio_to_best", "ratio", [speeds["ours_sparse"] / speeds[f"hivemind_{best}"]], note))
+    return _by_their_names(rows)
+
+
+def _by_their_names(rows: Sequence[Row]) -> list[Row]:
+    """The rows with ours of the like payload under the names that are asked for: without a prefix."""
+    return [replace(found, name=found.name.removeprefix("ours_")) if found.name in _OURS else found for found in rows]
+
+
+if __name__ == "__main__":
+    run("averaging", measure)

@@ -1,0 +1,171 @@
+"""Writing and reading a real checkpoint against SHA-256 and a file copy of the same bytes.
+
+``python -m benchmarks.checkpoint --json``. The checkpoint is a model of about 256 MB (quick: 8 MB) with its manifest,
+as a job makes it. ``write`` takes the parameters to blocks that are pinned and forced to
+disk in a block store; ``read`` takes the pinned blocks back to verified safetensors bytes. ``upload`` and ``download``
+are the same over HTTP, to and from the embedded store in a process of its own. Plain SHA-256 is one pass of hashlib
+over the bytes; a plain copy reads, writes and forces a file to disk. ``resume`` is from nothing but the manifest's
+CID to parameters that are bit-equal, over HTTP.
+
+``shared_block_share`` is the share of blocks that successive checkpoints of a really trained model have in common.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.averaging import running_store
+from benchmarks.corpus import standard_library
+from benchmarks.report import Row, progress, row, run
+from market.storage.service import Storage
+from training_gym.aggregation import aggregate
+from training_gym.checkpoint import CheckpointManifest, load_error_feedback, load_state, save_state
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.distributed.trace import Unit
+from training_gym.distributed.unit import run_unit
+from training_gym.manifests import MAX_MANIFEST_BYTES
+from training_gym.models.layout import initial_parameters
+from training_gym.outer import initial_outer_state, save_outer_state
+from training_gym.tensors import tensor_digest
+from zoo_compute.blockstore import BlockStore
+from zoo_compute.gateway import GatewayClient
+from zoo_protocol import unixfs
+
+_ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+_JOB = "0x" + "00" * 32
+_MAX_BYTES = 1 << 30
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
+    return CheckpointManifest(
+        _JOB, round_, None, model, None, None, {}, round_ * 48, spec.spec_hash(), "5.500000"
+    ).to_bytes()
+
+
+def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str, float]:
+    """MB/s of everything, and the seconds of a resume, on one checkpoint."""
+    parameters = initial_parameters(spec.model, seed)
+    data = save_state(parameters)
+    megabytes = len(data) / 1e6
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        blocks, file, copy = BlockStore(Path(directory, "store")), Path(directory, "file"), Path(directory, "copy")
+        file.write_bytes(data)
+        _force(file)
+
+        seconds["sha256"] = _seconds(lambda: hashlib.sha256(data).digest())
+        seconds["copy"] = _seconds(lambda: (shutil.copyfile(file, copy), _force(copy)))
+        seconds["hash"] = _seconds(lambda: unixfs.cid_of_file(data))
+
+        def write() -> None:
+            model = blocks.add(save_state(parameters))
+            blocks.add(_manifest(spec, 1, str(model)))
+
+        seconds["write"] = _seconds(write)
+        root = unixfs.build(data, lambda _cid, _block: None)
+        seconds["read"] = _seconds(lambda: b"".join(blocks.read(root, max_bytes=_MAX_BYTES)))
+    storage = Storage(store["rpc"])
+    cid = ""
+
+    def upload() -> None:
+        nonlocal cid
+        model = storage.put(save_state(parameters), max_bytes=_MAX_BYTES).cid
+        cid = storage.put(_manifest(spec, 1, model), max_bytes=MAX_MANIFEST_BYTES).cid
+
+    def resume() -> None:
+        with GatewayClient([store["gateway"]]) as gateway:
+            manifest = CheckpointManifest.from_bytes(gateway.fetch(cid, max_bytes=MAX_MANIFEST_BYTES))
+            found = load_state(spec, gateway.fetch(manifest.model, max_bytes=_MAX_BYTES))
+        if tensor_digest(found) != tensor_digest(parameters):
+            raise AssertionError("the parameters are not those that were saved")
+
+    seconds["upload"] = _seconds(upload)
+    with tempfile.TemporaryDirectory() as directory, GatewayClient([store["gateway"]]) as gateway:
+        model = unixfs.cid_of_file(data)
+        seconds["download"] = _seconds(lambda: gateway.download(model, Path(directory, "m"), max_bytes=_MAX_BYTES))
+    seconds["resume"] = _seconds(resume)
+    return {name: taken if name == "resume" else megabytes / taken for name, taken in seconds.items()}
+
+
+def _force(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _shared(seed: int, quick: bool, **settings: int) -> float:
+    """Blocks of a round's checkpoint (model and outer state) that the checkpoint before has too, as a share."""
+    model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+    training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
+    spec = TrainingSpec(model, _ANY_CID, training)
+    train, _ = standard_library(1 << 20)
+    parameters, state = initial_parameters(model, seed), initial_outer_state(spec)
+    feedback = {slot: load_error_feedback(spec, None) for slot in range(2)}
+    shares, before = [], set[object]()
+    with tempfile.TemporaryDirectory() as directory:
+        for round_ in range(3):
+            payloads = {}
+            for slot, unsent in feedback.items():
+                unit = Unit(spec, _JOB, round_, slot, parameters, train, unsent, _JOB)
+                result = run_unit(unit, Path(directory))
+                payloads[slot] = result.payload
+                feedback[slot] = load_error_feedback(spec, result.error_feedback)
+            joined = aggregate(spec, parameters, payloads, outer_state=state)
+            parameters, state = joined.parameters, joined.outer_state
+            blocks: set[object] = set()
+            for file in (save_state(parameters), save_outer_state(spec, state)):
+                unixfs.build(file, lambda cid, _block, blocks=blocks: blocks.add(cid))  # type: ignore[misc]
+            if before:
+                shares.append(len(blocks & before) / len(blocks))
+            before = blocks
+    return float(np.mean(shares))
+
+
+def measure(quick: bool) -> list[Row]:
+    """The rows, over three checkpoints."""
+    torch.set_num_threads(1)
+    repetitions = 1 if quick else 3
+    model = (
+        ModelConfig(hidden_size=192, num_layers=4, num_heads=6)
+        if quick
+        else ModelConfig(hidden_size=768, num_layers=9, num_heads=12)
+    )
+    spec = TrainingSpec(model, _ANY_CID, TrainingConfig())
+    seen: dict[str, list[float]] = {}
+    with running_store() as store:
+        for seed in range(repetitions):
+            for name, value in _speeds(spec, seed, store).items():
+                seen.setdefault(name, []).append(value)
+            progress(f"checkpoint {seed}: { ({name: round(values[-1], 2) for name, values in seen.items()}) }")
+    size = f"{4e-6 * spec.num_parameters():.0f} MB"
+    rows = [row(f"{name}_mb_s", "MB/s", values, size) for name, values in seen.items() if name != "resume"]
+
+    def ratio(name: str, to: str) -> list[float]:
+        return [mine / theirs for mine, theirs in zip(seen[name], seen[to], strict=True)]
+
+    note = "to SHA-256 alone on the same bytes"
+    rows += [row(f"{name}_ratio", "ratio", ratio(name, "sha256"), note) for name in ("write", "read")]
+    rows += [
+        row(f"{name}_ratio", "ratio", ratio(name, "sha256"), f"{note}, over HTTP") for name in ("upload", "download")
+    ]
+    rows += [row(f"{name}_to_copy", "ratio", ratio(name, "copy"), "to a plain copy") for name in ("write", "read")]
+    rows.append(row("resume_seconds", "s", seen["resume"], f"{size} over HTTP, verified, loaded and compared"))
+    shares = [_shared(seed, quick) for seed in range(repetitions)]
+    rows.append(row("shared_block_share", "share", shares, "successive checkpoints of a job as it is by default"))
+    return rows
+
+
+if __name__ == "__main__":
+    run("checkpoint", measure)
