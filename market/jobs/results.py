@@ -277,6 +277,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteTraining():
             assert unit is not None
             unit.payload_cid = result.payload_cid
+            unit.payload_sha256 = result.payload_sha256
             unit.salt = result.salt
             unit.error_feedback_cid = result.error_feedback_cid
             unit.leaves = list(result.leaves)
