@@ -11,13 +11,13 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent
+from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
 from market.jobs import repository, tree
 from market.jobs.checkpoints import StoredCheckpoint, load_outer, load_parameters, record_checkpoint, store_checkpoint
 from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
-from market.jobs.models import AggregationLeaf, Job
+from market.jobs.models import AggregationLeaf, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.parts import Part, part_of, payloads_of, store_record
 from market.settings import Settings
@@ -25,6 +25,7 @@ from market.storage.service import Storage
 from training_gym.aggregation import Aggregate, Verdict, conclude
 from training_gym.aggregation import aggregate as join
 from training_gym.config import TrainingSpec
+from training_gym.lateness import MAX_STALENESS
 from training_gym.models.layout import Arrays
 from training_gym.outer import save_outer_state
 
@@ -69,7 +70,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             return None
         number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
         checkpoint = repository.checkpoint(session, job_id, number)
-        units = {unit.id: unit for unit in repository.units_of_round(session, job_id, number)}
+        units = _units(session, job_id, number)
         if checkpoint is None:
             return None
         leaves = tree.rows(session, job_id, number)
@@ -77,9 +78,10 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             tree.drop(session, job_id, number)
             leaves = []
         if not leaves:
-            if not round_state(session, job, list(units.values()), settings).can_close(utc_now()):
+            own = [unit for unit in units.values() if unit.round == number]
+            if not round_state(session, job, own, settings).can_close(utc_now()):
                 return None
-            parts = [part_of(unit) for unit in units.values() if unit.status in repository.DELIVERED_UNIT]
+            parts = [part_of(job, unit) for unit in units.values() if unit.status in repository.DELIVERED_UNIT]
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
             if len(shares) > 1:
                 tree.plan(session, job_id, number, shares)
@@ -100,12 +102,20 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
                 for slot in repository.slots(session, job_id)
                 if slot.error_feedback_cid is not None
             },
-            next_error_feedback={part.place: units[part.unit_id].error_feedback_cid or "" for part in parts},
+            next_error_feedback={
+                part.place: units[part.unit_id].error_feedback_cid or "" for part in parts if part.round == number
+            },
         )
 
 
+def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
+    """The units that round ``number`` is about: its own, and late ones that were not joined in theirs, by id."""
+    found = repository.units_of_round(session, job_id, number) + repository.late_units(session, job_id, number)
+    return {unit.id: unit for unit in found}
+
+
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and which places entered it. A slot left out keeps its earlier error feedback."""
+    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier error feedback."""
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     joined = _aggregate(storage, round_, parameters)
     included = {place for place, verdict in joined.verdicts.items() if verdict.included}
@@ -120,7 +130,11 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         update=joined.update,
         aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
         error_feedback=round_.error_feedback
-        | {part.slot: round_.next_error_feedback[part.place] for part in round_.parts if part.place in included},
+        | {
+            part.slot: round_.next_error_feedback[part.place]
+            for part in round_.parts
+            if part.place in included and part.place in round_.next_error_feedback
+        },
     )
     return stored, joined.verdicts
 
@@ -141,8 +155,8 @@ def _apply(
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.RUNNING or job.current_round != round_.number:
         return
-    units = {unit.id: unit for unit in repository.units_of_round(session, job_id, round_.number)}
-    if any(units[part.unit_id].status not in repository.DELIVERED_UNIT for part in round_.parts):
+    units = _units(session, job_id, round_.number)
+    if not tree.all_delivered(round_.parts, units):
         wake_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
         return
     tree.drop(session, job_id, round_.number)
@@ -152,14 +166,25 @@ def _apply(
         if unit.id in joined:
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
-            if unit.included:
+            if unit.included and unit.round == round_.number:  # a late one's slot has gone on from it already
                 slots[unit.slot].error_feedback_cid = unit.error_feedback_cid
         elif unit.status in repository.DELIVERED_UNIT:
-            unit.included, unit.exclusion_reason = False, "late"
-        elif unit.status in repository.OPEN_UNIT:
+            _keep_for_later(job, unit, slots[unit.slot])
+        elif unit.status == UnitStatus.LEASED:
             _close_straggler(session, job_id, unit.id)
     record_checkpoint(session, stored)
-    _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()))
+    late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
+    _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
+
+
+def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
+    """A payload that came while the round was being joined is one of the next round's, if there is one."""
+    if job.current_round + 1 == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
+        return
+    if unit.round == job.current_round:
+        slot.error_feedback_cid = unit.error_feedback_cid
+    unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 
 def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
@@ -169,7 +194,7 @@ def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
             abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
 
 
-def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int) -> None:
+def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
     job.current_round += 1
     now = utc_now()
     loss = stored.manifest.validation_loss
@@ -177,7 +202,13 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
         session,
         job.id,
         "round",
-        {"round": job.current_round, "rounds": job.rounds, "validation_loss": loss, "included": included},
+        {
+            "round": job.current_round,
+            "rounds": job.rounds,
+            "validation_loss": loss,
+            "included": included,
+            "late": late,
+        },
     )
     if job.current_round < job.rounds:
         job.round_started_at = now

@@ -123,6 +123,8 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _rest(session, settings, job, slots, units)
         return
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+    # What its late payload leaves unsent is what the slot's next unit starts with, so that has to wait for it.
+    done |= repository.late_slots(session, job.id, job.current_round)
     idle = [slot for slot in slots if slot.slot not in done]
     renewals.release_dearer(session, settings, job, idle)
     renewals.release_unfit(session, job, idle)

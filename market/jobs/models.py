@@ -143,7 +143,8 @@ class Unit(Base, CreatedAt):
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
-    included: Mapped[bool | None]  # in the round's aggregate
+    included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
+    rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)

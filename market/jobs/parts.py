@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from market.jobs.models import Unit
+from market.jobs.models import Job, Unit
 from market.storage.service import Storage
 from training_gym.aggregation import WEIGHT_ONE, Verdict
 from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
+from training_gym.lateness import staleness_weight
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.hashing import canonical_json
 
@@ -20,7 +21,7 @@ class Part:
     """One unit's payload in a round's aggregate.
 
     Attributes:
-        place: where it stands among the payloads: its slot.
+        place: where it stands among the payloads: its slot, beyond all slots for those of earlier rounds.
         weight: in units of 1 / ``WEIGHT_ONE``.
         sha256: of the payload, 0x hex.
     """
@@ -37,17 +38,17 @@ class Part:
         return asdict(self)
 
 
-def part_of(unit: Unit) -> Part:
-    """The part of a delivered unit in the aggregate of its own round."""
+def part_of(job: Job, unit: Unit) -> Part:
+    """The part of a delivered unit in the aggregate of the job's current round; a late one weighs less."""
     assert unit.payload_cid is not None  # delivered units have one
     return Part(
-        place=unit.slot,
+        place=unit.slot + (job.current_round - unit.round) * job.nodes,
         unit_id=unit.id,
         round=unit.round,
         slot=unit.slot,
         payload_cid=unit.payload_cid,
         sha256=unit.payload_sha256 or "",
-        weight=WEIGHT_ONE,
+        weight=staleness_weight(unit.rounds_late or 0),
     )
 
 

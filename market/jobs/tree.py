@@ -6,7 +6,7 @@ sent again by the sweep; one that comes twice finds nothing to do. The seed stan
 whatever is computed for another plan is not written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
@@ -84,9 +84,14 @@ def parts_of(leaf: AggregationLeaf) -> list[Part]:
     return [Part(**part) for part in leaf.parts]
 
 
-def still_delivered(found: Sequence[AggregationLeaf], units: dict[int, Unit]) -> bool:
+def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
     """Whether none of the leaves' units was rejected since they were planned."""
-    return all(units[part.unit_id].status in repository.DELIVERED_UNIT for leaf in found for part in parts_of(leaf))
+    return all_delivered([part for leaf in found for part in parts_of(leaf)], units)
+
+
+def all_delivered(parts: Sequence[Part], units: Mapping[int, Unit]) -> bool:
+    """Whether all the parts' units are among ``units`` and still delivered; a rejected one must not stay in."""
+    return all(part.unit_id in units and units[part.unit_id].status in repository.DELIVERED_UNIT for part in parts)
 
 
 def combine(

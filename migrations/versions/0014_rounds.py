@@ -1,4 +1,4 @@
-"""Leaves of aggregation trees; digests of payloads.
+"""Leaves of aggregation trees; digests and lateness of payloads.
 
 Revision: 0014, after 0011.
 """
@@ -12,7 +12,7 @@ down_revision = "0011"
 branch_labels = None
 depends_on = None
 
-_UNITS = {"payload_sha256": sa.String(length=66)}
+_UNITS = {"payload_sha256": sa.String(length=66), "rounds_late": sa.Integer()}
 
 
 def upgrade() -> None:
