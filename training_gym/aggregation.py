@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.compression.wire import Payload, decode
+from training_gym.adaptation import decode_adapted
+from training_gym.compression.wire import Payload
 from training_gym.config import TrainingSpec
 from training_gym.errors import PayloadError
 from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
@@ -121,7 +122,7 @@ def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, 
     refused: dict[int, Verdict] = {}
     for slot, data in payloads.items():
         try:
-            payload = decode(spec, data)
+            payload = decode_adapted(spec, data)
         except PayloadError as error:
             refused[slot] = Verdict(False, f"malformed_{error.code}", error.message)
             continue

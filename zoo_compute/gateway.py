@@ -16,6 +16,7 @@ import httpx
 import stamina
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.link import Link
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
 from zoo_protocol.unixfs import GetBlock, Leaf
@@ -40,10 +41,17 @@ class GatewayClient:
         store: keeps every block that was fetched, and is asked first.
         attempts: how often all gateways are asked before giving up, with growing pauses between.
         timeout: seconds without any byte before a gateway counts as failed.
+        link: what all traffic goes over; None neither measures nor limits it.
     """
 
     def __init__(
-        self, gateways: Sequence[str], *, store: BlockStore | None = None, attempts: int = 4, timeout: float = 10.0
+        self,
+        gateways: Sequence[str],
+        *,
+        store: BlockStore | None = None,
+        attempts: int = 4,
+        timeout: float = 10.0,
+        link: Link | None = None,
     ) -> None:
         if not gateways:
             raise ValueError("give at least one gateway URL")
@@ -51,7 +59,8 @@ class GatewayClient:
         self._store = store
         self._attempts = attempts
         # Answers are read as they come: a compressed one could unfold to any size before it is verified.
-        self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"})
+        hooks = link.hooks() if link else {}
+        self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"}, event_hooks=hooks)
 
     def __enter__(self) -> "GatewayClient":
         return self

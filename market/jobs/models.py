@@ -140,12 +140,14 @@ class Unit(Base, CreatedAt):
     salt: Mapped[str | None] = mapped_column(Hash32)
     payload_cid: Mapped[str | None] = mapped_column(Cid)
     payload_sha256: Mapped[str | None] = mapped_column(Hash32)
+    top_k: Mapped[int | None] = mapped_column(Integer)  # entries that it sends per chunk; None: the job's
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
     included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
     rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
+    report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)
     sampling_bps: Mapped[int | None] = mapped_column(Integer)

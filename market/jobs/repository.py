@@ -7,7 +7,7 @@ job, unit, lease, so that no two transactions wait for each other.
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -155,6 +155,12 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     """All units of a round, lost ones too, in slot order; the caller has locked the job, so none moves meanwhile."""
     query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
     return list(session.scalars(query.execution_options(populate_existing=True)))
+
+
+def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] | None:
+    """What the node reported of the last unit of this job that it delivered."""
+    query = select(Unit.report).where(Unit.job_id == job_id, Unit.provider == provider, Unit.uploaded_at.is_not(None))
+    return session.scalar(query.order_by(Unit.round.desc(), Unit.id.desc()).limit(1))
 
 
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:

@@ -34,6 +34,7 @@ from market.jobs.schemas import (
     CompleteTraining,
     LeaseKind,
 )
+from market.jobs.units import unit_spec
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.checkpoint import load_error_feedback
@@ -182,7 +183,7 @@ def _check(
 def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | _Accepted:
     if unit.status != UnitStatus.COMMITTED:
         raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
-    spec = TrainingSpec.from_dict(job.spec)
+    spec = unit_spec(job, unit)
     if len(result.leaves) != job.segments + 1:
         detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
         return _Refusal("wrong_leaves", "leaves", detail)
@@ -248,7 +249,7 @@ def _check_state(
     storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal, max_blob_bytes: int
 ) -> _Refusal | None:
     """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
-    spec = TrainingSpec.from_dict(job.spec)
+    spec = unit_spec(job, unit)
     try:
         data = storage.get(result.state_cid, max_bytes=max_blob_bytes)
     except StorageUnavailable:
@@ -298,6 +299,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.leaves = list(result.leaves)
             unit.uploaded_bytes = found.size
             unit.train_loss = result.train_loss
+            unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps
             _place_in_time(session, job, unit, found)

@@ -231,6 +231,7 @@ class UnitView(BaseModel):
     status: str
     reason: str | None
     included: bool | None = Field(description="Whether the payload is in its round's aggregate, or if late in a later.")
+    top_k: int | None = Field(description="Entries per 4096 parameters that it was told to send.")
     rounds_late: int | None = Field(description="How many rounds had closed since its own when it was delivered.")
     exclusion_reason: str | None
     trace_root: str | None
@@ -327,6 +328,17 @@ class CommitReplay(RequestModel):
     result_hash: HashString
 
 
+class NodeReport(RequestModel):
+    """What a unit took, as its node measured it. Claims: nothing is paid or punished by them."""
+
+    compute_ms: int = Field(ge=0, lt=2**40)
+    transfer_ms: int = Field(ge=0, lt=2**40, description="Time in which the node only fetched inputs or uploaded.")
+    bytes_up: int = Field(ge=0, lt=2**50)
+    bytes_down: int = Field(ge=0, lt=2**50)
+    up_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+    down_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+
+
 class CompleteTraining(RequestModel):
     """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
 
@@ -342,6 +354,7 @@ class CompleteTraining(RequestModel):
     end_state_digest: HashString
     train_loss: DecimalString
     steps: int = Field(ge=1, lt=2**31)
+    report: NodeReport | None = None
 
 
 class CompleteReveal(RequestModel):

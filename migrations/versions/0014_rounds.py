@@ -1,4 +1,4 @@
-"""Leaves of aggregation trees; digests and lateness of payloads.
+"""Leaves of aggregation trees; digests and lateness of payloads, and what nodes report of their units.
 
 Revision: 0014, after 0011.
 """
@@ -12,7 +12,12 @@ down_revision = "0011"
 branch_labels = None
 depends_on = None
 
-_UNITS = {"payload_sha256": sa.String(length=66), "rounds_late": sa.Integer()}
+_UNITS = {
+    "payload_sha256": sa.String(length=66),
+    "top_k": sa.Integer(),
+    "rounds_late": sa.Integer(),
+    "report": postgresql.JSONB(astext_type=sa.Text()),
+}
 
 
 def upgrade() -> None:

@@ -154,6 +154,32 @@ def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: W
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
+def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
+    world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    [bad] = world.units(job_id, round=0, slot=5)
+    original = tree.summarise
+
+    def plan_anew_meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(tree, "summarise", original)
+        world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+        _aggregate(world, job_id)
+        return original(*arguments)
+
+    monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
+    noted = []
+    note = tree._note
+    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)))
+    with monkeypatch.context() as patch:
+        due = tree._due
+        patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
+        tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    assert noted == [None]
+    assert all(leaf.summary is None for leaf in _leaves(world, job_id))
+
+
 def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings

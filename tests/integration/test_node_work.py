@@ -18,6 +18,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.link import Link
 from zoo_compute.node import work as node_work
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -135,7 +136,7 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Wo
     terms = SimpleNamespace(compensation=1)
     chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
     taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken)  # type: ignore[arg-type]
+    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, Link())  # type: ignore[arg-type]
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]
         worker.do(holding)
     return worker

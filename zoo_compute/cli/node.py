@@ -43,6 +43,9 @@ def run(
     keep_hours: Annotated[float, typer.Option(min=1, help="How long states are kept for challenges.")] = 48,
     payout_address: Annotated[str | None, typer.Option(help="Where your pay goes; default: your wallet.")] = None,
     claim_seconds: Annotated[float, typer.Option(min=1, help="How often it looks for pay to claim.")] = 600,
+    link_mbps: Annotated[
+        float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s. [default: no limit]")
+    ] = None,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
@@ -69,6 +72,7 @@ def run(
         site=site,
         asn=asn,
         owner=owner,
+        link_mbps=link_mbps,
     )
     serve(config)
 

@@ -26,6 +26,7 @@ class NodeConfig:
         keep_hours: how long the states of finished units are kept for challenges.
         payout_address: where a provider's pay goes; None is its own wallet.
         claim_seconds: how often it looks for pay that can be claimed.
+        link_mbps: limit on uploads and on downloads, 10**6 bits per second each; None is none.
     """
 
     api_url: str
@@ -43,3 +44,4 @@ class NodeConfig:
     site: str | None = None
     asn: int | None = None
     owner: str | None = None
+    link_mbps: float | None = None
