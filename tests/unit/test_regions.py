@@ -21,9 +21,10 @@ def test_nodes_that_stand_together_are_one_region() -> None:
 
 
 def test_medoids_mend_a_bad_start() -> None:
-    """The farthest points are outliers of their groups; a node between two starts with the wrong one."""
-    latency = _plane([(0, 0), (40, 0), (45, 0), (50, 0), (130, 0), (240, 0), (245, 0), (250, 0)])
-    assert regions(latency, radius_ms=60, most=2) == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    """The farthest point is an outlier of its group; the node at 55 is nearer to the other centre until that moves."""
+    places = [0, 30, 40, 50, 55, 95, 100, 105, 110, 115, 120, 125]
+    latency = [[float(abs(one - other)) for other in places] for one in places]
+    assert regions(latency, radius_ms=60, most=2) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9, 10, 11]]
 
 
 def test_one_site_is_one_region_and_nobody_is_none() -> None:
