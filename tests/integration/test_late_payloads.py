@@ -24,6 +24,7 @@ WEIGHT_OF_ONE_ROUND = 2896  # 4096 / sqrt(2)
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
+    world.be_patient()
     return world.running(nodes, rounds=8)
 
 
@@ -191,6 +192,7 @@ def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: li
 
 
 def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list[str]) -> None:
+    world.be_patient()
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
     for node in nodes[:3]:
