@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     lease_seconds: PositiveFloat = 30.0
     round_deadline_seconds: PositiveFloat = 600.0
     round_slack_seconds: PositiveFloat = 30.0
+    tree_least_values: NonNegativeInt = Field(
+        default=1 << 27, description="payloads times parameters from which a round is aggregated by a tree of tasks"
+    )
     window_seconds: PositiveFloat = 10.0
     inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")

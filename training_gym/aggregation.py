@@ -5,8 +5,8 @@
 3. Sum what counts in int64 fixed point: any order, and any tree of :func:`merge`, gives the same bits.
 4. Mean, then the outer step (``outer``).
 
-``aggregate`` does all of it in one place. Aggregators in a tree do 1 and the measuring at the leaves, decide at the
-root, :func:`partial_sum` at the leaves, :func:`merge` upwards and :func:`finish` at the root.
+``aggregate`` does all of it in one place. In a tree (``tree``), leaves do 1 and the measuring, then, from everybody's
+measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.compression.wire import Payload, decode
+from training_gym.adaptation import decode_adapted
+from training_gym.compression.wire import Payload
 from training_gym.config import TrainingSpec
 from training_gym.errors import PayloadError
 from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
 from training_gym.models.layout import Arrays
 from training_gym.outer import OuterState, initial_outer_state, outer_step
-from training_gym.robust import FACTOR_ONE, Decision, Verdict, decide, measure
+from training_gym.robust import FACTOR_ONE, Measurement, Verdict, decide, measure
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import sha256
 
@@ -92,18 +93,28 @@ def aggregate(
         raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
     state = outer_state or initial_outer_state(spec)
     decoded, verdicts = admit(spec, payloads)
-    decision = judge(decoded, state.aggregate, sketch_seed(payloads))
-    verdicts = dict(sorted((verdicts | decision.verdicts).items()))
-    if not decision.factors:
-        return Aggregate(parameters, verdicts, b"", state)
+    seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
+    decision = decide(gauge(decoded, state.aggregate, seed))
+    verdicts |= decision.verdicts
     total = partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
+    return conclude(spec, parameters, verdicts, total, state)
+
+
+def conclude(
+    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
+) -> Aggregate:
+    """The round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
+    ordered = dict(sorted(verdicts.items()))
+    if not total.weight:
+        return Aggregate(parameters, ordered, b"", state)
     step = outer_step(spec, parameters, finish(total, state.aggregate), state)
-    return Aggregate(step.parameters, verdicts, step.update, step.state)
+    return Aggregate(step.parameters, ordered, step.update, step.state)
 
 
-def sketch_seed(payloads: Mapping[int, bytes]) -> bytes:
-    """The seed of a round's sketches: nobody knows it before every payload is fixed, and everybody after."""
-    return sha256(b"".join(slot.to_bytes(8, "big") + sha256(payloads[slot]) for slot in sorted(payloads)))
+def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
+    """The seed of a round's sketches, from the SHA2-256 of its payloads by slot: nobody knows it before every payload
+    is fixed, and everybody after."""
+    return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
 
 
 def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, Payload], dict[int, Verdict]]:
@@ -112,7 +123,7 @@ def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, 
     refused: dict[int, Verdict] = {}
     for slot, data in payloads.items():
         try:
-            payload = decode(spec, data)
+            payload = decode_adapted(spec, data)
         except PayloadError as error:
             refused[slot] = Verdict(False, f"malformed_{error.code}", error.message)
             continue
@@ -123,11 +134,11 @@ def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, 
     return decoded, refused
 
 
-def judge(payloads: Mapping[int, Payload], last: Vector, seed: bytes) -> Decision:
-    """Measure ``payloads`` against the ``last`` aggregate and decide which count, and how much."""
+def gauge(payloads: Mapping[int, Payload], last: Vector, seed: bytes) -> dict[int, Measurement]:
+    """The measurements of ``payloads`` against the ``last`` aggregate, for ``robust.decide``."""
     center = to_fixed(last)
     squared_center = dot(center, center)
-    return decide({slot: measure(payload, center, squared_center, seed) for slot, payload in payloads.items()})
+    return {slot: measure(payload, center, squared_center, seed) for slot, payload in payloads.items()}
 
 
 def partial_sum(

@@ -3,13 +3,14 @@
 A manifest is the canonical JSON of::
 
     {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
-     "outer_state": CID or null, "update": CID or null, "error_feedback": {slot: CID},
+     "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "error_feedback": {slot: CID},
      "data_cursor": inner steps done per slot,
      "spec_hash": "0x...", "validation_loss": decimal string}
 
 ``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
 ``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
 ``update`` names what makes the parent's model this one (``outer.catch_up``); null where nodes fetch the whole model.
+``aggregation`` names the record of the payloads that it was made of (docs/protocol.md); null for the initial one.
 """
 
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ _FIELDS = [
     "model",
     "outer_state",
     "update",
+    "aggregation",
     "error_feedback",
     "data_cursor",
     "spec_hash",
@@ -54,6 +56,7 @@ class CheckpointManifest:
     model: str
     outer_state: str | None
     update: str | None
+    aggregation: str | None
     error_feedback: dict[str, str]
     data_cursor: int
     spec_hash: str
@@ -80,6 +83,7 @@ class CheckpointManifest:
             model=read_cid(document["model"], "model"),
             outer_state=_read_optional_cid(document, "outer_state"),
             update=_read_optional_cid(document, "update"),
+            aggregation=_read_optional_cid(document, "aggregation"),
             error_feedback=_read_error_feedback(document["error_feedback"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),

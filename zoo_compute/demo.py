@@ -6,8 +6,9 @@ recomputing it from the chain and from storage.
 
 import json
 import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,14 +19,19 @@ from zoo_compute.cli.output import note, print_facts, print_json
 from zoo_compute.cli.receipts import check_receipt, print_receipt
 from zoo_compute.cli.watch import follow
 from zoo_compute.client import Client
-from zoo_compute.devnet import control
+from zoo_compute.devnet import control, processes, stack
 from zoo_compute.devnet.state import Options, StateDirectory
 from zoo_compute.errors import DevnetError, JobUnsuccessful, Mismatch
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec
+from zoo_compute.models import Event
 from zoo_compute.settlement_events import ChainReader
 
-OPTIONS = Options(providers=5, verifiers=2, cheat=True)
+OPTIONS = Options(providers=5, verifiers=2, cheat=True, slow_link_mbps=20.0)
+LEAVER = "provider-3"
+LEAVES_AFTER = 3
+"""The round after which this node is told to stop, in the midst of the next; its supervisor starts it again."""
+
 NODES = 4
 ROUNDS = 8
 BUDGET = 1 * ZEN
@@ -36,6 +42,7 @@ LEAST_GAIN = 0.5
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
 _PAYOUT_SECONDS = 60
+_LEAVING_SECONDS = 8.0
 
 
 def run(directory: Path, *, keep: bool, as_json: bool) -> None:
@@ -54,9 +61,12 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
     state = StateDirectory(directory)
     with _fresh_devnet(state, keep=keep) as info:
         setup = time.monotonic() - began
-        note(f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare")
+        note(
+            f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare, "
+            f"one has a link of {OPTIONS.slow_link_mbps:g} Mbit/s, one will leave and come back"
+        )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
-            job = _train(client)
+            job = _train(client, lambda event: _leave(state, event))
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
             file = state.path("demo-receipt.json")
@@ -64,6 +74,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
             check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
+            _tell_of_slow_and_absent(job, info)
             note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
             _use_model(job, state.path("demo-model.safetensors"))
         note("")
@@ -173,12 +184,49 @@ def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, An
             control.down(state)
 
 
-def _train(client: Client) -> Job:
-    """Publish the text, submit the job and follow it to its end."""
+def _leave(state: StateDirectory, event: Event) -> None:
+    """Stop one node once ``LEAVES_AFTER`` rounds are done. It gives back what it works on; the job goes on without."""
+    if event.kind == "round" and event.data["round"] == LEAVES_AFTER:
+        recorded = state.load()
+        assert recorded is not None  # it runs
+        part = recorded.parts[LEAVER]
+        processes.stop([(part.identity, signal.Signals(part.stop_signal))], _LEAVING_SECONDS)
+        note(f"{LEAVER} has left")
+
+
+def _tell_of_slow_and_absent(job: Job, info: dict[str, Any]) -> None:
+    """What became of the node on the slow link, and of the one that left."""
+    report, units = job.efficiency(), job.units()
+    addresses = [account["address"] for account in info["accounts"]["providers"]]
+    slow, leaver = (addresses[int(name.rpartition("-")[2]) - 1] for name in (stack.SLOW_NODE, LEAVER))
+    for node in report["nodes"]:
+        if node["provider"] == slow:
+            seconds = node["seconds_compute"] + node["seconds_transfer"]
+            late = sum(bool(unit["rounds_late"]) for unit in units if unit["provider"] == slow)
+            note(
+                f"{stack.SLOW_NODE}, on {OPTIONS.slow_link_mbps:g} Mbit/s, delivered {node['units']} units, "
+                f"{late} of them late; {node['seconds_transfer'] / seconds:.0%} of its time went into transfers"
+            )
+    own = [unit for unit in units if unit["provider"] == leaver]
+    lost = [unit["reason"] for unit in own if unit["status"] == "lost"]
+    back = [unit for unit in own if unit["uploaded_at"] and unit["round"] >= LEAVES_AFTER]
+    note(
+        f"{LEAVER} left after round {LEAVES_AFTER} ({', '.join(lost) or 'between two units'}), came back and "
+        f"delivered {len(back)} more units"
+    )
+    shares = ", ".join(f"{report[f'share_{part}'] or 0:.0%} {part}" for part in ("compute", "transfer", "wait"))
+    note(
+        f"{report['tokens_per_second']} tokens/s, {report['share_of_ideal'] or 0:.0%} of the same nodes in one place "
+        f"({shares}; by what the nodes report)"
+    )
+
+
+def _train(client: Client, also: Callable[[Event], None]) -> Job:
+    """Publish the text, submit the job and follow it to its end, telling ``also`` of every event."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     note(f"job {job.id}")
-    final = follow(job, as_json=False)
+    final = follow(job, as_json=False, also=also)
     if not final.is_successful:
         reason = final.reason or final.status
         raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")

@@ -17,6 +17,7 @@ import httpx
 import stamina
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.link import Link
 from zoo_compute.peers import FAILURES, Fault, Peers, Stalled
 from zoo_compute.transfer import Transfer
 from zoo_protocol import car, unixfs
@@ -45,6 +46,7 @@ class GatewayClient:
         attempts: how often all gateways are asked before giving up, with growing pauses between.
         timeout: seconds without any byte before a gateway counts as failed.
         block_timeout: seconds that one block may take.
+        link: what all traffic goes over; None neither measures nor limits it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class GatewayClient:
         attempts: int = 4,
         timeout: float = 10.0,
         block_timeout: float = 120.0,
+        link: Link | None = None,
     ) -> None:
         if not gateways:
             raise ValueError("give at least one gateway URL")
@@ -63,7 +66,8 @@ class GatewayClient:
         self._attempts = attempts
         self._block_timeout = block_timeout
         # Answers are read as they come: a compressed one could unfold to any size before it is verified.
-        self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"})
+        hooks = link.hooks() if link else {}
+        self._http = httpx.Client(timeout=timeout, headers={"Accept-Encoding": "identity"}, event_hooks=hooks)
 
     def __enter__(self) -> "GatewayClient":
         return self

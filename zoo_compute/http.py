@@ -13,6 +13,7 @@ import httpx
 import stamina
 
 from zoo_compute.errors import ApiError, ConfigError, Unreachable
+from zoo_compute.link import Link
 from zoo_compute.wallet import Wallet, siwe_message
 
 _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
@@ -34,6 +35,7 @@ class Connection:
         api_key: sent instead of a session.
         patience: seconds for which a repeatable call is retried while there is no answer.
         timeout: seconds without any byte before one attempt counts as failed.
+        link: what all traffic goes over; None neither measures nor limits it.
 
     Raises:
         ConfigError: if the URL is none.
@@ -47,6 +49,7 @@ class Connection:
         api_key: str | None = None,
         patience: float = 20.0,
         timeout: float = 30.0,
+        link: Link | None = None,
     ) -> None:
         if not api_url.startswith(("http://", "https://")):
             raise ConfigError("api-url-malformed", f"{api_url!r} is no http:// or https:// URL")
@@ -57,7 +60,8 @@ class Connection:
         self._patience = patience
         self._signing_in = threading.Lock()
         self._hurry = threading.Event()
-        self._http = httpx.Client(base_url=self.api_url, timeout=timeout)
+        hooks = link.hooks() if link else {}
+        self._http = httpx.Client(base_url=self.api_url, timeout=timeout, event_hooks=hooks)
 
     def close(self) -> None:
         """Close all connections."""

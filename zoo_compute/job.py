@@ -142,6 +142,11 @@ class Job:
         found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/metrics")["rounds"]
         return found
 
+    def efficiency(self) -> dict[str, Any]:
+        """Tokens per second, time in compute, transfer and wait, and bytes, against the same work in one place."""
+        found: dict[str, Any] = self._client.connection.get(f"{self._path}/efficiency")
+        return found
+
     def units(self) -> list[dict[str, Any]]:
         """The units of work, by round and slot."""
         found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/units")

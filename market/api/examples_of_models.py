@@ -15,6 +15,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "DeliveryView": {"id": 88, "status": "delivered"},
     "Difference": {"name": "escrow of job " + JOB_ID},
     "DomainView": DOMAIN,
+    "Efficiency": {"claims": "seconds_compute, seconds_transfer, bytes_up, bytes_down"},
     "FailLease": {"code": "out_of_memory", "detail": "the batch does not fit into 40 GB"},
     "HistoryPoint": {"rounds": 6},
     "KeyRequest": {"name": "training scripts"},

@@ -4,45 +4,46 @@ Safe to run again at any point: the files are a pure function of what was delive
 while the job is still in the round that was loaded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent
+from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
-from market.jobs import repository
+from market.jobs import repository, tree
 from market.jobs.checkpoints import StoredCheckpoint, load_outer, load_parameters, record_checkpoint, store_checkpoint
 from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
-from market.jobs.models import Job
+from market.jobs.models import AggregationLeaf, Job, Slot, Unit
 from market.jobs.moves import move_job
+from market.jobs.parts import Part, part_of, payloads_of, store_record
 from market.settings import Settings
 from market.storage.service import Storage
-from training_gym.aggregation import Verdict
+from training_gym.aggregation import Aggregate, Verdict, conclude
 from training_gym.aggregation import aggregate as join
-from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
+from training_gym.lateness import MAX_STALENESS
+from training_gym.models.layout import Arrays
 from training_gym.outer import save_outer_state
 
 
 @dataclass(frozen=True, slots=True)
-class _Delivered:
-    unit_id: int
-    payload_cid: str
-    error_feedback_cid: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Round:
-    """A round that can be closed: what was delivered by slot, and what each slot's error feedback was before."""
+    """A round that can be closed: its parts, and what each slot's error feedback was before and is with its part.
+
+    ``leaves`` are those of its tree, all done; none where it is aggregated here.
+    """
 
     number: int
     spec: TrainingSpec
     checkpoint_cid: str
-    delivered: dict[int, _Delivered]
+    parts: list[Part]
+    leaves: Sequence[AggregationLeaf]
     error_feedback: dict[int, str]
+    next_error_feedback: dict[int, str]
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -58,42 +59,66 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         stored, verdicts = _join(storage, job_id, round_)
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
+        tree.unpin_sums(storage, round_.leaves)
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
+    """The round, once everything is there to close it. The leaves of a tree are planned and woken here."""
     with database.transaction() as session:
-        job = repository.job(session, job_id)
+        job = repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
             return None
-        checkpoint = repository.checkpoint(session, job_id, job.current_round)
-        units = repository.units_of_round(session, job_id, job.current_round)
-        if checkpoint is None or not round_state(session, job, units, settings).can_close(utc_now()):
+        number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
+        checkpoint = repository.checkpoint(session, job_id, number)
+        units = _units(session, job_id, number)
+        if checkpoint is None:
             return None
+        leaves = tree.rows(session, job_id, number)
+        if leaves and not tree.still_delivered(leaves, units):
+            tree.drop(session, job_id, number)
+            leaves = []
+        if not leaves:
+            own = [unit for unit in units.values() if unit.round == number]
+            if not round_state(session, job, own, settings).can_close(utc_now()):
+                return None
+            parts = [part_of(job, unit) for unit in units.values() if unit.status in repository.DELIVERED_UNIT]
+            shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
+            if len(shares) > 1:
+                tree.plan(session, job_id, number, shares)
+                return None
+        elif waiting := [leaf.leaf for leaf in leaves if leaf.sum_cid is None]:
+            tree.wake(session, job_id, number, waiting)  # their tasks may have been lost
+            return None
+        else:
+            parts = [part for leaf in leaves for part in tree.parts_of(leaf)]
         return _Round(
-            number=job.current_round,
-            spec=TrainingSpec.from_dict(job.spec),
+            number=number,
+            spec=spec,
             checkpoint_cid=checkpoint.cid,
-            delivered={
-                unit.slot: _Delivered(unit.id, unit.payload_cid or "", unit.error_feedback_cid or "")
-                for unit in units
-                if unit.status in repository.DELIVERED_UNIT
-            },
+            parts=parts,
+            leaves=leaves,
             error_feedback={
                 slot.slot: slot.error_feedback_cid
                 for slot in repository.slots(session, job_id)
                 if slot.error_feedback_cid is not None
             },
+            next_error_feedback={
+                part.place: units[part.unit_id].error_feedback_cid or "" for part in parts if part.round == number
+            },
         )
 
 
+def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
+    """The units that round ``number`` is about: its own, and late ones that were not joined in theirs, by id."""
+    found = repository.units_of_round(session, job_id, number) + repository.late_units(session, job_id, number)
+    return {unit.id: unit for unit in found}
+
+
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and which slots entered it. A slot left out keeps its earlier error feedback."""
-    limit = payload_size(round_.spec)
-    payloads = {slot: storage.get(unit.payload_cid, max_bytes=limit) for slot, unit in round_.delivered.items()}
+    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier error feedback."""
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
-    state = load_outer(storage, round_.spec, round_.checkpoint_cid)
-    joined = join(round_.spec, parameters, payloads, outer_state=state)
-    included = {slot for slot, verdict in joined.verdicts.items() if verdict.included}
+    joined = _aggregate(storage, round_, parameters)
+    included = {place for place, verdict in joined.verdicts.items() if verdict.included}
     stored = store_checkpoint(
         storage,
         round_.spec,
@@ -103,10 +128,25 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         parameters=joined.parameters,
         outer_state=save_outer_state(round_.spec, joined.outer_state),
         update=joined.update,
+        aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
         error_feedback=round_.error_feedback
-        | {slot: unit.error_feedback_cid for slot, unit in round_.delivered.items() if slot in included},
+        | {
+            part.slot: round_.next_error_feedback[part.place]
+            for part in round_.parts
+            if part.place in included and part.place in round_.next_error_feedback
+        },
     )
     return stored, joined.verdicts
+
+
+def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregate:
+    """The outer step, from the tree's sums where there is one, else from the payloads: the same bits either way."""
+    state = load_outer(storage, round_.spec, round_.checkpoint_cid)
+    if round_.leaves:
+        total, verdicts = tree.combine(storage, round_.spec, round_.leaves)
+        return conclude(round_.spec, parameters, verdicts, total, state)
+    payloads = payloads_of(storage, round_.spec, round_.parts)
+    return join(round_.spec, parameters, payloads, {part.place: part.weight for part in round_.parts}, state)
 
 
 def _apply(
@@ -115,24 +155,36 @@ def _apply(
     job = repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.RUNNING or job.current_round != round_.number:
         return
-    units = {unit.id: unit for unit in repository.units_of_round(session, job_id, round_.number)}
-    if any(units[item.unit_id].status not in repository.DELIVERED_UNIT for item in round_.delivered.values()):
+    units = _units(session, job_id, round_.number)
+    if not tree.all_delivered(round_.parts, units):
         wake_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
         return
+    tree.drop(session, job_id, round_.number)
     slots = {slot.slot: slot for slot in repository.slots(session, job_id)}
-    joined = {item.unit_id: verdicts[slot] for slot, item in round_.delivered.items()}
+    joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
     for unit in units.values():
         if unit.id in joined:
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
-            if unit.included:
+            if unit.included and unit.round == round_.number:  # a late one's slot has gone on from it already
                 slots[unit.slot].error_feedback_cid = unit.error_feedback_cid
         elif unit.status in repository.DELIVERED_UNIT:
-            unit.included, unit.exclusion_reason = False, "late"
-        elif unit.status in repository.OPEN_UNIT:
+            _keep_for_later(job, unit, slots[unit.slot])
+        elif unit.status == UnitStatus.LEASED:
             _close_straggler(session, job_id, unit.id)
     record_checkpoint(session, stored)
-    _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()))
+    late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
+    _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
+
+
+def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
+    """A payload that came while the round was being joined is one of the next round's, if there is one."""
+    if job.current_round + 1 == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
+        return
+    if unit.round == job.current_round:
+        slot.error_feedback_cid = unit.error_feedback_cid
+    unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 
 def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
@@ -142,7 +194,7 @@ def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
             abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
 
 
-def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int) -> None:
+def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
     job.current_round += 1
     now = utc_now()
     loss = stored.manifest.validation_loss
@@ -150,7 +202,13 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
         session,
         job.id,
         "round",
-        {"round": job.current_round, "rounds": job.rounds, "validation_loss": loss, "included": included},
+        {
+            "round": job.current_round,
+            "rounds": job.rounds,
+            "validation_loss": loss,
+            "included": included,
+            "late": late,
+        },
     )
     if job.current_round < job.rounds:
         job.round_started_at = now

@@ -57,6 +57,7 @@ def store_checkpoint(
     error_feedback: dict[int, str],
     outer_state: bytes | None = None,
     update: bytes = b"",
+    aggregation: str | None = None,
 ) -> StoredCheckpoint:
     """Evaluate the model after ``round_`` rounds and store it with its manifest.
 
@@ -66,6 +67,7 @@ def store_checkpoint(
         error_feedback: CID by slot of what that slot's next unit starts with.
         outer_state: the file that the next outer step starts with; none before the first.
         update: what makes the parent's parameters these; empty where nodes fetch the whole model.
+        aggregation: CID of the record of the payloads that it was made of; none for the initial one.
 
     Raises:
         StorageError: storage failed, or lost the dataset.
@@ -79,6 +81,7 @@ def store_checkpoint(
         model=model.cid,
         outer_state=state,
         update=storage.put(update, max_bytes=state_bytes(spec)).cid if update else None,
+        aggregation=aggregation,
         error_feedback={str(slot): cid for slot, cid in error_feedback.items()},
         data_cursor=round_ * spec.training.inner_steps,
         spec_hash=spec.spec_hash(),

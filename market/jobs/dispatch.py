@@ -20,11 +20,13 @@ from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
-from market.jobs.units import settle_if_decided
+from market.jobs.units import settle_if_decided, unit_spec
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym import lateness
+from training_gym.adaptation import choose_top_k
+from training_gym.config import TrainingSpec
 
 MAX_FAILURES = 3
 """How often one node may lose or fail the units of one round before it gets no more of that round."""
@@ -123,6 +125,8 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _rest(session, settings, job, slots, units)
         return
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+    # What its late payload leaves unsent is what the slot's next unit starts with, so that has to wait for it.
+    done |= repository.late_slots(session, job.id, job.current_round)
     idle = [slot for slot in slots if slot.slot not in done]
     renewals.release_dearer(session, settings, job, idle)
     renewals.release_unfit(session, job, idle)
@@ -191,6 +195,7 @@ def _fill(
 def _offer_unit(
     session: Session, settings: Settings, job: Job, slot: Slot, provider: str, checkpoint: Checkpoint
 ) -> Unit:
+    report = repository.last_report(session, job.id, provider) or {}
     unit = Unit(
         job_id=job.id,
         round=job.current_round,
@@ -199,12 +204,15 @@ def _offer_unit(
         status=UnitStatus.LEASED,
         start_checkpoint_cid=checkpoint.cid,
         start_error_feedback_cid=slot.error_feedback_cid,
+        top_k=choose_top_k(
+            TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
+        ),
     )
     session.add(unit)
     session.flush()
     task = {
         "job_id": job.id,
-        "spec": job.spec,
+        "spec": unit_spec(job, unit).to_dict(),
         "round": unit.round,
         "slot": unit.slot,
         "checkpoint_cid": unit.start_checkpoint_cid,

@@ -67,6 +67,17 @@ class CommitReplay(RequestModel):
     result_hash: HashString
 
 
+class NodeReport(RequestModel):
+    """What a unit took, as its node measured it. Claims: nothing is paid or punished by them."""
+
+    compute_ms: int = Field(ge=0, lt=2**40)
+    transfer_ms: int = Field(ge=0, lt=2**40, description="Time in which the node only fetched inputs or uploaded.")
+    bytes_up: int = Field(ge=0, lt=2**50)
+    bytes_down: int = Field(ge=0, lt=2**50)
+    up_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+    down_bytes_per_second: int | None = Field(default=None, gt=0, lt=2**50)
+
+
 class CompleteTraining(RequestModel):
     """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
 
@@ -82,6 +93,7 @@ class CompleteTraining(RequestModel):
     end_state_digest: HashString
     train_loss: DecimalString
     steps: int = Field(ge=1, lt=2**31)
+    report: NodeReport | None = None
 
 
 class CompleteReveal(RequestModel):

@@ -29,7 +29,7 @@ from market.jobs.units import settle_if_decided
 from market.providers import service as providers
 from zoo_protocol.hashing import to_hex
 
-NODE_SILENT, UPLOAD_OVERDUE = "node_silent", "upload_overdue"
+NODE_SILENT, UPLOAD_OVERDUE, NODE_STOPPING = "node_silent", "upload_overdue", "node_stopping"
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
 
 
@@ -139,8 +139,10 @@ def mark_first_step(session: Session, job_id: str, now: datetime) -> None:
 
 
 def fail(session: Session, lease_id: str, address: str, token: str, code: str, detail: str) -> None:
-    """The node says that it cannot do the work. Raises LeaseLost."""
+    """The node says that it cannot do the work, or is about to stop. Raises LeaseLost."""
     job, unit, lease = lock_held(session, lease_id, address, token)
+    if code == NODE_STOPPING:
+        providers.note_gone(session, address)
     abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
 
 

@@ -139,11 +139,15 @@ class Unit(Base, CreatedAt):
     leaves: Mapped[list[str] | None] = mapped_column(JSONB)  # private until the unit is decided
     salt: Mapped[str | None] = mapped_column(Hash32)
     payload_cid: Mapped[str | None] = mapped_column(Cid)
+    payload_sha256: Mapped[str | None] = mapped_column(Hash32)
+    top_k: Mapped[int | None] = mapped_column(Integer)  # entries that it sends per chunk; None: the job's
     error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
-    included: Mapped[bool | None]  # in the round's aggregate
+    included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
+    rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
+    report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)
     sampling_bps: Mapped[int | None] = mapped_column(Integer)
@@ -209,6 +213,20 @@ class Checkpoint(Base, CreatedAt):
     model_cid: Mapped[str] = mapped_column(Cid)
     file_cids: Mapped[list[str]] = mapped_column(JSONB)  # manifest and all it names, in the order of a pin proof
     validation_loss: Mapped[str] = mapped_column(String(32))  # decimal string, 6 places
+
+
+class AggregationLeaf(Base, CreatedAt):
+    """One leaf of the tree that aggregates a job's round; rows last until the round is closed."""
+
+    __tablename__ = "aggregation_leaves"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    round: Mapped[int] = mapped_column(Integer, primary_key=True)
+    leaf: Mapped[int] = mapped_column(Integer, primary_key=True)
+    seed: Mapped[str] = mapped_column(Hash32)  # of the sketches: stands for the payloads of all leaves of the plan
+    parts: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)  # market.jobs.parts.Part
+    summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # training_gym.tree.Summary
+    sum_cid: Mapped[str | None] = mapped_column(Cid)
 
 
 class Pin(Base, CreatedAt):

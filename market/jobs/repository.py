@@ -167,6 +167,27 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
+def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] | None:
+    """What the node reported of the last unit of this job that it delivered."""
+    query = select(Unit.report).where(Unit.job_id == job_id, Unit.provider == provider, Unit.uploaded_at.is_not(None))
+    return session.scalar(query.order_by(Unit.round.desc(), Unit.id.desc()).limit(1))
+
+
+def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
+    """Units of rounds before ``round_`` that came too late for theirs and wait to be joined, in slot order."""
+    query = select(Unit).where(
+        Unit.job_id == job_id, Unit.round < round_, Unit.status.in_(DELIVERED_UNIT), Unit.included.is_(None)
+    )
+    query = query.order_by(Unit.slot, Unit.id).execution_options(populate_existing=True)
+    return list(session.scalars(query))
+
+
+def late_slots(session: Session, job_id: str, round_: int) -> set[int]:
+    """Slots whose unit of a round before ``round_`` is committed and still to be uploaded."""
+    query = select(Unit.slot).where(Unit.job_id == job_id, Unit.round < round_, Unit.status == UnitStatus.COMMITTED)
+    return set(session.scalars(query))
+
+
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
     """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
     query = select(Unit.created_at, Unit.uploaded_at).where(

@@ -34,6 +34,7 @@ from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import pin_proof, record_pin
 from market.jobs.replaying import verification
+from market.jobs.units import unit_spec
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.checkpoint import load_error_feedback
@@ -42,12 +43,24 @@ from training_gym.config import TrainingSpec
 from training_gym.distributed import trace as trace_of_unit
 from training_gym.distributed.trace import UnitResult, boundary_leaf, check_ends, load_boundary_state
 from training_gym.errors import GymError, PayloadError
+from training_gym.lateness import MAX_STALENESS, restored
 from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
 
 Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A result that passed its checks: how many bytes it is of, uploaded or proved to be held.
+
+    ``restored_cid``: the error feedback that a unit's slot goes on with if its payload is too late to be used.
+    """
+
+    size: int = 0
+    restored_cid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +136,11 @@ def complete(
         if _is_done(lease, address, result.token):
             return  # the same result came twice at once
         require_held(lease, address, result.token, utc_now())
-        if isinstance(checked, int):
+        if isinstance(checked, _Accepted):
             _accept(session, job, unit, lease, result, checked)
         elif lease.kind != LeaseKind.REVEAL:  # who was told to reveal may try until the deadline
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
-    if not isinstance(checked, int):
+    if isinstance(checked, _Refusal):
         raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
 
 
@@ -142,11 +155,8 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
 
 def _check(
     storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion, max_blob_bytes: int
-) -> _Refusal | int:
-    """What is wrong with a result; if nothing is, how many bytes the node uploaded or proved to hold with it.
-
-    Raises WrongStep, StorageDown.
-    """
+) -> _Refusal | _Accepted:
+    """What is wrong with a result, or what was found of it. Raises WrongStep, StorageDown."""
     try:
         match result:
             case CompleteTraining():
@@ -156,24 +166,24 @@ def _check(
             case CompleteReveal():
                 _require_kind(lease, LeaseKind.REVEAL)
                 assert found is not None  # every reveal lease has a unit
-                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes) or 0
+                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes) or _Accepted()
             case CompleteReplay():
                 _require_kind(lease, LeaseKind.REPLAY)
-                return 0  # verification judges it in the transaction that applies it
+                return _Accepted()  # verification judges it in the transaction that applies it
             case CompletePin():
                 _require_kind(lease, LeaseKind.PIN)
                 expected, size = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
                 if not hmac.compare_digest(expected, result.proof):
                     return _Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
-                return size
+                return _Accepted(size)
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
 
-def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | int:
+def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> _Refusal | _Accepted:
     if unit.status != UnitStatus.COMMITTED:
         raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
-    spec = TrainingSpec.from_dict(job.spec)
+    spec = unit_spec(job, unit)
     if len(result.leaves) != job.segments + 1:
         detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
         return _Refusal("wrong_leaves", "leaves", detail)
@@ -201,7 +211,13 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
     except (StorageError, InvalidCid) as error:
         return _Refusal("error_feedback_missing", "error_feedback_cid", f"The file cannot be read: {error}")
     refusal = _check_ends(storage, spec, job, unit, result, payload, error_feedback)
-    return refusal or len(payload) + len(error_feedback)
+    if refusal is not None:
+        return refusal
+    restored_cid = None
+    if job.current_round - unit.round >= MAX_STALENESS:  # or a round may close until the result is accepted
+        again = restored(spec, error_feedback, payload)
+        restored_cid = storage.put(again, max_bytes=state_bytes(spec)).cid
+    return _Accepted(len(payload) + len(error_feedback), restored_cid)
 
 
 def _check_ends(
@@ -233,7 +249,7 @@ def _check_state(
     storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal, max_blob_bytes: int
 ) -> _Refusal | None:
     """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
-    spec = TrainingSpec.from_dict(job.spec)
+    spec = unit_spec(job, unit)
     try:
         data = storage.get(result.state_cid, max_bytes=max_blob_bytes)
     except StorageUnavailable:
@@ -270,20 +286,23 @@ def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trac
     )
 
 
-def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, size: int) -> None:
-    """Apply a result of ``size`` bytes that passed its checks; the caller has locked everything."""
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: _Accepted) -> None:
+    """Apply a result that passed its checks; the caller has locked everything."""
     now = utc_now()
     match result:
         case CompleteTraining():
             assert unit is not None
             unit.payload_cid = result.payload_cid
+            unit.payload_sha256 = result.payload_sha256
             unit.salt = result.salt
             unit.error_feedback_cid = result.error_feedback_cid
             unit.leaves = list(result.leaves)
-            unit.uploaded_bytes = size
+            unit.uploaded_bytes = found.size
             unit.train_loss = result.train_loss
+            unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps
+            _place_in_time(session, job, unit, found)
             move_unit(session, unit, UnitEvent.UPLOAD, at=now)
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
@@ -292,9 +311,24 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
-            record_pin(session, lease, result.proof, size)
+            record_pin(session, lease, result.proof, found.size)
             wake_after_commit(session, "jobs.dispatch", job.id)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
+
+
+def _place_in_time(session: Session, job: Job, unit: Unit, found: _Accepted) -> None:
+    """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
+
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent.
+    """
+    unit.rounds_late = job.current_round - unit.round
+    if not unit.rounds_late:
+        return
+    [slot] = [slot for slot in repository.slots(session, job.id) if slot.slot == unit.slot]
+    slot.error_feedback_cid = unit.error_feedback_cid
+    if unit.rounds_late > MAX_STALENESS:
+        unit.included, unit.exclusion_reason = False, "too_late"
+        slot.error_feedback_cid = found.restored_cid
 
 
 def _require_kind(lease: Lease, kind: LeaseKind) -> None:

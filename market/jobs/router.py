@@ -26,6 +26,7 @@ from market.auctions import service as auctions
 from market.db.base import utc_now
 from market.jobs import cloning, matching, operations, quotes, submission, views
 from market.jobs.access import visible_job
+from market.jobs.efficiency import Efficiency, efficiency
 from market.jobs.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -192,6 +193,15 @@ def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> 
 def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
     """How the training went, round by round: losses, times, and whose work was included."""
     return job_metrics(session, visible_job(session, account, job_id))
+
+
+@router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
+def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
+    """How efficiently it trained: speed, time in compute, transfer and wait, bytes; against the same work in one place.
+
+    `claims` names the figures that rest on what nodes say.
+    """
+    return efficiency(session, visible_job(session, account, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel", responses=refusals(*_ACT_REFUSALS, NotCancellable), dependencies=[ANSWERED_ONCE])

@@ -234,7 +234,9 @@ class UnitView(BaseModel):
     provider: str
     status: str
     reason: str | None
-    included: bool | None = Field(description="Whether the payload is in the round's aggregate.")
+    included: bool | None = Field(description="Whether the payload is in its round's aggregate, or if late in a later.")
+    top_k: int | None = Field(description="Entries per 4096 parameters that it was told to send.")
+    rounds_late: int | None = Field(description="How many rounds had closed since its own when it was delivered.")
     exclusion_reason: str | None
     trace_root: str | None
     payload_hash: str | None

@@ -33,6 +33,7 @@ from market.jobs.payment import (
 from market.jobs.placing import deal
 from market.jobs.reservations import Reservation, reserve
 from market.jobs.submission import on_deposit_intent, on_job_opened
+from market.jobs.tree import work_leaf
 from market.jobs.units import (
     AcknowledgementFacts,
     UnitFacts,
@@ -107,4 +108,5 @@ __all__ = [
     "window_leaves",
     "window_units",
     "windowless_units",
+    "work_leaf",
 ]

@@ -17,6 +17,8 @@ from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.jobs import repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
+from training_gym.adaptation import with_top_k
+from training_gym.config import TrainingSpec
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import leaf_of
 
@@ -35,7 +37,9 @@ _TRAINS_NO_MORE = (
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """One unit, with what its job fixes. ``leaves`` and ``salt`` are private until the unit is decided.
+    """One unit, with what its job fixes; ``spec`` is the job's with the ``top_k`` that this unit was told.
+
+    ``leaves`` and ``salt`` are private until the unit is decided.
 
     Fields from ``trace_root`` to ``leaves`` are empty for a unit that was lost before it was delivered.
     """
@@ -78,6 +82,11 @@ class AcknowledgementFacts:
     signature: str
 
 
+def unit_spec(job: Job, unit: Unit) -> TrainingSpec:
+    """The job's specification with what this unit was told to send."""
+    return with_top_k(TrainingSpec.from_dict(job.spec), unit.top_k)
+
+
 def facts(job: Job, unit: Unit) -> UnitFacts:
     """The facts of ``unit`` of ``job``."""
     return UnitFacts(
@@ -92,7 +101,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         start_error_feedback_cid=unit.start_error_feedback_cid,
         environment_class=job.environment_class or "",
         segments=job.segments,
-        spec=job.spec,
+        spec=unit_spec(job, unit).to_dict(),
         trace_root=unit.trace_root or "",
         payload_hash=unit.payload_hash or "",
         commitment_signature=unit.commitment_signature or "",

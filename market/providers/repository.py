@@ -71,6 +71,11 @@ def touch(session: Session, address: str, now: datetime, round_trip_ms: int | No
     return session.scalar(statement.returning(Provider.address)) is not None
 
 
+def forget_seen(session: Session, address: str) -> None:
+    """Until it is heard of again, the provider counts as never seen."""
+    session.execute(update(Provider).where(Provider.address == address).values(last_seen_at=None))
+
+
 def standing_offers(
     session: Session, tier_id: int, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:

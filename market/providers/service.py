@@ -202,6 +202,11 @@ def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[st
     }
 
 
+def note_gone(session: Session, address: str) -> None:
+    """The node said that it is about to stop: it gets no work before it is heard of again."""
+    repository.forget_seen(session, address)
+
+
 def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     """Those of the providers that may work now."""
     return repository.active_among(session, addresses)

@@ -64,6 +64,9 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     for cid in cids:
         _check_block(info["ipfs_url"], cid)
     assert "the model writes" in done.stderr
+    assert "provider-2, on 20 Mbit/s, delivered" in done.stderr
+    assert "provider-3 left after round 3" in done.stderr
+    assert "of the same nodes in one place" in done.stderr
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
 
 

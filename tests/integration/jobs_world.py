@@ -111,6 +111,10 @@ class World:
         self.wallets: dict[str, LocalAccount] = {}
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
 
+    def be_patient(self) -> None:
+        """No lease runs out and no node counts as gone by itself, however slow this machine is."""
+        self.settings = self.settings.model_copy(update={"lease_seconds": 3600.0, "heartbeat_timeout_seconds": 3600.0})
+
     # --- who takes part
 
     def wallet(self) -> LocalAccount:

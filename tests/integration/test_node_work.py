@@ -18,6 +18,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.link import Link
 from zoo_compute.node import work as node_work
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -111,7 +112,7 @@ def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # no
     document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
     spec = TrainingSpec.from_dict(document)
     model = store.add(initial_checkpoint(spec))
-    manifest = CheckpointManifest(JOB, 0, None, model, None, None, {}, 0, spec.spec_hash(), "5.500000")
+    manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash(), "5.500000")
     return {
         "job_id": JOB,
         "spec": spec.to_dict(),
@@ -135,7 +136,7 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Wo
     terms = SimpleNamespace(compensation=1)
     chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
     taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken)  # type: ignore[arg-type]
+    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, Link())  # type: ignore[arg-type]
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]
         worker.do(holding)
     return worker

@@ -1,5 +1,6 @@
 """Anybody recomputes a round's result bit for bit, whatever the order and the tree that it was computed in."""
 
+import json
 from dataclasses import replace
 from functools import reduce
 
@@ -13,10 +14,9 @@ from training_gym.aggregation import (
     PartialSum,
     admit,
     aggregate,
+    conclude,
     finish,
-    judge,
     merge,
-    partial_sum,
     sketch_seed,
 )
 from training_gym.checkpoint import save_state
@@ -26,7 +26,9 @@ from training_gym.exact import FRACTION_BITS, dot, sketch, squared_distances, to
 from training_gym.models.layout import initial_parameters
 from training_gym.outer import catch_up, initial_outer_state, load_outer_state, outer_step, save_outer_state
 from training_gym.tensors import flatten
+from training_gym.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
 from zoo_protocol.cid import cid_of_raw
+from zoo_protocol.hashing import sha256
 
 SPEC = TrainingSpec(
     ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
@@ -61,18 +63,21 @@ def trees(draw: st.DrawFn) -> list[list[int]]:
 @settings(max_examples=40, deadline=None)
 @given(trees(), st.randoms(use_true_random=False))
 def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
-    seed = sketch_seed({slot: PAYLOADS[slot] for leaf in leaves for slot in leaf})
-    admitted = [admit(SPEC, {slot: PAYLOADS[slot] for slot in leaf})[0] for leaf in leaves]
-    decision = judge({slot: item for leaf in admitted for slot, item in leaf.items()}, LAST, seed)
-    sums = [partial_sum(SIZE, leaf, decision.factors, WEIGHTS) for leaf in admitted]
+    seed = sketch_seed({slot: sha256(PAYLOADS[slot]) for leaf in leaves for slot in leaf})
+    shares = [{slot: PAYLOADS[slot] for slot in leaf} for leaf in leaves]
+    told = [json.dumps(summarise(SPEC, share, LAST, seed).to_json()) for share in shares]
+    chance.shuffle(told)  # type: ignore[attr-defined]
+    decision = decide_together(Summary.from_json(json.loads(text)) for text in told)
+    assert dict(sorted(decision.verdicts.items())) == RESULT.verdicts
+    sums = [load_sum(save_sum(leaf_sum(SPEC, share, WEIGHTS, decision))) for share in shares]
     while len(sums) > 1:  # aggregators meet in any order
         left = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         right = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         sums.append(merge(left, right))
-    step = outer_step(SPEC, PARAMETERS, finish(sums[0], LAST), STATE)
+    step = conclude(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
     assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
     assert step.update == RESULT.update
-    assert save_outer_state(SPEC, step.state) == save_outer_state(SPEC, RESULT.outer_state)
+    assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)
 
 
 def test_every_slot_has_its_reason() -> None:

@@ -212,6 +212,16 @@ def test_an_engine_that_the_environment_points_at_is_not_started(
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
 
 
+def test_one_node_has_the_slow_link_that_was_asked_for(directory: StateDirectory) -> None:
+    directory.create()
+    state = State(Options(providers=3, verifiers=1, slow_link_mbps=2.5))
+    stack.prepare(directory, state)
+    held = {part.name: part.argv for part in stack.build(directory, state) if "--link-mbps" in part.argv}
+    assert list(held) == [stack.SLOW_NODE]
+    argv = held[stack.SLOW_NODE]
+    assert argv[argv.index("--link-mbps") + 1] == "2.5"
+
+
 def test_an_ipfs_node_needs_its_gateway(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_IPFS_API", "http://elsewhere:5001")
     monkeypatch.delenv("ZOO_GATEWAY_URL", raising=False)

@@ -17,7 +17,7 @@ SPEC = TrainingSpec(
 )
 
 DATASET = DatasetManifest(describe_split(CID, b"train"), describe_split(CID, b"valid"))
-CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, {"0": CID, "11": CID}, 144, HASH, "1.234567")
+CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH, "1.234567")
 
 
 def changed(data: bytes, path: str, value: Any) -> bytes:

@@ -112,6 +112,11 @@ def decode(spec: TrainingSpec, payload: bytes) -> Payload:
     return decode_vector(uplink(spec), payload)
 
 
+def top_k_of(payload: bytes) -> int | None:
+    """Entries per chunk that a payload's header tells; None if there is no header. Nothing else is checked."""
+    return _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else None
+
+
 def encode_vector(format_: Format, vector: Vector) -> bytes:
     """The payload of ``vector`` [format_.size].
 

@@ -40,6 +40,13 @@ def aggregate(job_id: str) -> None:
     jobs.aggregate(c.database, c.settings, c.storage, job_id)
 
 
+@shared_task(name="jobs.aggregate_leaf")
+def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
+    """Summarise or sum the payloads of one leaf of a round's tree, whichever is due."""
+    c = context()
+    jobs.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
+
+
 @shared_task(name="verification.advance")
 def advance() -> None:
     """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""

@@ -21,6 +21,9 @@ def up(
     providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 5]")] = None,
     verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 2]")] = None,
     cheat: Annotated[bool, typer.Option("--cheat", help="Let the last provider fabricate its work.")] = False,
+    slow_link: Annotated[
+        float | None, typer.Option("--slow-link", min=0.1, help="Hold provider-2's link to so many Mbit/s.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once everything is healthy.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -29,7 +32,7 @@ def up(
     from zoo_compute.devnet.state import Options, StateDirectory
 
     state = StateDirectory(directory)
-    given = {"providers": providers, "verifiers": verifiers, "cheat": cheat or None}
+    given = {"providers": providers, "verifiers": verifiers, "cheat": cheat or None, "slow_link_mbps": slow_link}
     chosen = {name: value for name, value in given.items() if value is not None}
     note(f"starting the stack in {state.root} ...")
     info = control.up(state, Options(**chosen) if chosen else None)  # type: ignore[arg-type]

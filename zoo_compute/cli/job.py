@@ -203,6 +203,20 @@ def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) ->
 
 
 @app.command()
+def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Show how efficiently it trained, against the same work in one place."""
+    with open_client(api_url) as client:
+        found = client.job(job_id).efficiency()
+    if as_json:
+        print_json(found)
+        return
+    nodes = found.pop("nodes")
+    print_facts(found)
+    if nodes:
+        print_table(list(nodes[0]), [list(node.values()) for node in nodes])
+
+
+@app.command()
 def receipt(
     job_id: JobId,
     verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage alone.")] = False,

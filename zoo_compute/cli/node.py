@@ -46,6 +46,9 @@ def run(
     gateway: Annotated[
         list[str] | None, typer.Option(help="IPFS gateway asked besides the market's; may be repeated.")
     ] = None,
+    link_mbps: Annotated[
+        float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s. [default: no limit]")
+    ] = None,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.
 
@@ -73,6 +76,7 @@ def run(
         asn=asn,
         owner=owner,
         gateways=tuple(gateway or ()),
+        link_mbps=link_mbps,
     )
     serve(config)
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,12 +21,14 @@ class View(Protocol):
         """Take one event in."""
 
 
-def follow(job: Job, *, as_json: bool) -> JobState:
-    """Show everything that happens to a job until it is over; returns its final state."""
+def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
+    """Show everything that happens to a job, and have ``also`` told, until it is over; returns its final state."""
     state = job.state()
     with _view(state, as_json) as view:
         for event in job.events():
             view.show(event)
+            if also is not None:
+                also(event)
     return job.state()
 
 

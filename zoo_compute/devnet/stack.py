@@ -38,6 +38,7 @@ _PACE = {
 }
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SLOW_NODE = "provider-2"
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 BOND_ZEN = 1_000  # the operator's, for commitments that it acknowledges
@@ -144,7 +145,10 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
-            node = _node(directory, state, wallet, name, "zoo_compute node run --role provider", price)
+            command = "zoo_compute node run --role provider"
+            if state.options.slow_link_mbps is not None and name == SLOW_NODE:
+                command += f" --link-mbps {state.options.slow_link_mbps}"
+            node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
             if state.options.cheat and index == len(wallets.providers) - 1:
                 node = replace(node, needs=(*node.needs, "provider-1"), joins_later=True)

@@ -17,11 +17,15 @@ DEFAULT_DIRECTORY = Path(".devnet")
 
 @dataclass(slots=True)
 class Options:
-    """What ``devnet up`` was asked for. It holds until ``reset``: the accounts are funded once."""
+    """What ``devnet up`` was asked for. It holds until ``reset``: the accounts are funded once.
+
+    ``slow_link_mbps``: what provider-2's link is held to; None is no limit.
+    """
 
     providers: int = 5
     verifiers: int = 2
     cheat: bool = False
+    slow_link_mbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

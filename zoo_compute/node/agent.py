@@ -16,6 +16,7 @@ from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
+from zoo_compute.link import Link
 from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
@@ -59,7 +60,8 @@ class NodeAgent:
         default = CUDA if hardware.detect().gpu_count else CPU
         profile = profile_named(config.profile) if config.profile else default
         self._executor = executor_type(profile, config.memory_gb * _GIB, self._workspace.executor)
-        self._connection = Connection(config.api_url, wallet=wallet)
+        self._link = Link(config.link_mbps)
+        self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection)
         self._stopping = threading.Event()
         self._busy = threading.Event()
@@ -145,7 +147,10 @@ class NodeAgent:
             wallet=self._wallet,
             domain=Domain(network.chain_id, network.contracts["JobEscrow"]),
             workspace=self._workspace,
-            gateway=GatewayClient([*self._config.gateways, *network.gateways], store=self._workspace.store),
+            gateway=GatewayClient(
+                [*self._config.gateways, *network.gateways], store=self._workspace.store, link=self._link
+            ),
+            link=self._link,
             executor=self._executor,
             acknowledgements=Acknowledgements(self._journal, network, self._omission_chain(network)),
         )

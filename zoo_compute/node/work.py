@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
+from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import unit_task
@@ -40,6 +42,7 @@ class Worker:
     gateway: GatewayClient
     executor: Executor
     acknowledgements: Acknowledgements
+    link: Link
 
     def do(self, held: HeldLease) -> None:
         """The work of one lease, from its task to its completion.
@@ -55,7 +58,8 @@ class Worker:
 
     def _train(self, held: HeldLease) -> None:
         lease, task, address = held.lease, held.lease.task, self.wallet.address
-        result = self._trained(held)
+        effort = Effort(self.link)
+        result = self._trained(held, effort)
         salt = self._salt(lease)
         payload_digest = from_hex(result["payload_sha256"])
         commitment = UnitCommitment(
@@ -68,17 +72,21 @@ class Worker:
         )
         self._commit(held, commitment)
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
+        with effort.transferring():
+            payload_cid = self.market.upload(Path(result["payload"]).read_bytes())
+            error_feedback_cid = self.market.upload(Path(result["error_feedback"]).read_bytes())
         self.market.complete(
             lease,
             {
-                "payload_cid": self.market.upload(Path(result["payload"]).read_bytes()),
+                "payload_cid": payload_cid,
                 "payload_sha256": result["payload_sha256"],
                 "salt": to_hex(salt),
-                "error_feedback_cid": self.market.upload(Path(result["error_feedback"]).read_bytes()),
+                "error_feedback_cid": error_feedback_cid,
                 "leaves": result["leaves"],
                 "end_state_digest": result["end_state_digest"],
                 "train_loss": f"{result['train_loss']:.6f}",
                 "steps": result["steps"],
+                "report": effort.report(result["seconds"]),
             },
         )
 
@@ -101,17 +109,18 @@ class Worker:
             time.sleep(seconds)
             held.check()
 
-    def _trained(self, held: HeldLease) -> dict[str, Any]:
+    def _trained(self, held: HeldLease, effort: Effort) -> dict[str, Any]:
         """The unit's result, computed unless it was before: by a process that was killed, or for a lost lease."""
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        start = [task["checkpoint_cid"], task["error_feedback_cid"]]
+        start = [task["checkpoint_cid"], task["error_feedback_cid"], task["spec"]["training_config"]["top_k"]]
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
             if known["start"] == start:
                 return known
-        inputs = unit_task(task, self.workspace, self.gateway)
+        with effort.transferring():
+            inputs = unit_task(task, self.workspace, self.gateway)
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
         write_json(file, result)

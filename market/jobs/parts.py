@@ -1,0 +1,92 @@
+"""What goes into a round's aggregate: the parts, and the record of them that is published with the next checkpoint."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from market.jobs.models import Job, Unit
+from market.storage.service import Storage
+from training_gym.aggregation import WEIGHT_ONE, Verdict
+from training_gym.compression.wire import payload_size
+from training_gym.config import TrainingSpec
+from training_gym.lateness import staleness_weight
+from training_gym.manifests import MAX_MANIFEST_BYTES
+from zoo_protocol.hashing import canonical_json
+
+RECORD_KIND = "zoo-aggregation/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One unit's payload in a round's aggregate.
+
+    Attributes:
+        place: where it stands among the payloads: its slot, beyond all slots for those of earlier rounds.
+        weight: in units of 1 / ``WEIGHT_ONE``.
+        sha256: of the payload, 0x hex.
+    """
+
+    place: int
+    unit_id: int
+    round: int
+    slot: int
+    payload_cid: str
+    sha256: str
+    weight: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def part_of(job: Job, unit: Unit) -> Part:
+    """The part of a delivered unit in the aggregate of the job's current round; a late one weighs less."""
+    assert unit.payload_cid is not None  # delivered units have one
+    return Part(
+        place=unit.slot + (job.current_round - unit.round) * job.nodes,
+        unit_id=unit.id,
+        round=unit.round,
+        slot=unit.slot,
+        payload_cid=unit.payload_cid,
+        sha256=unit.payload_sha256 or "",
+        weight=staleness_weight(unit.rounds_late or 0),
+    )
+
+
+def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Part]) -> dict[int, bytes]:
+    """The parts' payloads by place. Raises StorageError."""
+    limit = payload_size(spec)
+    return {part.place: storage.get(part.payload_cid, max_bytes=limit) for part in parts}
+
+
+def store_record(
+    storage: Storage,
+    job_id: str,
+    round_: int,
+    checkpoint_cid: str,
+    parts: Iterable[Part],
+    verdicts: Mapping[int, Verdict],
+) -> str:
+    """Publish what the aggregate after ``round_`` was made of, so that anybody makes it again; returns the CID.
+
+    Raises:
+        StorageError: storage failed.
+    """
+    document = {
+        "kind": RECORD_KIND,
+        "job_id": job_id,
+        "round": round_,
+        "checkpoint": checkpoint_cid,
+        "weight_one": WEIGHT_ONE,
+        "payloads": [
+            {
+                "place": part.place,
+                "round": part.round,
+                "slot": part.slot,
+                "payload": part.payload_cid,
+                "weight": part.weight,
+                "verdict": verdicts[part.place].code,
+            }
+            for part in sorted(parts, key=lambda part: part.place)
+        ],
+    }
+    return storage.put(canonical_json(document), max_bytes=MAX_MANIFEST_BYTES).cid

@@ -1,0 +1,195 @@
+"""A round aggregated by a tree of tasks: the same checkpoint as in one place, whatever is lost, doubled or late."""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from jobs_world import World, at_once
+from sqlalchemy import select, update
+
+from market.jobs import aggregation, tree, units
+from market.jobs.models import AggregationLeaf, Checkpoint
+from market.providers.models import Provider
+from training_gym.checkpoint import CheckpointManifest
+
+
+class WorkerDied(Exception):
+    """Injected."""
+
+
+@pytest.fixture
+def far_apart(world: World) -> list[str]:
+    """Six nodes in three regions, in a market that aggregates every round by a tree."""
+    world.be_patient()
+    world.settings = world.settings.model_copy(update={"tree_least_values": 0})
+    addresses = [world.node() for _ in range(6)]
+    for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):
+        world.rows(
+            lambda session, address=address, trip=trip: session.execute(
+                update(Provider).where(Provider.address == address).values(round_trip_ms=trip)
+            )
+        )
+    return addresses
+
+
+def _delivered(world: World, nodes: list[str]) -> str:
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    return job_id
+
+
+def _leaves(world: World, job_id: str) -> list[AggregationLeaf]:
+    query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf)
+    return list(world.rows(lambda session: list(session.scalars(query))))
+
+
+def _aggregate(world: World, job_id: str) -> None:
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+
+
+def _work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
+    name, arguments = task
+    if name == "jobs.aggregate":
+        _aggregate(world, arguments[0])
+    elif name == "jobs.aggregate_leaf":
+        tree.work_leaf(world.database, world.storage, arguments[0], int(arguments[1]), int(arguments[2]))
+
+
+def _in_one_place(world: World, job_id: str) -> str:
+    """The CID of the checkpoint that the round has when it is aggregated without a tree; nothing is applied."""
+    built: list[str] = []
+
+    def note(session: Any, job: str, round_: Any, stored: Any, verdicts: Any) -> None:
+        built.append(stored.cid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "_apply", note)
+        settings = world.settings.model_copy(update={"tree_least_values": 1 << 40})
+        aggregation.aggregate(world.database, settings, world.storage, job_id)
+    return built[0]
+
+
+def _checkpoint(world: World, job_id: str) -> str:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == 1)
+    return str(world.rows(lambda session: session.scalars(query).one()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_place(
+    world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    job_id = _delivered(world, far_apart)
+    expected = _in_one_place(world, job_id)
+    dice, note, apply = random.Random(seed), tree._note, aggregation._apply
+    deaths = []
+
+    def mortal(step: Callable[..., None]) -> Callable[..., None]:
+        """The step that writes what a task did, or, as often, the death of its worker just before that."""
+
+        def live_or_die(*arguments: Any, **given: Any) -> None:
+            if dice.random() < 0.5:
+                deaths.append(step.__name__)
+                raise WorkerDied
+            step(*arguments, **given)
+
+        return live_or_die
+
+    monkeypatch.setattr(tree, "_note", mortal(note))
+    monkeypatch.setattr(aggregation, "_apply", mortal(apply))
+    while world.read(job_id).current_round == 0:
+        waiting = [("jobs.aggregate", (job_id,)), *world.wakes.seen]  # the first is what the sweep sends
+        world.wakes.seen.clear()
+        dice.shuffle(waiting)
+        for task in waiting:
+            for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
+                with suppress(WorkerDied):
+                    _work(world, task)
+    assert _checkpoint(world, job_id) == expected
+    assert _leaves(world, job_id) == []  # what is done leaves nothing behind
+    assert "_note" in deaths
+
+
+def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    assert [[part["slot"] for part in leaf.parts] for leaf in _leaves(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
+    while world.read(job_id).current_round == 0:
+        waiting, world.wakes.seen = world.wakes.seen, []
+        assert waiting, "somebody must be woken until the round is closed"
+        for task in waiting:
+            _work(world, task)
+    manifest = CheckpointManifest.from_bytes(world.storage.get(_checkpoint(world, job_id), max_bytes=2**20))
+    assert manifest.aggregation is not None
+    record = world.storage.get(manifest.aggregation, max_bytes=2**20).decode()
+    assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
+
+
+def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    expected = _in_one_place(world, job_id)
+    _aggregate(world, job_id)
+    for _ in range(5):
+        calls = [("jobs.aggregate_leaf", (job_id, "0", str(leaf))) for leaf in range(4)] * 2
+        assert at_once([lambda task=task: _work(world, task) for task in calls]) == [None] * 8  # type: ignore[misc]
+    _aggregate(world, job_id)
+    assert _checkpoint(world, job_id) == expected
+
+
+def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    stale = _leaves(world, job_id)[0].seed
+    [bad] = world.units(job_id, round=0, slot=2)
+    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    expected = _in_one_place(world, job_id)
+    while world.read(job_id).current_round == 0:
+        _aggregate(world, job_id)
+        assert all(leaf.seed != stale for leaf in _leaves(world, job_id))
+        for leaf in _leaves(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    assert _checkpoint(world, job_id) == expected
+    assert world.units(job_id, round=0, slot=2)[0].included is None
+
+
+def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
+    world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    [bad] = world.units(job_id, round=0, slot=5)
+    original = tree.summarise
+
+    def plan_anew_meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(tree, "summarise", original)
+        world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+        _aggregate(world, job_id)
+        return original(*arguments)
+
+    monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
+    noted = []
+    note = tree._note
+    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)))
+    with monkeypatch.context() as patch:
+        due = tree._due
+        patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
+        tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    assert noted == [None]
+    assert all(leaf.summary is None for leaf in _leaves(world, job_id))
+
+
+def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
+    near = [world.node() for _ in range(4)]
+    far = world.settings
+    job_id = _delivered(world, near)
+    _aggregate(world, job_id)
+    assert world.read(job_id).current_round == 1  # by its size
+    for node in near:
+        world.dispatch(job_id)
+        world.deliver(node)
+    world.settings = far.model_copy(update={"tree_least_values": 0})
+    _aggregate(world, job_id)
+    assert world.read(job_id).current_round == 2  # all in the region of those that were never measured

@@ -1,0 +1,229 @@
+"""Payloads that come after their round was closed: used at less weight, or restored; verified and paid either way."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from jobs_world import Work, World
+from sqlalchemy import select, update
+
+from market.db.base import utc_now
+from market.domain.lifecycle import UnitStatus
+from market.jobs import aggregation, leases, payment, tree, units
+from market.jobs.checkpoints import load_outer, load_parameters, state_bytes
+from market.jobs.models import AggregationLeaf, Checkpoint, Job
+from training_gym.aggregation import aggregate
+from training_gym.checkpoint import CheckpointManifest, load_error_feedback, save_state
+from training_gym.compression.wire import decode
+from training_gym.lateness import MAX_STALENESS, staleness_weight
+from zoo_protocol.unixfs import cid_of_file
+
+WEIGHT_OF_ONE_ROUND = 2896  # 4096 / sqrt(2)
+
+
+@pytest.fixture
+def job_id(world: World, nodes: list[str]) -> str:
+    world.be_patient()
+    return world.running(nodes, rounds=8)
+
+
+def _close_round(world: World, job_id: str) -> None:
+    """Let the round's deadline pass, and close it."""
+    long_ago = utc_now() - timedelta(days=1)
+    passed = update(Job).where(Job.id == job_id).values(round_started_at=long_ago)
+    world.rows(lambda session: session.execute(passed))
+    before = world.read(job_id).current_round
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == before + 1
+    world.dispatch(job_id)
+
+
+def _late(world: World, job_id: str, nodes: list[str], rounds: int = 1) -> Work:
+    """A committed unit of round 0 that is still to be uploaded when ``rounds`` rounds have closed without it."""
+    work = world.work(nodes[3])
+    work.commit()
+    for _ in range(rounds):
+        for node in nodes[:3]:
+            world.deliver(node)
+        _close_round(world, job_id)
+    return work
+
+
+def _manifest(world: World, job_id: str, round_: int) -> CheckpointManifest:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+    cid = world.rows(lambda session: session.scalars(query).one())
+    return CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=2**20))
+
+
+def _recomputed(world: World, manifest: CheckpointManifest) -> tuple[str, dict[str, Any]]:
+    """The model's CID as anybody computes it from the published record, and the record."""
+    record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
+    payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
+    weights = {item["place"]: item["weight"] for item in record["payloads"]}
+    parameters = load_parameters(world.storage, world.spec, record["checkpoint"])
+    state = load_outer(world.storage, world.spec, record["checkpoint"])
+    return str(cid_of_file(save_state(aggregate(world.spec, parameters, payloads, weights, state).parameters))), record
+
+
+def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World, nodes: list[str], job_id: str) -> None:
+    late = _late(world, job_id, nodes)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert unit.status == UnitStatus.COMMITTED
+    assert world.units(job_id, round=1, slot=3) == []  # its next unit starts from what this one leaves unsent
+    late.complete()
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.rounds_late, unit.included) == (UnitStatus.UPLOADED, 1, None)
+    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    for node in nodes:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is True
+    assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
+
+    manifest = _manifest(world, job_id, 2)
+    model, record = _recomputed(world, manifest)
+    assert model == manifest.model
+    assert [(item["place"], item["round"], item["weight"]) for item in record["payloads"]] == [
+        *((slot, 1, 4096) for slot in range(4)),
+        (7, 0, WEIGHT_OF_ONE_ROUND),
+    ]
+    assert manifest.error_feedback["3"] == world.units(job_id, round=1, slot=3)[0].error_feedback_cid
+
+
+@pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
+def test_beyond_the_greatest_age_a_payload_is_restored_instead(
+    world: World, nodes: list[str], job_id: str, rounds: int
+) -> None:
+    late = _late(world, job_id, nodes, rounds)
+    late.complete()
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    [following] = world.units(job_id, round=rounds, slot=3)
+    assert unit.status == UnitStatus.UPLOADED
+    if rounds == MAX_STALENESS:
+        assert (unit.included, following.start_error_feedback_cid) == (None, unit.error_feedback_cid)
+        for node in nodes[:3]:
+            world.deliver(node)
+        _close_round(world, job_id)
+        _, record = _recomputed(world, _manifest(world, job_id, rounds + 1))
+        assert record["payloads"][-1]["weight"] == staleness_weight(rounds) == 1831
+        return
+    assert (unit.included, unit.exclusion_reason) == (False, "too_late")
+    limit = state_bytes(world.spec)
+    left = load_error_feedback(world.spec, world.storage.get(unit.error_feedback_cid or "", max_bytes=limit))
+    sent = decode(world.spec, late.payload).dense()
+    start = world.storage.get(following.start_error_feedback_cid or "", max_bytes=limit)
+    assert (load_error_feedback(world.spec, start) == left + sent).all()
+
+
+@pytest.mark.parametrize("rounds", [1, MAX_STALENESS + 1])
+def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
+    _late(world, job_id, nodes, rounds).complete()
+    for unit in world.units(job_id, status="uploaded"):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+    payable = world.rows(lambda session: payment.payable_units(session, job_id))
+    assert (0, 3) in {(unit.round, unit.slot) for unit in payable}
+
+
+def test_what_was_not_committed_in_time_is_lost_as_before(world: World, nodes: list[str], job_id: str) -> None:
+    slow = world.work(nodes[3])
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    with pytest.raises(leases.LeaseLost):
+        slow.commit()
+
+
+def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    late = _late(world, job_id, nodes)
+    spare = world.node()
+    world.age(late.lease.id)
+    assert leases.expire_due(world.database, utc_now()) == 1
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "node_silent")
+    [following] = world.units(job_id, round=1, slot=3)
+    assert following.provider in (spare, nodes[3])  # who comes back may go on
+    assert following.start_error_feedback_cid is None
+
+
+def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
+    world: World, nodes: list[str], job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = world.work(nodes[3])
+    work.commit()
+    for node in nodes[:3]:
+        world.deliver(node)
+    original = aggregation._join
+
+    def deliver_meanwhile(*arguments: Any) -> Any:
+        result = original(*arguments)
+        work.complete()
+        return result
+
+    monkeypatch.setattr(aggregation, "_join", deliver_meanwhile)
+    _close_round(world, job_id)
+    monkeypatch.setattr(aggregation, "_join", original)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.included, unit.rounds_late) == (None, 1)
+    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is True
+
+
+def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: list[str], job_id: str) -> None:
+    _late(world, job_id, nodes).complete()
+    [unit] = world.units(job_id, round=0, slot=3)
+    world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    assert world.units(job_id, round=0, slot=3)[0].included is None
+    assert len(_recomputed(world, _manifest(world, job_id, 2))[1]["payloads"]) == 3
+
+
+def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list[str]) -> None:
+    world.be_patient()
+    job_id = world.running(nodes, rounds=2)
+    late = _late(world, job_id, nodes)
+    for node in nodes[:3]:
+        world.deliver(node)
+    original, done = aggregation._join, []
+
+    def deliver_meanwhile(*arguments: Any) -> Any:
+        done.append(late.complete())
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "_join", deliver_meanwhile)
+        _close_round(world, job_id)
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
+
+
+def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: list[str], job_id: str) -> None:
+    _late(world, job_id, nodes).complete()
+    world.dispatch(job_id)
+    for node in nodes:
+        world.deliver(node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("market.jobs.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
+        world.settings = world.settings.model_copy(update={"tree_least_values": 0})
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    numbers = world.rows(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
+    assert numbers == [0, 1, 2]
+    for leaf in [*numbers, *numbers]:
+        tree.work_leaf(world.database, world.storage, job_id, 1, leaf)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    manifest = _manifest(world, job_id, 2)
+    model, record = _recomputed(world, manifest)
+    assert (model, len(record["payloads"])) == (manifest.model, 5)

@@ -1,0 +1,103 @@
+"""A node's way to the network: measures what goes over it, and can be held to a speed.
+
+Bodies of requests and answers pass through in small pieces, so that a limit shapes the traffic itself and one large
+transfer leaves room for heartbeats between its pieces. Headers are not counted.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import httpx
+
+_PIECE_BYTES = 16 * 1024
+_TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip than of the rate
+_REMEMBERED = 16
+_BITS_PER_MEGABIT = 1_000_000
+
+
+class _Direction:
+    """One direction of the link. Safe for threads, which share its speed."""
+
+    def __init__(self, mbps: float | None) -> None:
+        self.bytes = 0
+        self._seconds_per_byte = 0.0 if mbps is None else 8 / (mbps * _BITS_PER_MEGABIT)
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+        self._transfers: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
+
+    def pass_on(self, size: int) -> None:
+        """Count ``size`` bytes, and wait as long as they take at the limit."""
+        with self._lock:
+            self.bytes += size
+            now = time.monotonic()
+            self._free_at = max(now, self._free_at) + size * self._seconds_per_byte
+            wait = self._free_at - now
+        if wait > 0:
+            time.sleep(wait)
+
+    def note(self, size: int, seconds: float) -> None:
+        """Remember a whole transfer, if it is large enough to tell a rate."""
+        if size >= _TELLING_BYTES:
+            with self._lock:
+                self._transfers.append((size, seconds))
+
+    @property
+    def bytes_per_second(self) -> int | None:
+        """Over the last transfers that tell; None before the first."""
+        with self._lock:
+            size = sum(size for size, _ in self._transfers)
+            seconds = sum(seconds for _, seconds in self._transfers)
+        return round(size / max(seconds, 1e-6)) if size else None
+
+
+class Link:
+    """Both directions of a node's link.
+
+    Args:
+        mbps: limit of each direction in 10**6 bits per second; None is as fast as it goes.
+    """
+
+    def __init__(self, mbps: float | None = None) -> None:
+        self.up = _Direction(mbps)
+        self.down = _Direction(mbps)
+
+    def hooks(self) -> dict[str, list[Callable[..., None]]]:
+        """Event hooks for an ``httpx.Client`` whose traffic goes over this link."""
+        return {"request": [self._send], "response": [self._receive]}
+
+    def _send(self, request: httpx.Request) -> None:
+        if isinstance(request.stream, httpx.SyncByteStream):
+            request.stream = _Body(request.stream, self.up)
+
+    def _receive(self, response: httpx.Response) -> None:
+        sent = response.request.stream
+        if isinstance(sent, _Body):  # what it sent has arrived once there is an answer
+            self.up.note(sent.size, time.monotonic() - sent.started)
+        if isinstance(response.stream, httpx.SyncByteStream):
+            response.stream = _Body(response.stream, self.down, on_end=self.down.note)
+
+
+class _Body(httpx.SyncByteStream):
+    """A body that passes over one direction of a link."""
+
+    def __init__(
+        self, stream: httpx.SyncByteStream, direction: _Direction, on_end: Callable[[int, float], None] | None = None
+    ) -> None:
+        self._stream, self._direction, self._on_end = stream, direction, on_end
+        self.size, self.started = 0, time.monotonic()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.size, self.started = 0, time.monotonic()
+        for chunk in self._stream:
+            for start in range(0, len(chunk), _PIECE_BYTES):
+                piece = chunk[start : start + _PIECE_BYTES]
+                self._direction.pass_on(len(piece))
+                self.size += len(piece)
+                yield piece
+        if self._on_end is not None:
+            self._on_end(self.size, time.monotonic() - self.started)
+
+    def close(self) -> None:
+        self._stream.close()
