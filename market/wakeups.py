@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextvars import Context, copy_context
 
 import structlog
 from celery import Celery
@@ -41,17 +42,20 @@ def celery_wake(broker_url: str) -> Wake:
 
 
 class Outbox:
-    """Sends messages from a thread that lives while there are some: at once, unless others went out just now."""
+    """Sends messages from a thread that lives while there are some: at once, unless others went out just now.
+
+    Each is sent in the context of who asked for it first, so that traces follow it.
+    """
 
     def __init__(self, send: Wake) -> None:
         self._send = send
-        self._waiting: dict[tuple[str, tuple[str, ...]], None] = {}
+        self._waiting: dict[tuple[str, tuple[str, ...]], Context] = {}
         self._lock = threading.Lock()
         self._is_sending = False
 
     def __call__(self, task: str, arguments: tuple[str, ...]) -> None:
         with self._lock:
-            self._waiting[(task, arguments)] = None
+            self._waiting.setdefault((task, arguments), copy_context())
             if self._is_sending:
                 return
             self._is_sending = True
@@ -65,9 +69,9 @@ class Outbox:
                 if not due:
                     self._is_sending = False
                     return
-            for task, arguments in due:
+            for (task, arguments), context in due.items():
                 try:
-                    self._send(task, arguments)
+                    context.run(self._send, task, arguments)
                 except Exception as error:  # whatever it is, the next message is to go out
                     _log.warning("wake-up not sent", task=task, error=str(error))
             time.sleep(_PAUSE_SECONDS)
