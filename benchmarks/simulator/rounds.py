@@ -80,7 +80,10 @@ class _Unit:
 
 @dataclass(slots=True)
 class _State:
-    """Of the round at hand: units by slot (lost ones are gone), counts, and what its nodes failed."""
+    """Of the round at hand: units by slot (lost ones are gone), counts, and what its nodes failed.
+
+    ``hopeless``: of the open units, those that are not awaited; 0 unless the scenario says so.
+    """
 
     number: int = -1
     opened_at: float = 0.0
@@ -89,6 +92,7 @@ class _State:
     delivered: int = 0
     lost: int = 0
     failures: Counter[Node] = field(default_factory=Counter)
+    hopeless: int = 0
     closed_at: float | None = None
     timer: Timer | None = None
 
@@ -215,6 +219,9 @@ class _Job:
             for node, number in zip(equals, vacant, strict=False):
                 self._spares.remove(node)
                 self._slots[number].holder = node
+                if self._scenario.warm_spares:
+                    node.model_round, node.model_used_at = state.number, self._clock.now
+                    node.dataset_used_at = self._clock.now
                 self._offer(number, node)
             if not self._spares:
                 return
@@ -263,7 +270,7 @@ class _Job:
         self._arrivals[-1].append(self._clock.now - unit.offered_at)
         for _ in range(self._drawn_states()):
             unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
-        if state.open == 0 or state.timer is None:
+        if state.open <= state.hopeless or state.timer is None:
             self._consider()
 
     def _drawn_states(self) -> int:
@@ -302,13 +309,16 @@ class _Job:
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
         taken = [offset for round_ in self._arrivals for offset in round_] if state.delivered >= quorum else []
-        deadline = lateness.deadline(taken, market.round_slack_seconds) if taken else longest
+        deadline = min(lateness.deadline(taken, market.round_slack_seconds) if taken else longest, longest)
+        if self._scenario.hopeless_not_awaited and taken:
+            last_offer = state.opened_at + deadline - min(taken)
+            state.hopeless = sum(not unit.delivered and unit.offered_at > last_offer for unit in state.units.values())
         return RoundState(
             nodes=len(self._slots),
-            open=state.open,
+            open=state.open - state.hopeless,
             delivered=state.delivered,
             started_at=_EPOCH + timedelta(seconds=state.opened_at),
-            deadline=timedelta(seconds=min(deadline, longest)),
+            deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
         )
 
@@ -378,7 +388,7 @@ class _Job:
         if missing == 0:
             return 0, 0.0
         if self._scenario.work.update and missing <= MAX_UPDATES:
-            return 2 * missing, missing * self._scenario.work.update  # each with the manifest that names it
+            return 2 * missing - 1, missing * self._scenario.work.update  # with the manifests that name earlier ones
         return 1, self._scenario.work.model
 
     def _keeps(self, used_at: float | None) -> bool:

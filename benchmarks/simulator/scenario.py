@@ -133,8 +133,13 @@ class Market:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One run: so many rounds, of which the first ``unmeasured`` fetch model and data and are left out of the figures.
+    The last three are what the product does not do, to see what it would bring:
 
-    ``feedback_stays`` is what the product does not do (yet): error feedback moves only when a slot changes hands.
+    Attributes:
+        feedback_stays: error feedback is kept by its node; who takes a slot over begins without.
+        warm_spares: spares have data and newest model before they are needed.
+        hopeless_not_awaited: a round does not wait for a unit that was offered so late that even the fastest of the
+            recent ones would not have come before the deadline.
     """
 
     work: Work
@@ -144,3 +149,5 @@ class Scenario:
     unmeasured: int = 1
     seed: int = 0
     feedback_stays: bool = False
+    warm_spares: bool = False
+    hopeless_not_awaited: bool = False

@@ -154,3 +154,18 @@ def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
     outcome = run(Scenario(WORK, nodes, market, rounds=3))
     assert outcome.events < 3 * 10_500 * 30
     assert all(round_.included >= 6_667 for round_ in outcome.rounds)
+
+
+def test_what_the_product_does_not_do_yet_changes_what_it_says() -> None:
+    work = replace(WORK, dataset=50 * MB, update=10 * MB)
+    nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 85.0 + 6.0})  # in the second round
+    market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_slack_seconds=20.0, round_deadline_seconds=2000.0)
+    product = Scenario(work, nodes, market, rounds=2)
+    # The spare gets its unit after 6 + 41 s and needs 85; the others are done after 71; the deadline is 85 + 20.
+    assert seconds(run(product)) == pytest.approx([105.0])
+    assert seconds(run(replace(product, hopeless_not_awaited=True))) == pytest.approx([71.0])
+    patient = replace(product, market=replace(market, round_slack_seconds=50.0))
+    assert seconds(run(patient)) == pytest.approx([47 + 85.0])
+    assert seconds(run(replace(patient, hopeless_not_awaited=True))) == pytest.approx([47 + 85.0])
+    earlier = replace(nodes, departures={0: 70.0 + 6.0})  # warm nodes need nothing in the first round either
+    assert seconds(run(replace(patient, nodes=earlier, warm_spares=True))) == pytest.approx([47 + 70.0])
