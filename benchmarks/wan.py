@@ -198,7 +198,10 @@ def measure(quick: bool) -> list[Row]:
             known[plan.settings] = samples.costs(plan.settings)
         progress(name)
         started = time.process_time()
-        outcomes = [simulate(plan.scenario(known[plan.settings], seed)) for seed in range(1 if quick else 3)]
+        outcomes = [
+            simulate(plan.scenario(known[plan.settings], seed))
+            for seed in range(1 if quick or plan.nodes > 1_000 else 3)
+        ]
         spent = time.process_time() - started
         rows.append(row(name, "share", [outcome.efficiency for outcome in outcomes], note))
         if name in ("efficiency_1b", "if_all_1b"):

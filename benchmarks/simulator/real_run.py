@@ -276,7 +276,7 @@ def _running(store: _Store, links: list[tuple[str, str]], paces: tuple[float, ..
 
 def compare(quick: bool) -> list[Row]:
     """Real rounds and the same ones simulated, a few times."""
-    slots, rounds, repetitions = (3, 3, 1) if quick else (4, 10, 3)
+    slots, rounds, repetitions = (3, 3, 1) if quick else (4, 8, 3)
     paces = (*[PACE] * (slots - 1), SLOW_PACE, PACE)  # the last one is a spare at first
     with tempfile.TemporaryDirectory() as directory:
         store = _Store(Path(directory))
@@ -307,11 +307,9 @@ def _calibrated(store: _Store, slots: int, paces: tuple[float, ...], rounds: int
     direct = (f"http://127.0.0.1:{store.gateway}", f"http://127.0.0.1:{store.rpc}")
     with _running(store, [direct] * slots, (PACE,) * slots) as run:
         run.rounds(slots, 3)
-        fetch, train, upload = (statistics.median(seconds) for seconds in zip(*run.last, strict=True))
-        sizes, dataset, closing = run.sizes, len(run.text), run.closing
-    progress(
-        f"  unit: fetch {fetch:.2f} s, train {train:.2f} s, upload {upload:.2f} s; closing {closing:.2f} s; {sizes}"
-    )
+        train = statistics.median(seconds[1] for seconds in run.last)
+        sizes, dataset, closing = run.sizes, len(run.text), statistics.median(run.closings)
+    progress(f"  a unit trains {train:.2f} s, a round closes in {closing:.2f} s; bytes: {sizes}")
     compute = STEPS * PACE
     work = Work(
         compute=compute,

@@ -17,6 +17,7 @@ ROWS = {
     }
     | {"errors"},
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
+    "wan": {"efficiency_1b", "real_run_error", "real_round_seconds", "simulated_round_seconds"},
 }
 
 
