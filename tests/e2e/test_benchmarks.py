@@ -38,6 +38,7 @@ ROWS = {
         "brute_force_gap",
     }
     | {f"{rule}{row}" for rule in ("", "first_fit_", "random_") for row in ("wait_p99_seconds", "utilisation")},
+    "wan": {"efficiency_1b", "real_run_error", "real_round_seconds", "simulated_round_seconds"},
 }
 
 

@@ -1,0 +1,108 @@
+"""What units of another size cost, from real ones: payloads are encoded and joined here, and extrapolated by parameter.
+
+A payload's bytes are a header and, for every chunk of 4,096 parameters, scales, signs, gaps and levels, so they grow
+with the parameters alone; so do the passes over vectors that compress, check and join. The pseudo-gradients are what
+units of ``benchmarks.codec``'s model have learned. The way down is encoded from the mean of the decoded payloads, as
+``training_gym.outer`` does. Seconds are of one core of the machine that measures (process time).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.codec import pseudo_gradient
+from training_gym.aggregation import aggregate
+from training_gym.compression.wire import Format, decode_vector, encode_vector
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.models.layout import initial_parameters
+from training_gym.tensors import Vector
+from zoo_protocol.hashing import sha256
+
+FEW, MANY = 2, 6
+_HASHED_VECTORS = 5
+"""The first leaf is of parameters, two moments and error feedback, the last one of the next error feedback."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings that sizes depend on; ``down_top_k`` 0 sends the whole model down."""
+
+    top_k: int
+    bits: int
+    down_top_k: int = 0
+    down_bits: int = 4
+
+    @classmethod
+    def of(cls, training: TrainingConfig) -> "Settings":
+        return cls(training.top_k, training.value_bits, training.down_top_k, training.down_value_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Bytes and seconds per parameter.
+
+    Attributes:
+        payload, update: bytes up, and down; ``update`` is 0 where the whole model goes down.
+        encode: seconds of compressing a unit's result.
+        admit: of checking it: its payload decodes, and its first and last leaf are those of its files.
+        join: of adding one payload to the round's sum.
+        close: of the rest of ``aggregate``, the outer step in it.
+    """
+
+    payload: float
+    update: float
+    encode: float
+    admit: float
+    join: float
+    close: float
+
+
+class Samples:
+    """Real pseudo-gradients, and what they cost under different settings."""
+
+    def __init__(self, quick: bool) -> None:
+        self._model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+        self._learned = [pseudo_gradient(seed, quick) for seed in range(FEW)]
+
+    def costs(self, settings: Settings) -> Costs:
+        """Of these settings."""
+        training = TrainingConfig(top_k=settings.top_k, value_bits=settings.bits)
+        spec = TrainingSpec(self._model, "unused", training)
+        size, layout = spec.num_parameters(), self._learned[0][1]
+        up = Format(size, settings.top_k, settings.bits, layout)
+        payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector, _ in self._learned])
+        decoded, decode = _timed(lambda: [decode_vector(up, payload) for payload in payloads])
+        hashing = _timed(lambda: sha256(self._learned[0][0].tobytes()))[1]
+        update = 0
+        if settings.down_top_k:
+            mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
+            update = len(encode_vector(Format(size, settings.down_top_k, settings.down_bits, layout), mean))
+        start = initial_parameters(self._model, 0)
+        few, many = (
+            _timed(lambda n=n: aggregate(spec, start, {slot: payloads[slot % FEW] for slot in range(n)}))[1]  # type: ignore[misc]
+            for n in (FEW, MANY)
+        )
+        join = (many - few) / (MANY - FEW)
+        return Costs(
+            payload=sum(map(len, payloads)) / len(payloads) / size,
+            update=update / size,
+            encode=encode / FEW / size,
+            admit=(decode / FEW + _HASHED_VECTORS * hashing) / size,
+            join=join / size,
+            close=max(0.0, few - FEW * join) / size,
+        )
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    """The result, and the least processor time of three runs."""
+    seconds = []
+    for _ in range(3):
+        started = time.process_time()
+        result = work()
+        seconds.append(time.process_time() - started)
+    return result, min(seconds)

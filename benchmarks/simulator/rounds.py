@@ -1,0 +1,395 @@
+"""The market and its nodes at work on one job, as ``market.jobs.dispatch`` and ``zoo_compute.node`` do it.
+
+When a round closes is decided by the market's own code: ``RoundState`` over ``lateness``. What follows it here is how
+slots are filled and freed, what a node fetches and sends, and in which order. A round's end and its next checkpoint
+come one after the other, and no node trains meanwhile: the product overlaps neither transfers nor joining with compute.
+Left out: which of several spares is taken (the market ranks them; here who waits longest), refused results, verifiers.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from benchmarks.simulator.clock import Clock, Timer
+from benchmarks.simulator.link import SharedLink
+from benchmarks.simulator.node import Node, Step, Steps, Task
+from benchmarks.simulator.scenario import MBIT, Link, Scenario
+from market.jobs.dispatch import DEADLINE_ROUNDS, MAX_FAILURES, NO_CAPACITY_AFTER, RoundState
+from training_gym import lateness
+from zoo_compute.node.inputs import MAX_UPDATES
+
+_HOUR = 3600.0
+_LEAST_SPEED = 0.05
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: when it was opened, was found to be over and had its checkpoint, and how its units ended."""
+
+    opened_at: float
+    closed_at: float
+    joined_at: float
+    included: int
+    lost: int
+    stragglers: int
+
+    @property
+    def seconds(self) -> float:
+        """From its opening to the next one's."""
+        return self.joined_at - self.opened_at
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        rounds: those that are measured, see :class:`~benchmarks.simulator.scenario.Scenario`.
+        efficiency: useful compute (of units that entered a checkpoint) as a share of what the slots' devices do in the
+            same time without ever waiting.
+        failed: whether the market gave the job up (``no_capacity``).
+        unserved: tasks beside the training (reveals, pins) that nodes had not done at the end.
+        events: what happened, in the simulator's terms; ``simulated``: seconds of virtual time.
+    """
+
+    rounds: list[Round]
+    efficiency: float
+    failed: bool
+    unserved: int
+    events: int
+    simulated: float
+
+
+@dataclass(slots=True)
+class _Slot:
+    holder: Node | None = None
+    has_feedback: bool = False
+
+
+@dataclass(slots=True)
+class _Unit:
+    slot: int
+    node: Node
+    offered_at: float
+    task: Task | None = None
+    delivered: bool = False
+    overdue: Timer | None = None
+
+
+@dataclass(slots=True)
+class _State:
+    """Of the round at hand: units by slot (lost ones are gone), counts, and what its nodes failed.
+
+    ``hopeless``: of the open units, those that are not awaited; 0 unless the scenario says so.
+    """
+
+    number: int = -1
+    opened_at: float = 0.0
+    units: dict[int, _Unit] = field(default_factory=dict)
+    open: int = 0
+    delivered: int = 0
+    lost: int = 0
+    failures: Counter[Node] = field(default_factory=Counter)
+    hopeless: int = 0
+    closed_at: float | None = None
+    timer: Timer | None = None
+
+
+def simulate(scenario: Scenario) -> Outcome:
+    """Run the scenario to its last round, or to where the market gives up. The same scenario gives the same outcome."""
+    return _Job(scenario).run()
+
+
+class _Job:
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._random = Random(scenario.seed)
+        self._clock = Clock()
+        market, nodes = scenario.market, scenario.nodes
+        self._up = SharedLink(self._clock, market.up_mbps * MBIT)
+        self._down = SharedLink(self._clock, market.down_mbps * MBIT)
+        self._nodes = [self._node(number) for number in range(nodes.slots + nodes.spares)]
+        self._speed = sum(node.speed for node in self._nodes) / len(self._nodes)
+        self._spares = deque(self._nodes)
+        self._slots = [_Slot() for _ in range(nodes.slots)]
+        self._arrivals: deque[list[float]] = deque(maxlen=DEADLINE_ROUNDS + 1)
+        self._rounds: list[Round] = []
+        self._failed = False
+        self._round = _State()
+
+    def run(self) -> Outcome:
+        nodes = self._scenario.nodes
+        if nodes.leave_per_hour:
+            self._await_departure()
+            self._await_arrival(nodes.leave_per_hour * len(self._nodes) / _HOUR)
+        for slot, seconds in nodes.departures.items():
+            self._clock.after(seconds, lambda slot=slot: self._depart(slot))  # type: ignore[misc]
+        self._open_round()
+        self._clock.run(lambda: self._failed or len(self._rounds) >= self._scenario.rounds)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        measured = self._rounds[self._scenario.unmeasured :]
+        useful = sum(found.included for found in measured) * self._scenario.work.compute
+        ideal = sum(found.seconds for found in measured) * len(self._slots) * self._speed
+        return Outcome(
+            rounds=measured,
+            efficiency=useful / ideal if ideal and not self._failed else 0.0,
+            failed=self._failed,
+            unserved=sum(node.unserved for node in self._nodes),
+            events=self._clock.events,
+            simulated=self._clock.now,
+        )
+
+    # --- nodes come and go
+
+    def _node(self, number: int) -> Node:
+        nodes = self._scenario.nodes
+        link: Link = self._random.choices(list(nodes.links), list(nodes.links.values()))[0]
+        if number < len(nodes.speeds):
+            speed = nodes.speeds[number]
+        elif self._random.random() < nodes.straggler_share:
+            speed = nodes.straggler_speed
+        else:
+            speed = max(_LEAST_SPEED, self._random.gauss(1.0, nodes.speed_spread))
+        return Node(self._clock, self._up, self._down, link, speed)
+
+    def _await_departure(self) -> None:
+        rate = self._scenario.nodes.leave_per_hour * len(self._nodes) / _HOUR
+        if rate:
+            self._clock.after(self._random.expovariate(rate), self._somebody_leaves)
+
+    def _somebody_leaves(self) -> None:
+        self._leave(self._random.randrange(len(self._nodes)))
+        self._await_departure()
+
+    def _depart(self, slot: int) -> None:
+        holder = self._slots[slot].holder
+        if holder is not None and holder.alive:
+            self._leave(self._nodes.index(holder))
+
+    def _leave(self, index: int) -> None:
+        """A node is gone without a word. Of its work the market learns when the lease has expired."""
+        node = self._nodes[index]
+        self._nodes[index] = self._nodes[-1]
+        self._nodes.pop()
+        node.leave()
+        if node in self._spares:
+            self._spares.remove(node)
+        for unit in self._round.units.values():
+            if unit.node is node and not unit.delivered:
+                self._stop(unit)
+                self._expect_expiry(self._round, unit)
+
+    def _await_arrival(self, rate: float) -> None:
+        self._clock.after(self._random.expovariate(rate), lambda: self._arrive(rate))
+
+    def _arrive(self, rate: float) -> None:
+        node = self._node(1 << 62)
+        self._nodes.append(node)
+        self._spares.append(node)
+        self._fill()
+        self._await_arrival(rate)
+
+    # --- rounds
+
+    def _open_round(self) -> None:
+        self._round = _State(number=self._round.number + 1, opened_at=self._clock.now)
+        self._arrivals.append([])
+        for number, slot in enumerate(self._slots):
+            if slot.holder is not None:
+                self._offer(number, slot.holder)
+        self._fill()
+        market, state = self._scenario.market, self._round
+        patience = NO_CAPACITY_AFTER * market.round_deadline_seconds
+        self._clock.after(patience + market.sweep_seconds, lambda: self._consider() if state is self._round else None)
+
+    def _fill(self) -> None:
+        """Give vacant slots, whose units are not delivered, to spares that failed least in this round."""
+        state = self._round
+        if state.closed_at is not None:
+            return
+        vacant = (
+            number for number, slot in enumerate(self._slots) if slot.holder is None and number not in state.units
+        )
+        for failed in range(MAX_FAILURES):
+            equals = [node for node in self._spares if state.failures[node] == failed]
+            for node, number in zip(equals, vacant, strict=False):
+                self._spares.remove(node)
+                self._slots[number].holder = node
+                if self._scenario.warm_spares:
+                    node.model_round, node.model_used_at = state.number, self._clock.now
+                    node.dataset_used_at = self._clock.now
+                self._offer(number, node)
+            if not self._spares:
+                return
+
+    def _offer(self, number: int, node: Node) -> None:
+        state, unit = self._round, _Unit(number, node, self._clock.now)
+        state.units[number] = unit
+        state.open += 1
+        if node.alive:
+            unit.task = node.start(self._unit_steps(state, unit), lambda: self._deliver(state, unit))
+        else:
+            self._expect_expiry(state, unit)
+
+    def _expect_expiry(self, state: _State, unit: _Unit) -> None:
+        market = self._scenario.market
+        silence = market.lease_seconds + market.sweep_seconds / 2  # on the mean the sweep is half its interval away
+        self._clock.after(silence, lambda: self._lose(state, unit))
+
+    def _lose(self, state: _State, unit: _Unit) -> None:
+        """A unit will not be delivered: its slot goes to somebody else."""
+        if state is not self._round or state.units.get(unit.slot) is not unit or unit.delivered:
+            return
+        self._stop(unit)
+        del state.units[unit.slot]
+        state.open -= 1
+        state.lost += 1
+        state.failures[unit.node] += 1
+        self._slots[unit.slot].holder = None
+        if unit.node.alive:
+            self._spares.append(unit.node)
+        self._fill()
+        self._consider()
+
+    def _stop(self, unit: _Unit) -> None:
+        if unit.task is not None:
+            unit.task.cancel()
+        if unit.overdue is not None:
+            unit.overdue.cancel()
+
+    def _deliver(self, state: _State, unit: _Unit) -> None:
+        unit.delivered = True
+        if unit.overdue is not None:
+            unit.overdue.cancel()
+        state.open -= 1
+        state.delivered += 1
+        self._arrivals[-1].append(self._clock.now - unit.offered_at)
+        for _ in range(self._drawn_states()):
+            unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
+        if state.open <= state.hopeless or state.timer is None:
+            self._consider()
+
+    def _drawn_states(self) -> int:
+        """How many of a unit's states are asked for; of segment 0 everybody has the state."""
+        segments = self._scenario.work.segments
+        wanted = segments * self._scenario.market.sampling
+        count = int(wanted) + (self._random.random() < wanted % 1)
+        return sum(self._random.random() < 1 - 1 / segments for _ in range(count))
+
+    def _consider(self) -> None:
+        """Close the round if the market would; otherwise look again when its deadline has passed.
+
+        The market looks at every delivery and every sweep. Between the quorum and the deadline found then nothing but
+        the last delivery can close the round, unless faster deliveries draw the deadline nearer: that is not seen.
+        """
+        state, market = self._round, self._scenario.market
+        if state.closed_at is not None:
+            return
+        if state.timer is not None:
+            state.timer.cancel()
+            state.timer = None
+        found, now = self._round_state(), _EPOCH + timedelta(seconds=self._clock.now)
+        if found.can_close(now):
+            state.closed_at = self._clock.now
+            included = [unit for unit in state.units.values() if unit.delivered]
+            self._clock.after(market.joining_seconds(len(included)), lambda: self._join(included))
+        elif found.is_hopeless(now):
+            self._failed = True
+        elif found.delivered >= found.quorum:
+            ends = (found.started_at + found.deadline - now).total_seconds()
+            swept = -(-ends // market.sweep_seconds) * market.sweep_seconds if market.sweep_seconds else ends
+            state.timer = self._clock.after(max(swept, 1e-3), self._consider)
+
+    def _round_state(self) -> RoundState:
+        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows."""
+        state, market = self._round, self._scenario.market
+        longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
+        taken = [offset for round_ in self._arrivals for offset in round_] if state.delivered >= quorum else []
+        deadline = min(lateness.deadline(taken, market.round_slack_seconds) if taken else longest, longest)
+        if self._scenario.hopeless_not_awaited and taken:
+            last_offer = state.opened_at + deadline - min(taken)
+            state.hopeless = sum(not unit.delivered and unit.offered_at > last_offer for unit in state.units.values())
+        return RoundState(
+            nodes=len(self._slots),
+            open=state.open - state.hopeless,
+            delivered=state.delivered,
+            started_at=_EPOCH + timedelta(seconds=state.opened_at),
+            deadline=timedelta(seconds=deadline),
+            patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+        )
+
+    def _join(self, included: list[_Unit]) -> None:
+        """The next checkpoint is there: who is still at work is told to stop and leaves its slot."""
+        state = self._round
+        for unit in included:
+            self._slots[unit.slot].has_feedback = True
+        stragglers = [unit for unit in state.units.values() if not unit.delivered]
+        for unit in stragglers:
+            self._stop(unit)
+            self._slots[unit.slot].holder = None
+            if unit.node.alive:
+                self._spares.append(unit.node)
+        assert state.closed_at is not None
+        self._rounds.append(
+            Round(state.opened_at, state.closed_at, self._clock.now, len(included), state.lost, len(stragglers))
+        )
+        self._pin()
+        self._open_round()
+
+    def _pin(self) -> None:
+        """The job's own nodes fetch the checkpoint with all its files, beside their training."""
+        market, work = self._scenario.market, self._scenario.work
+        if not market.pins or len(self._rounds) % market.pin_interval:
+            return
+        size = work.model + work.outer_state + work.update
+        if not self._scenario.feedback_stays:
+            size += work.feedback * sum(slot.has_feedback for slot in self._slots)
+        holders = [slot.holder for slot in self._slots if slot.holder is not None and slot.holder.alive]
+        for node in holders[: market.pins]:
+            node.serve(iter([(Step.DOWN, size)]))
+
+    # --- a node's work
+
+    def _unit_steps(self, state: _State, unit: _Unit) -> Steps:
+        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment, uploads, completion."""
+        work, market, node = self._scenario.work, self._scenario.market, unit.node
+        trip, feedback = node.link.round_trip_seconds, 0.0 if self._scenario.feedback_stays else work.feedback
+        yield Step.WAIT, market.requests_before * trip
+        requests, size = self._model_fetch(node, state.number)
+        yield Step.WAIT, requests * trip
+        yield Step.DOWN, size
+        node.model_round, node.model_used_at = state.number, self._clock.now
+        if not self._keeps(node.dataset_used_at) and work.dataset:
+            yield Step.WAIT, trip
+            yield Step.DOWN, work.dataset
+        node.dataset_used_at = self._clock.now
+        if self._slots[unit.slot].has_feedback and feedback:
+            yield Step.WAIT, trip
+            yield Step.DOWN, feedback
+        jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
+        yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
+        unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(state, unit))
+        yield Step.WAIT, trip
+        yield Step.UP, work.payload
+        if feedback:
+            yield Step.WAIT, trip
+            yield Step.UP, feedback
+        yield Step.WAIT, market.requests_after * trip + market.admit
+
+    def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
+        """Requests and bytes until a node has a round's model: nothing, the updates it lacks, or all of it."""
+        if node.model_round is None or not self._keeps(node.model_used_at):
+            return 1, self._scenario.work.model
+        missing = round_ - node.model_round
+        if missing == 0:
+            return 0, 0.0
+        if self._scenario.work.update and missing <= MAX_UPDATES:
+            return 2 * missing - 1, missing * self._scenario.work.update  # with the manifests that name earlier ones
+        return 1, self._scenario.work.model
+
+    def _keeps(self, used_at: float | None) -> bool:
+        return used_at is not None and self._clock.now - used_at <= self._scenario.market.files_kept

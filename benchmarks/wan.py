@@ -1,0 +1,241 @@
+"""Outer rounds over slow links, simulated: what share of the ideal throughput is left, and how true the simulator is.
+
+``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
+Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled), except those named ``if_…``
+and ``bound_…``, which add what it does not do, each what those before it add too. Sizes and the market's times are
+measured on real payloads and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as
+well at sparser settings is not asked here. Assumed, and not measured:
+
+- a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
+  it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
+- a gang is of one environment class, so its devices are alike; each unit's time varies by 1 % (standard deviation);
+- 100/20 Mb/s down/up and 80 ms per node, 10 % of the nodes leave per hour without a word and as many come;
+- the market's storage has 10 Gb/s each way, its worker validates at 1 TFLOP/s and joins rounds on one core;
+- two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
+- the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
+  ``ZOO_INCLUSION_SECONDS`` to a day), the largest model (500 million parameters), the largest upload (64 MB) and,
+  beyond 64 nodes, the largest job. With the settings as they are the market would refuse it.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from benchmarks.report import Row, progress, row, run
+from benchmarks.simulator.measured import Costs, Samples, Settings
+from benchmarks.simulator.real_run import compare
+from benchmarks.simulator.rounds import Outcome, simulate
+from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+from market.jobs.schemas import MAX_NODES
+from training_gym.config import TrainingConfig
+from training_gym.evaluation.loss import MAX_WINDOWS
+
+BILLION = 1_000_000_000
+TOKENS_PER_STEP = 64 * 2048
+WINDOW = 2048
+EVALUATION_FLOPS = 1e12
+DATASET_BYTES = 2e9
+DAY = 86_400.0
+H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
+DEFAULTS = TrainingConfig()
+SPARSE = Settings(256, 2, 256, 2)
+SPARSER = Settings(64, 2, 64, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One row's job.
+
+    Attributes:
+        tree: so many processes join the round in parts; 0 is one, in one go.
+        validated_beside: validation delays no round.
+        prompt: spares are warm, and nobody waits for units that cannot come in time (see ``Scenario``).
+        overlapped: everything but compute happens beside it: the bound of what overlapping can bring.
+        patient: the operator has raised the two settings named above.
+    """
+
+    settings: Settings = field(default_factory=lambda: Settings.of(DEFAULTS))
+    steps: int = DEFAULTS.inner_steps
+    parameters: int = BILLION
+    flops: float = H100_FP32
+    nodes: int = MAX_NODES
+    link: Link = field(default_factory=Link)
+    churn: float = 0.1
+    jitter: float = 0.01
+    straggler_share: float = 0.0
+    pin_interval: int = 1
+    feedback_stays: bool = False
+    tree: int = 0
+    validated_beside: bool = False
+    prompt: bool = False
+    overlapped: bool = False
+    patient: bool = True
+    rounds: int = 12
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of a unit's inner steps."""
+        return self.steps * TOKENS_PER_STEP * 6 * self.parameters / self.flops
+
+    def scenario(self, costs: Costs, seed: int) -> Scenario:
+        """What the simulator takes, with this plan's settings costing ``costs``."""
+        size, vector = self.parameters, 4.0 * self.parameters
+        settings = self.settings
+        work = Work(
+            compute=self.compute_seconds,
+            encode=costs.encode * size,
+            payload=costs.payload * size,
+            update=costs.update * size,
+            model=vector,
+            feedback=vector,
+            dataset=DATASET_BYTES,
+            state=3 * vector,  # AdamW's moments too
+            segments=DEFAULTS.inner_steps // DEFAULTS.segment_steps,
+            outer_state=vector * (1 + bool(settings.down_top_k)),
+        )
+        validation = 0.0 if self.validated_beside else 2.0 * size * MAX_WINDOWS * WINDOW / EVALUATION_FLOPS
+        market = Market(
+            up_mbps=10_000.0,
+            down_mbps=10_000.0,
+            admit=costs.admit * size,
+            join=costs.join * size,
+            close=costs.close * size + validation,
+            leaf=16 if self.tree else 0,
+            workers=max(1, self.tree),
+            merge=vector * 2 / 1e9,  # int64 sums, read and added at 1 GB/s
+            sampling=0.02,
+            pins=3,
+            pin_interval=self.pin_interval,
+        )
+        if self.patient:
+            market = replace(market, round_deadline_seconds=DAY, upload_seconds=DAY / 2)
+        nodes = Nodes(
+            self.nodes,
+            spares=max(1, self.nodes // 8),
+            links={self.link: 1.0},
+            jitter=self.jitter,
+            straggler_share=self.straggler_share,
+            leave_per_hour=self.churn,
+        )
+        if self.overlapped:
+            work = replace(work, encode=0.0, payload=1.0, update=1.0)
+            market = replace(market, admit=0.0, join=0.0, close=0.0, merge=0.0)
+        return Scenario(
+            work,
+            nodes,
+            market,
+            self.rounds,
+            seed=seed,
+            feedback_stays=self.feedback_stays,
+            warm_spares=self.prompt,
+            hopeless_not_awaited=self.prompt,
+        )
+
+
+IMPROVED = Plan(SPARSER, feedback_stays=True, tree=4, validated_beside=True, prompt=True, pin_interval=24, steps=96)
+"""What would mend the product's delays but for overlapping, at the settings that suit it best of those tried."""
+
+
+def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
+    """Rows: name, note and plan."""
+    base = Plan(nodes=8, rounds=4) if quick else Plan()
+    better = replace(IMPROVED, nodes=base.nodes, rounds=base.rounds)
+    updates = replace(base.settings, down_top_k=DEFAULTS.top_k)
+    sparse = replace(base, settings=SPARSE)
+    yield "efficiency_1b", f"defaults: H {base.steps}, k {DEFAULTS.top_k}, {DEFAULTS.value_bits} bits", base
+    yield (
+        "efficiency_1b_as_installed",
+        "the market gives up: its settings expect short rounds",
+        replace(base, patient=False),
+    )
+    yield "efficiency_1b_updates_down", "the same, nodes fetch updates", replace(base, settings=updates)
+    yield "efficiency_1b_k256_b2", "H 48, k 256, 2 bits, both ways", sparse
+    yield "efficiency_1b_h192_k256_b2", "H 192", replace(sparse, steps=192)
+    yield "efficiency_1b_h480_k64_b2", "H 480, k 64", replace(base, settings=SPARSER, steps=480)
+    yield "efficiency_1b_a100_fp32", "defaults, a node of 15 TFLOP/s", replace(base, flops=A100_FP32)
+    yield "efficiency_1b_h100_bf16", "defaults, a node of 400 TFLOP/s", replace(base, flops=H100_BF16)
+    yield "efficiency_1b_nodes_10", "defaults", replace(base, nodes=10)
+    yield "efficiency_1b_link_1000_1000", "defaults, 1 Gb/s, 20 ms", replace(base, link=Link(1000.0, 1000.0, 0.02))
+    yield (
+        "efficiency_16m",
+        "defaults, 16 million parameters: within today's limits",
+        replace(base, parameters=16 * 10**6),
+    )
+
+    sparser = replace(base, settings=SPARSER, steps=IMPROVED.steps, pin_interval=IMPROVED.pin_interval)
+    yield "efficiency_1b_h96_k64_b2", "H 96, k 64, a pin every 24 rounds: what follows starts here", sparser
+    stays = replace(sparser, feedback_stays=True)
+    yield "if_feedback_stays_1b", "error feedback stays on its node", stays
+    yield "if_validated_beside_1b", "… and validation delays no round", replace(stays, validated_beside=True)
+    yield "if_joined_by_four_1b", "… and four processes join", replace(stays, validated_beside=True, tree=4)
+    yield "if_all_1b", "… and warm spares, no waiting for the hopeless", better
+    yield "if_all_1b_h100_bf16_h480", "all that, 400 TFLOP/s, H 480", replace(better, flops=H100_BF16, steps=480)
+    yield "if_all_1b_h100_bf16", "all that, 400 TFLOP/s", replace(better, flops=H100_BF16)
+    yield "if_all_1b_k1024_b4", "all that, k 1024, 4 bits", replace(better, settings=updates)
+    yield "if_all_1b_stragglers", "all that, every tenth node 4 times slower", replace(better, straggler_share=0.1)
+    yield "if_all_1b_no_churn", "", replace(better, churn=0.0)
+    yield "if_all_1b_churn_50", "half of the nodes leave per hour", replace(better, churn=0.5)
+    for name, link in (("50_10", Link(50.0, 10.0, 0.08)), ("25_5_300ms", Link(25.0, 5.0, 0.3))):
+        yield f"if_all_1b_link_{name}", "Mb/s down, up", replace(better, link=link)
+    for steps in (12, 24, 48):
+        bound = replace(better, steps=steps, overlapped=True)
+        yield f"bound_if_overlapped_1b_h{steps}", f"compute {bound.compute_seconds:.0f} s a round", bound
+    for count in (10, 100) if quick else (10, 100, 1_000, 10_000):
+        grown = replace(better, nodes=count, tree=max(4, count // 16), rounds=4 if count > 1_000 else better.rounds)
+        yield f"if_all_1b_nodes_{count}", f"{grown.tree} joining processes", grown
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    samples, known = Samples(quick), dict[Settings, Costs]()
+    for name, note, plan in plans(quick):
+        if plan.settings not in known:
+            progress(f"encoding payloads: {plan.settings}")
+            known[plan.settings] = samples.costs(plan.settings)
+        progress(name)
+        started = time.process_time()
+        outcomes = [
+            simulate(plan.scenario(known[plan.settings], seed))
+            for seed in range(1 if quick or plan.nodes > 1_000 else 3)
+        ]
+        spent = time.process_time() - started
+        rows.append(row(name, "share", [outcome.efficiency for outcome in outcomes], note))
+        if name in ("efficiency_1b", "if_all_1b"):
+            rows += _parts(name, plan, known[plan.settings], outcomes)
+        if "_nodes_" in name:
+            events = sum(outcome.events for outcome in outcomes)
+            rows.append(row(f"events_per_second_{plan.nodes}", "1/s", [events / spent], f"{events:,} events"))
+    for settings, costs in known.items():
+        if settings == Settings.of(DEFAULTS) or settings.down_top_k == settings.top_k:
+            rows += _sizes(settings, costs)
+    return rows + compare(quick)
+
+
+def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list[Row]:
+    """What a round takes, and of it the training and the market's closing."""
+    scenario = plan.scenario(costs, 0)
+    rounds = [round_ for outcome in outcomes for round_ in outcome.rounds]
+    closing = [round_.joined_at - round_.closed_at for round_ in rounds]
+    part = name.removeprefix("efficiency_")
+    return [
+        row(f"round_seconds_{part}", "s", [round_.seconds for round_ in rounds] or [0.0]),
+        row(f"compute_seconds_{part}", "s", [scenario.work.compute]),
+        row(f"closing_seconds_{part}", "s", closing or [0.0], "joining, outer step, validation"),
+        row(f"included_{part}", "units", [round_.included for round_ in rounds] or [0], f"of {plan.nodes}"),
+    ]
+
+
+def _sizes(settings: Settings, costs: Costs) -> list[Row]:
+    suffix = f"k{settings.top_k}_b{settings.bits}"
+    rows = [row(f"up_bits_{suffix}_down_{settings.down_top_k}", "bits/parameter", [8 * costs.payload], "a payload")]
+    if settings.down_top_k:
+        rows.append(row(f"down_bits_{suffix}", "bits/parameter", [8 * costs.update], "an update"))
+    return rows
+
+
+if __name__ == "__main__":
+    run("wan", measure)

@@ -1,0 +1,171 @@
+"""The simulator of outer rounds, against times worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.simulator.clock import Clock
+from benchmarks.simulator.link import SharedLink
+from benchmarks.simulator.rounds import Outcome, simulate
+from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+
+MB = 1e6
+FREE = Link(down_mbps=1e12, up_mbps=1e12, round_trip_seconds=0.0)
+SLOW = Link(down_mbps=80.0, up_mbps=16.0, round_trip_seconds=0.0)  # 10 MB/s and 2 MB/s
+WORK = Work(compute=60.0, payload=20 * MB, model=100 * MB, feedback=0.0)
+
+
+def run(scenario: Scenario) -> Outcome:
+    outcome = simulate(scenario)
+    assert not outcome.failed
+    return outcome
+
+
+def seconds(outcome: Outcome) -> list[float]:
+    return [round_.seconds for round_ in outcome.rounds]
+
+
+def carried(capacity: float, *flows: tuple[float, float, float]) -> list[float]:
+    """When flows of (start, bytes, limit) over one link are done."""
+    clock, done = Clock(), [math.nan] * len(flows)
+    link = SharedLink(clock, capacity)
+
+    def finish(number: int) -> None:
+        done[number] = clock.now
+
+    for number, (start, size, limit) in enumerate(flows):
+        clock.after(start, lambda n=number, s=size, most=limit: link.begin(s, most, lambda: finish(n)))
+    clock.run(lambda: False)
+    return done
+
+
+def test_a_link_is_shared_fairly_and_what_some_cannot_use_goes_to_the_others() -> None:
+    assert carried(math.inf, (0, 100, 10), (0, 100, 5)) == pytest.approx([10, 20])
+    assert carried(10, (0, 100, 10), (0, 100, 10)) == pytest.approx([20, 20])
+    assert carried(10, (0, 100, 10), (5, 100, 10)) == pytest.approx([15, 20])
+    assert carried(10, (0, 20, 2), (0, 80, 10)) == pytest.approx([10, 10])  # 2 for the one, so 8 for the other
+    assert carried(10, (0, 20, 2), (0, 160, 10)) == pytest.approx([10, 18])
+
+
+def test_without_churn_and_with_free_links_nothing_is_lost() -> None:
+    outcome = run(Scenario(WORK, Nodes(8, links={FREE: 1.0})))
+    assert outcome.efficiency == pytest.approx(1.0, abs=1e-6)
+    assert [round_.included for round_ in outcome.rounds] == [8] * 9
+
+
+def test_a_round_takes_what_its_parts_take() -> None:
+    nodes = Nodes(4, links={SLOW: 1.0})
+    assert seconds(run(Scenario(WORK, nodes))) == pytest.approx([10 + 60 + 10] * 9)
+    half = Nodes(4, links={Link(40.0, 8.0, 0.0): 1.0})
+    assert seconds(run(Scenario(WORK, half))) == pytest.approx([20 + 60 + 20] * 9)
+    far = Nodes(4, links={Link(80.0, 16.0, 0.5): 1.0})  # two requests, model; payload, two requests
+    market = Market(requests_before=2, requests_after=2)
+    assert seconds(run(Scenario(WORK, far, market))) == pytest.approx([80 + 6 * 0.5] * 9)
+    with_feedback = replace(WORK, feedback=100 * MB)
+    assert seconds(run(Scenario(with_feedback, nodes))) == pytest.approx([10 + 10 + 60 + 10 + 50] * 9)
+    assert seconds(run(Scenario(with_feedback, nodes, feedback_stays=True))) == pytest.approx([80] * 9)
+    updates = replace(WORK, update=10 * MB)
+    assert seconds(run(Scenario(updates, nodes))) == pytest.approx([1 + 60 + 10] * 9)
+    assert run(Scenario(WORK, nodes)).efficiency == pytest.approx(60 / 80)
+
+
+def test_the_markets_own_link_and_work_count() -> None:
+    nodes = Nodes(4, links={SLOW: 1.0})
+    crowded = Market(up_mbps=32.0, down_mbps=160.0)  # half of what its four nodes could use
+    assert seconds(run(Scenario(WORK, nodes, crowded))) == pytest.approx([20 + 60 + 20] * 9)
+    busy = Market(admit=1.0, join=2.0, close=3.0)
+    assert seconds(run(Scenario(WORK, nodes, busy))) == pytest.approx([80 + 1 + 4 * 2 + 3] * 9)
+    tree = replace(busy, leaf=2, workers=2, merge=0.5)
+    assert seconds(run(Scenario(WORK, nodes, tree))) == pytest.approx([80 + 1 + 2 * 2 + 0.5 + 3] * 9)
+
+
+def test_a_quorum_does_not_wait_for_the_straggler_beyond_the_deadline() -> None:
+    nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
+    market = Market(round_slack_seconds=0.0, sweep_seconds=2.0)
+    outcome = run(Scenario(WORK, nodes, market))
+    assert seconds(outcome) == pytest.approx([66.0] * 9)  # median 60, a tenth of slack, and on the sweep
+    assert [(round_.included, round_.stragglers) for round_ in outcome.rounds] == [(5, 1)] * 9
+    assert outcome.efficiency == pytest.approx(5 / 6 * 60 / 66 / (5.1 / 6))
+
+
+def test_the_deadline_is_the_markets_and_the_longest_one_limits_it() -> None:
+    nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
+    patient = Market(round_slack_seconds=100.0, sweep_seconds=0.0)
+    assert seconds(run(Scenario(WORK, nodes, patient))) == pytest.approx([160.0] * 9, abs=0.01)
+    hurried = replace(patient, round_deadline_seconds=80.0)
+    assert seconds(run(Scenario(WORK, nodes, hurried))) == pytest.approx([80.0] * 9, abs=0.01)
+
+
+def test_a_market_gives_up_without_a_quorum() -> None:
+    nodes = Nodes(3, links={FREE: 1.0}, departures={0: 10.0, 1: 10.0})
+    outcome = simulate(Scenario(WORK, nodes, Market(round_deadline_seconds=100.0), unmeasured=0))
+    assert (outcome.failed, outcome.efficiency) == (True, 0.0)
+    assert outcome.simulated == pytest.approx(302.0)
+
+
+def test_a_spare_takes_over_once_the_lease_has_expired_and_fetches_model_and_data() -> None:
+    work = replace(WORK, dataset=50 * MB, update=10 * MB)
+    nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 20.0})
+    market = Market(lease_seconds=30.0, sweep_seconds=2.0, round_slack_seconds=1000.0, round_deadline_seconds=2000.0)
+    first, second = run(Scenario(work, nodes, market, rounds=2, unmeasured=0)).rounds
+    assert first.seconds == pytest.approx(20 + 31 + 10 + 5 + 60 + 10)
+    assert (first.included, first.lost) == (3, 1)
+    assert second.seconds == pytest.approx(1 + 60 + 10)
+
+
+def test_who_missed_rounds_catches_up_by_updates_and_not_by_too_many() -> None:
+    work = replace(WORK, model=1000 * MB, update=10 * MB)
+    nodes = Nodes(1, spares=1, links={SLOW: 1.0})
+    alone = run(Scenario(work, nodes, rounds=3))
+    assert seconds(alone) == pytest.approx([71.0] * 2)
+    forgetful = Market(files_kept=60.0)
+    assert seconds(run(Scenario(work, nodes, forgetful, rounds=3))) == pytest.approx([100 + 70.0] * 2)
+
+
+def test_what_is_sent_beside_the_training_takes_its_share_of_the_link() -> None:
+    work = replace(WORK, state=1000 * MB, segments=4)
+    quiet, asked = Market(), Market(sampling=1.0)
+    nodes = Nodes(1, links={SLOW: 1.0})
+    assert seconds(run(Scenario(work, nodes, quiet, rounds=4))) == pytest.approx([80.0] * 3)
+    outcome = run(Scenario(work, nodes, asked, rounds=4))
+    assert seconds(outcome) == pytest.approx([90.0] * 3)
+    assert outcome.unserved > 0
+    pinned = run(Scenario(work, nodes, Market(pins=1), rounds=4))
+    assert seconds(pinned) == pytest.approx([90.0] * 3)  # both fetch the model at the same time
+
+
+def test_a_late_upload_is_lost() -> None:
+    nodes = Nodes(3, links={SLOW: 3.0})
+    outcome = simulate(Scenario(WORK, nodes, Market(upload_seconds=9.0, round_deadline_seconds=300.0), unmeasured=0))
+    assert outcome.failed
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
+    nodes = Nodes(20, spares=4, links={SLOW: 3.0, FREE: 1.0}, speed_spread=0.2, jitter=0.05, leave_per_hour=1.0)
+    scenario = Scenario(WORK, nodes, Market(round_slack_seconds=1.0), seed=7)
+    assert simulate(scenario) == simulate(scenario)
+    assert simulate(scenario).rounds != simulate(replace(scenario, seed=8)).rounds
+
+
+def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
+    nodes = Nodes(10_000, spares=500, leave_per_hour=0.1, jitter=0.02)
+    market = Market(up_mbps=100_000.0, down_mbps=100_000.0, round_deadline_seconds=3600.0)
+    outcome = run(Scenario(WORK, nodes, market, rounds=3))
+    assert outcome.events < 3 * 10_500 * 30
+    assert all(round_.included >= 6_667 for round_ in outcome.rounds)
+
+
+def test_what_the_product_does_not_do_yet_changes_what_it_says() -> None:
+    work = replace(WORK, dataset=50 * MB, update=10 * MB)
+    nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 85.0 + 6.0})  # in the second round
+    market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_slack_seconds=20.0, round_deadline_seconds=2000.0)
+    product = Scenario(work, nodes, market, rounds=2)
+    # The spare gets its unit after 6 + 41 s and needs 85; the others are done after 71; the deadline is 85 + 20.
+    assert seconds(run(product)) == pytest.approx([105.0])
+    assert seconds(run(replace(product, hopeless_not_awaited=True))) == pytest.approx([71.0])
+    patient = replace(product, market=replace(market, round_slack_seconds=50.0))
+    assert seconds(run(patient)) == pytest.approx([47 + 85.0])
+    assert seconds(run(replace(patient, hopeless_not_awaited=True))) == pytest.approx([47 + 85.0])
+    earlier = replace(nodes, departures={0: 70.0 + 6.0})  # warm nodes need nothing in the first round either
+    assert seconds(run(replace(patient, nodes=earlier, warm_spares=True))) == pytest.approx([47 + 70.0])
