@@ -22,6 +22,7 @@ class Options:
     providers: int = 5
     verifiers: int = 2
     cheat: bool = False
+    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheat.KINDS
 
 
 @dataclass(frozen=True, slots=True)
