@@ -16,6 +16,17 @@ ROWS = {
         for clients in CLIENTS
     }
     | {"errors"},
+    "verification": {
+        "detection_outside_bounds",
+        "false_slashes",
+        "honest_replays",
+        "smallest_cheats_found",
+        "extra_compute_points",
+        "hashing_share",
+        "dispute_transactions",
+        "cheat_profit_max",
+        "honest_profit_min",
+    },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
 }
 
@@ -34,3 +45,5 @@ def test_a_benchmark_runs(name: str) -> None:
     values = {row["name"]: row["value"] for row in json.loads(done.stdout)["rows"]}
     assert values.keys() >= ROWS[name]
     assert values.get("errors", 0) == 0
+    assert values.get("false_slashes", 0) == 0
+    assert values.get("smallest_cheats_found", 100) == 100
