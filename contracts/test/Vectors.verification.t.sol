@@ -99,9 +99,7 @@ contract VerificationVectorsTest is Settlements {
             vm.assertEq(leaf, _bytes32(boundary, ".leaf"));
             vm.assertTrue(MerkleProof.verify(proof, root, leaf));
             vm.assertFalse(
-                MerkleProof.verify(
-                    proof, root, this.stateLeaf(unit, j + 1, _bytes32(boundary, ".state"), environment)
-                )
+                MerkleProof.verify(proof, root, this.stateLeaf(unit, j + 1, _bytes32(boundary, ".state"), environment))
             );
         }
         vm.assertTrue(j > 1);
