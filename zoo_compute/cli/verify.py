@@ -68,7 +68,7 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
                 )
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
-    _report(found, as_json)
+    report_unit(found, as_json=as_json)
 
 
 def _shown(client: "Client", leaf: str) -> "Shown | None":
@@ -84,13 +84,18 @@ def _shown(client: "Client", leaf: str) -> "Shown | None":
     return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
 
 
-def _report(found: "UnitCheck", as_json: bool) -> None:
+def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
+    """Show what a replay found.
+
+    Raises:
+        Mismatch: the market decided otherwise about an attempt.
+    """
     if as_json:
         print_json(found.to_dict())
     else:
         print_facts({"environment class": found.environment_class, "right trace root": found.trace_root})
         for attempt in found.attempts:
-            print(_sentence(attempt))
+            print(describe_attempt(attempt))
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if wrong:
         raise Mismatch(
@@ -101,7 +106,7 @@ def _report(found: "UnitCheck", as_json: bool) -> None:
     note("what the market decided is what this replay gives")
 
 
-def _sentence(attempt: "Attempt") -> str:
+def describe_attempt(attempt: "Attempt") -> str:
     """What an attempt is worth, in words."""
     decided = f"{attempt.provider} ({attempt.status}{f', {attempt.reason}' if attempt.reason else ''})"
     if attempt.difference is None:
