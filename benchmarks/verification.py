@@ -63,12 +63,10 @@ def _detection(cheaters: int) -> list[Row]:
     by_count = ", ".join(f"{count} with {falsified} false" for falsified, count in outside.items())
     compared = len(RATES) * len(FALSIFIED)
     return [
-        Row(
+        row(
             "detection_outside_bounds",
-            sum(outside.values()),
             "rates",
-            min(outside.values()),
-            max(outside.values()),
+            [sum(outside.values())],
             f"of {compared} comparisons of {cheaters} cheaters each, {SEGMENTS} segments ({by_count}); "
             f"{compared / 100:g} would be outside by chance",
         ),
@@ -165,7 +163,12 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
             extra,
             "25 % (replayed/trained - 1): what drawn segments cost above their share, at the highest rate; aim 2",
         ),
-        row("hashing_share", "%", first[1], f"{first[0]}, boundaries of 12 steps; aim 2"),
+        row(
+            "hashing_share",
+            "%",
+            first[1],
+            f"{first[0]}, boundaries of 12 steps (at every step it would be 12 times that); aim 2",
+        ),
         *(row("hashing_share_larger", "%", values, name) for name, values in larger),
     ]
 
@@ -200,7 +203,11 @@ def _strategies(lives: int) -> list[Row]:
             "cheat_profit_max_dearest", dearest, f"at the highest unit price that an order may have, {bound:.1f} ZEN"
         ),
         _best("verifier_cheat_profit_max", verifiers, "no penalty meets a wrong result"),
-        _of("honest_profit_min", honest, f"of {strategies.UNITS} units, costs deducted; no honest life is slashed"),
+        _of(
+            "honest_profit_min",
+            honest,
+            f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
+        ),
         row("honest_replay_profit", "ZEN", [per_replay], "one segment of such a unit; the reward on stake not counted"),
         row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
     ]
