@@ -8,7 +8,8 @@ fails where a row has become more than five per cent dearer.
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,7 @@ _Posted = tuple[str, list[tuple[int, list[str]]]]  # root of a batch; amount and
 
 def measure(quick: bool) -> list[Row]:
     """All rows; a quick run is a whole one, it takes seconds."""
-    with AnvilProcess() as anvil, tempfile.TemporaryDirectory() as directory:
-        progress("deploying the contracts")
-        deployment = deploy_contracts(anvil)
-        anvil.rpc("anvil_autoImpersonateAccount", True)
-        bench = _Bench(Chain(anvil, deployment, chain_settings(anvil, deployment, Path(directory))))
+    with deployed() as bench:
         rows = bench.single_calls()
         for units in (1_000, 100_000):
             progress(f"settling a window of {units} units")
@@ -54,7 +51,17 @@ def measure(quick: bool) -> list[Row]:
         return rows + bench.dispute()
 
 
-class _Bench:
+@contextmanager
+def deployed() -> Iterator["Bench"]:
+    """A chain of its own with all contracts on it."""
+    with AnvilProcess() as anvil, tempfile.TemporaryDirectory() as directory:
+        progress("deploying the contracts")
+        deployment = deploy_contracts(anvil)
+        anvil.rpc("anvil_autoImpersonateAccount", True)
+        yield Bench(Chain(anvil, deployment, chain_settings(anvil, deployment, Path(directory))))
+
+
+class Bench:
     """Calls on one chain, and what they cost."""
 
     def __init__(self, chain: Chain) -> None:
@@ -183,19 +190,26 @@ class _Bench:
 
     def dispute(self) -> list[Row]:
         """One challenge of a unit with a false end, from the bond to the verdict of three referees."""
+        spent = self.transactions_of_a_dispute(4)
+        steps = [turn + reply for turn, reply in zip(spent["reveal_middle"], spent["answer"], strict=True)]
+        return [
+            row("dispute_open", "gas", spent["open"]),
+            row("dispute_step", "gas", steps, "one halving: the provider opens a state, the challenger takes a half"),
+            row("dispute_ends", "gas", spent["reveal_ends"], "the provider opens both ends of the disputed stretch"),
+            row("dispute_draw", "gas", spent["draw"], "of five referees"),
+            row("dispute_verdict", "gas", spent["verdict"], "three signatures; slashes"),
+        ]
+
+    def transactions_of_a_dispute(self, segments: int) -> dict[str, list[int]]:
+        """Gas of each transaction of one dispute about a whole unit whose last segment is false, by kind of call."""
         provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
         deployment = self._chain.deployment
         self._fund([challenger], DEVNET.disputes.bond_wei)
         self._gas(challenger.address, "ZenToken", "approve", deployment.address("Disputes"), DEVNET.disputes.bond_wei)
-        self._fund(referees, 600 * ZEN)
-        for referee in referees:
-            self._gas(referee.address, "ZenToken", "approve", deployment.address("ProviderStaking"), 600 * ZEN)
-            self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
-            self._gas(referee.address, "Disputes", "registerReferee")
+        self._register(referees)
 
-        job, arguments = self._chain.order(ZEN)
+        job, arguments = self._chain.order(ZEN, segments=segments)
         self._gas(OTHER.address, "JobEscrow", "openJob", *arguments)
-        order, segments = arguments[0], arguments[0]["segments"]
         states = [sha256(f"state {j}".encode()) for j in range(segments + 1)]
         leaves = [trace.state_leaf(job, 0, 0, j, state, ENVIRONMENT) for j, state in enumerate(states)]
         root = to_hex(trace.trace_root(leaves))
@@ -206,39 +220,42 @@ class _Bench:
         self._gas(OPERATOR.address, "WorkWindows", "commitWindow", window, 1)
 
         fields = {name: getattr(unit, name) for name in unit.__slots__}
-        opened = self._gas(challenger.address, "Disputes", "open", order, fields, signature, window, [], 0, segments)
+        opening = [arguments[0], fields, signature, window, [], 0, segments]
+        spent = {"open": [self._gas(challenger.address, "Disputes", "open", *opening)]}
         dispute = self._view("Disputes", "disputeIdOf", window, challenger.address, 0, segments)
         openings = [
             {"state": to_hex(state), "proof": [to_hex(node) for node in merkle.proof(leaves, j)]}
             for j, state in enumerate(states)
         ]
         ends = [dispute, fields, ENVIRONMENT, openings[0], openings[segments]]
-        ends_gas = self._gas(provider.address, "Disputes", "revealEnds", *ends)
-        low, high, steps = 0, segments, []
+        spent["reveal_ends"] = [self._gas(provider.address, "Disputes", "revealEnds", *ends)]
+        low, high = 0, segments
+        spent |= {"reveal_middle": [], "answer": []}
         while high - low > 1:
             low = (low + high) // 2
-            gas = self._gas(provider.address, "Disputes", "revealMiddle", dispute, fields, openings[low])
-            steps.append(gas + self._gas(challenger.address, "Disputes", "answer", dispute, True))
+            middle = [dispute, fields, openings[low]]
+            spent["reveal_middle"].append(self._gas(provider.address, "Disputes", "revealMiddle", *middle))
+            spent["answer"].append(self._gas(challenger.address, "Disputes", "answer", dispute, True))
         self._chain.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
-        draw = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
-        verdict = self._verdict(dispute, referees)
-        return [
-            row("dispute_open", "gas", [opened]),
-            row("dispute_step", "gas", steps, "one halving: the provider opens a state, the challenger takes a half"),
-            row("dispute_ends", "gas", [ends_gas], "the provider opens both ends of the disputed stretch"),
-            row("dispute_draw", "gas", [draw], "of five referees"),
-            row(
-                "dispute_verdict",
-                "gas",
-                [verdict],
-                "three signatures; slashes",
-            ),
-        ]
+        spent["draw"] = [self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)]
+        return spent | {"verdict": [self._verdict(dispute, referees)]}
+
+    def _register(self, referees: Sequence[LocalAccount]) -> None:
+        """Have the referees stake and stand in the list, unless they do."""
+        if self._view("Disputes", "refereeCount"):
+            return
+        self._fund(referees, 600 * ZEN)
+        for referee in referees:
+            self._gas(
+                referee.address, "ZenToken", "approve", self._chain.deployment.address("ProviderStaking"), 600 * ZEN
+            )
+            self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
+            self._gas(referee.address, "Disputes", "registerReferee")
 
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> int:
         address = self._chain.deployment.address("Disputes")
         query = {"fromBlock": "0x0", "address": address, "topics": [_topic("CommitteeDrawn")]}
-        [log] = self._chain.anvil.rpc("eth_getLogs", query)
+        log = self._chain.anvil.rpc("eth_getLogs", query)[-1]
         decoded = decode_log("Disputes", log["topics"], bytes.fromhex(log["data"][2:]))
         assert decoded is not None
         committee = decoded[1]["committee"]

@@ -15,7 +15,7 @@ from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex
 from zoo_protocol.messages import UnitCommitment
 
-KIND = "zoo-job-record/2"
+KIND = "zoo-job-record/3"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
@@ -33,7 +33,8 @@ class RecordError(ValueError):
 class UnitRecord:
     """One unit: who computed what, what it committed to and what became of it.
 
-    ``status`` is verified, rejected or lost. ``window`` is the id in the WorkWindows contract, None if the unit
+    ``status`` is verified, rejected or lost. ``top_k`` is how many entries of each chunk it was told to send at most.
+    ``window`` is the id in the WorkWindows contract, None if the unit
     never entered one; ``window_index`` its leaf there. ``sampling_bps`` is the rate its segments were drawn at.
     """
 
@@ -43,6 +44,8 @@ class UnitRecord:
     status: str
     reason: str | None
     start_checkpoint_cid: str
+    start_error_feedback_cid: str | None
+    top_k: int
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None

@@ -30,6 +30,19 @@ def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> in
     return max(floor_bps, newcomer_bps >> (clean_units // CLEAN_UNITS_PER_HALVING))
 
 
+def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_class: str) -> bool:
+    """Whether a verifier's replay of a unit can say anything about it.
+
+    Bits are comparable within one environment class only: a replay in another class differs from honest work too. And
+    nobody judges themselves.
+
+    Args:
+        verifier, provider: addresses.
+        verifier_class, unit_class: environment classes; None is an unknown one.
+    """
+    return verifier_class == unit_class and verifier != provider
+
+
 class Verdict(StrEnum):
     """What the replays of one segment say so far."""
 

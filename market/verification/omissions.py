@@ -14,7 +14,7 @@ from market.chain.bindings import Omissions, UnitCommitment
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import OmissionEvent, OmissionStatus, WindowStatus
+from market.domain.lifecycle import UNIT_DECIDED, OmissionEvent, OmissionStatus, WindowStatus
 from market.jobs import service as jobs
 from market.jobs.service import AcknowledgementFacts
 from market.verification import repository
@@ -30,11 +30,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """What was promised for a commitment, and the window that holds it: None while it waits for one."""
+    """What was promised for a commitment, and the window that holds it: None while it waits for one.
+
+    Once the unit is decided its trace and the states that were served are nobody's secret: with them anybody sees
+    where a replay leaves the claimed path (``zoo-compute verify unit``).
+    """
 
     acknowledgement: AcknowledgementFacts
     window_root: str | None
     proof: list[str]
+    trace: list[str] | None
+    states: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,14 @@ def inclusion(session: Session, leaf: str) -> Inclusion | None:
     if found is None:
         return None
     given, unit = found
+    trace, states = None, {}
+    if unit.status in UNIT_DECIDED:
+        trace = unit.leaves or None
+        samples = repository.samples_of_units(session, [unit.id]).get(unit.id, [])
+        states = {sample.segment: sample.state_cid for sample in samples if sample.state_cid is not None}
     window = None if unit.window_id is None else repository.window(session, unit.window_id)
-    if window is None:
-        return Inclusion(given, None, [])
-    return Inclusion(given, window.root, _proof(session, window, leaf))
+    root, proof = (None, []) if window is None else (window.root, _proof(session, window, leaf))
+    return Inclusion(given, root, proof, trace, states)
 
 
 def outstanding(session: Session) -> Outstanding:

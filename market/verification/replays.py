@@ -19,7 +19,7 @@ from market.domain.lifecycle import (
     SampleStatus,
     UnitStatus,
 )
-from market.domain.verification import DIVERGED, Verdict, verdict
+from market.domain.verification import DIVERGED, Verdict, may_judge, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
@@ -151,7 +151,7 @@ def _draw_verifier(
     live = {
         facts.address: facts.stake_wei
         for facts in providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
-        if facts.environment_class == unit.environment_class and facts.address != unit.provider
+        if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
     }
     asked = {replay.verifier for replay in replays}
     silent = {replay.verifier for replay in replays if replay.status == ReplayStatus.ABANDONED}

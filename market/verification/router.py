@@ -23,7 +23,8 @@ Leaf = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The commitm
 def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Reads) -> CommitmentView:
     """Where an acknowledged commitment stands, and the proof of its inclusion.
 
-    Do not take our word: check the proof, and that the contract WorkWindows knows the root.
+    Do not take our word: check the proof, and that the contract WorkWindows knows the root. Once the unit is decided,
+    also what a replay of one's own needs to find the first false step: the leaves lead to the committed trace root.
     """
     found = omissions.inclusion(session, unit_id)
     if found is None:
@@ -34,6 +35,8 @@ def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Reads) -> Co
         signature=found.acknowledgement.signature,
         window_root=found.window_root,
         proof=found.proof,
+        trace=found.trace,
+        states=found.states,
     )
 
 

@@ -13,6 +13,10 @@ class CommitmentView(AcknowledgementView):
 
     window_root: str | None = Field(description="Null while it waits for a window.")
     proof: list[str] = Field(description="Sibling hashes from the leaf to the root, 0x hex.")
+    trace: list[str] | None = Field(
+        description="The trace's leaves; null until the unit is decided, or if never shown."
+    )
+    states: dict[int, str] = Field(description="CIDs of the states that were served for replays, by segment.")
 
 
 class OmissionView(BaseModel):

@@ -28,6 +28,17 @@ ROWS = {
         "ours_sparse_failed_rounds_with_a_kill",
     },
     "checkpoint": {"write_ratio", "read_ratio", "resume_seconds", "shared_block_share", "write_mb_s", "read_mb_s"},
+    "verification": {
+        "detection_outside_bounds",
+        "false_slashes",
+        "honest_replays",
+        "smallest_cheats_found",
+        "extra_compute_points",
+        "hashing_share",
+        "dispute_transactions",
+        "cheat_profit_max",
+        "honest_profit_min",
+    },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {
         "decisions_per_second_1213",
@@ -61,7 +72,10 @@ def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
     rows = json.loads(done.stdout)["rows"]
     values = {row["name"]: row["value"] for row in rows}
     assert values.keys() >= ROWS[name]
-    assert all(values.get(count, 0) == 0 for count in ("errors", "capacity_violations", "model_violations"))
+    assert all(
+        values.get(count, 0) == 0 for count in ("errors", "capacity_violations", "model_violations", "false_slashes")
+    )
+    assert values.get("smallest_cheats_found", 100) == 100
     if name == "placement":
         assert all("made-up" in row["note"] for row in rows)
 

@@ -63,11 +63,29 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     cids |= {unit["payload_cid"] for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
     for cid in cids:
         _check_block(info["ipfs_url"], cid)
+    _replay_the_cheats_unit(devnet, info, receipt, cheat)
     assert "the model writes" in done.stderr
     assert "provider-2, on 20 Mbit/s, delivered" in done.stderr
     assert "provider-3 left after round 3" in done.stderr
     assert "of the same nodes in one place" in done.stderr
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
+
+
+def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
+    """A stranger with a wallet, a node of the chain and a gateway sees where the cheat left the right path."""
+    unit = next(unit for unit in receipt["units"] if unit["provider"] == cheat and unit["status"] == "rejected")
+    place = f"{receipt['job_id']}:{unit['round']}:{unit['slot']}"
+    argv = [sys.executable, "-m", "zoo_compute", "verify", "unit", place, "--json", "--api-url", info["api_url"]]
+    stranger = {"ZOO_PRIVATE_KEY": "0x" + "77" * 32}
+    done = subprocess.run(argv, cwd=ROOT, env=clean() | stranger, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    judged = {attempt["provider"]: attempt for attempt in found["attempts"]}
+    difference = judged.pop(cheat)["difference"]
+    assert difference["first_step"] == 1
+    assert difference["tensor"] is not None
+    for attempt in judged.values():
+        assert (attempt["status"], attempt["agrees"], attempt["difference"]) == ("verified", True, None)
 
 
 def _transfers_of(info: dict[str, Any]) -> dict[str, int]:

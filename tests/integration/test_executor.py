@@ -17,7 +17,7 @@ import pytest
 from training_gym.checkpoint import initial_checkpoint
 from training_gym.config import TrainingSpec
 from training_gym.profile import CPU
-from zoo_compute.devnet.cheat import FabricatingExecutor
+from zoo_compute.devnet.cheat import KINDS, WITHHOLD, FabricatingExecutor, executor_of
 from zoo_compute.node.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
@@ -116,6 +116,34 @@ def test_a_fabricated_unit_fails_the_replay_of_each_segment(
         replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
         replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
         assert replayed["end_leaf"] != result["leaves"][segment + 1]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("fabricate", WITHHOLD)])
+def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
+    executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
+        assert cheat.environment_class == executor.environment_class
+        if kind == "stale":  # its first unit is honest: it must have something to repeat
+            cheat.run(task, 60)
+            task = {**task, "round": 1}
+        result = cheat.run(task, 60)
+    for segment in range(4):
+        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
+        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
+        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+
+
+def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path) -> None:
+    with executor_of(WITHHOLD)(CPU, MEMORY, tmp_path) as cheat:
+        result = cheat.run(task, 60)
+    assert Path(result["payload"]).exists()
+    assert not any(Path(state).exists() for state in result["states"])
+
+
+def test_an_unknown_cheat_is_refused() -> None:
+    with pytest.raises(ValueError, match="'nap' is none of fabricate, skip-step"):
+        executor_of("nap")
 
 
 def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:

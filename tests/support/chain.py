@@ -120,7 +120,7 @@ class Chain:
         self.send(staker, "ZenToken", "approve", self.deployment.address("ProviderStaking"), amount)
         self.send(staker, "ProviderStaking", "stake", amount)
 
-    def order(self, budget: int, units: int = 10) -> tuple[str, list[Any]]:
+    def order(self, budget: int, units: int = 10, segments: int = 4) -> tuple[str, list[Any]]:
         """(job id, arguments of openJob) of a Bronze job of the payer; a unit is one GPU-second."""
         now = self.client().head().timestamp
         order = JobOrder(
@@ -129,7 +129,7 @@ class Chain:
             tier=1,
             units=units,
             unitWeight=1_000_000,
-            segments=4,
+            segments=segments,
             samplingBps=200,
             budget=budget,
             maxPrice=4 * ZEN,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.cli.watch import describe
 from zoo_compute.demo import check_story, topics_dataset
 from zoo_compute.errors import ExitCode, Mismatch
 from zoo_compute.models import Event
+from zoo_compute.unit_check import Attempt, Difference, Place, UnitCheck
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,3 +143,43 @@ def test_a_good_receipt_is_believed() -> None:
 def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object], named: str) -> None:
     with pytest.raises(Mismatch, match=named):
         check_story(_receipt() | change, cheat=CHEAT)
+
+
+def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
+    done = run(tmp_path, "verify", "unit", "0x12", "--json")
+    assert done.returncode == ExitCode.USAGE
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["remedy"]) == ("unit-malformed", "Give it as JOB:ROUND:SLOT.")
+
+
+@pytest.mark.parametrize(
+    ("difference", "sentence"),
+    [
+        (None, "0xA (verified): every step is as committed in window 3, trace root 0x1"),
+        (Difference(), "0xA (verified): differs"),
+        (
+            Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
+            "0xA (verified): differs first in steps 5 to 8; state 2: parameters.head differs in 7 of 4,096 entries, "
+            "by up to 0.25",
+        ),
+        (Difference(0, 0), "0xA (verified): differs from the start: another checkpoint or error feedback"),
+    ],
+)
+def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
+    assert (
+        describe_attempt(Attempt("0xA", "verified", None, "0x1", "0x1" if difference is None else "0x2", 3, difference))
+        == sentence
+    )
+
+
+def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference())
+    caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference())
+    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught])
+    report_unit(fine, as_json=True)
+    assert json.loads(capsys.readouterr().out)["attempts"][0]["provider"] == "0xB"
+    with pytest.raises(Mismatch) as error:
+        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid]), as_json=False)
+    assert error.value.code == "unit-misjudged"
+    assert "0xA" in error.value.detail
+    assert "0xB" not in error.value.detail

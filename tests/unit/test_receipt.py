@@ -116,6 +116,8 @@ class World:
             status=status,
             reason=None,
             start_checkpoint_cid="cid",
+            start_error_feedback_cid=None,
+            top_k=64,
             trace_root=root,
             payload_hash=bound,
             payload_cid=self.put(payload),

@@ -7,6 +7,7 @@ from market.domain.verification import (
     DIVERGED,
     OFFENCE_IDS,
     Verdict,
+    may_judge,
     sampling_rate_bps,
     verdict,
 )
@@ -24,6 +25,14 @@ def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) ->
 def test_rate_refuses_a_negative_history() -> None:
     with pytest.raises(ValueError, match="clean_units=-1"):
         sampling_rate_bps(-1, 2_500, 200)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "verifier_class", "expected"),
+    [("0xA", "class 1", True), ("0xA", "class 2", False), ("0xA", None, False), ("0xB", "class 1", False)],
+)
+def test_only_others_of_the_same_class_judge(verifier: str, verifier_class: str | None, expected: bool) -> None:
+    assert may_judge(verifier, verifier_class, "0xB", "class 1") is expected
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from eth_abi.abi import encode  # noqa: E402
 from eth_account import Account  # noqa: E402
 
 from market.domain.money import split, unit_price  # noqa: E402
-from zoo_protocol import merkle, messages  # noqa: E402
+from zoo_protocol import merkle, messages, sampling, trace  # noqa: E402
 from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
 
 DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
@@ -164,11 +164,63 @@ def _split_vector(dice: random.Random) -> dict[str, Any]:
     }
 
 
+def draw_vectors() -> dict[str, Any]:
+    """Seeds as the contract latches them, raw draws, and which segments of a unit they choose."""
+    dice = random.Random(1_024)
+    seeds = []
+    for window in range(3):
+        block_hash, root = dice.randbytes(32), dice.randbytes(32)
+        seed = keccak(encode(["bytes32", "uint256", "bytes32"], [block_hash, window, root]))
+        seeds.append({"blockHash": to_hex(block_hash), "root": to_hex(root), "seed": to_hex(seed)})
+    words = []
+    for domain, counter in (("count", 0), ("segment", 0), ("segment", 63), ("verifier", 2**64 - 1)):
+        seed, subject = dice.randbytes(32), dice.randbytes(32)
+        word = sampling.draw(seed, domain, subject, counter)
+        given = {"seed": to_hex(seed), "domain": domain, "subject": to_hex(subject), "counter": str(counter)}
+        words.append({**given, "word": to_hex(word.to_bytes(32, "big"))})
+    chosen = []
+    for segments, rate in (
+        (1, 10_000),
+        (4, 2_500),
+        (4, 200),
+        (12, 2_500),
+        (64, 625),
+        (64, 10_000),
+        (100, 1_300),
+        (7, 0),
+    ):
+        seed, root = dice.randbytes(32), dice.randbytes(32)
+        drawn = [str(segment) for segment in sampling.draw_segments(seed, root, segments, rate)]
+        given = {"seed": to_hex(seed), "traceRoot": to_hex(root), "segments": str(segments), "rateBps": str(rate)}
+        chosen.append({**given, "drawn": drawn})
+    return {"seeds": seeds, "words": words, "units": chosen}
+
+
+def trace_vectors() -> dict[str, Any]:
+    """Traces of 1 to 64 segments: the leaf of every boundary, the root, and each leaf's proof."""
+    dice = random.Random(2_048)
+    traces = []
+    for segments in (1, 2, 4, 5, 64):
+        job, environment = to_hex(dice.randbytes(32)), to_hex(dice.randbytes(32))
+        place = (MAX[32], MAX[32]) if segments == 1 else (dice.randrange(1_000), dice.randrange(64))
+        states = [dice.randbytes(32) for _ in range(segments + 1)]
+        leaves = [trace.state_leaf(job, *place, j, state, environment) for j, state in enumerate(states)]
+        boundaries = [
+            {"state": to_hex(state), "leaf": to_hex(leaf), "proof": [to_hex(node) for node in merkle.proof(leaves, j)]}
+            for j, (state, leaf) in enumerate(zip(states, leaves, strict=True))
+        ]
+        given = {"jobId": job, "round": str(place[0]), "slot": str(place[1]), "environmentClass": environment}
+        traces.append({**given, "root": to_hex(trace.trace_root(leaves)), "boundaries": boundaries})
+    return {"traces": traces}
+
+
 VECTORS = {
     "messages.json": message_vectors,
     "acknowledgements.json": acknowledgement_vectors,
     "windows.json": window_vectors,
     "money.json": money_vectors,
+    "draws.json": draw_vectors,
+    "traces.json": trace_vectors,
 }
 
 

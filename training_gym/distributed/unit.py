@@ -32,14 +32,22 @@ from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
 
 OnStep = Callable[[int, float], None]
+Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
+"""(unit, state, inner steps, observer) -> the state after them and their mean loss in nats."""
 
 
 def _ignore_step(step: int, loss: float) -> None:
     """The default observer."""
 
 
-def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step) -> UnitResult:
+def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step, train: Train | None = None) -> UnitResult:
     """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
+
+    Args:
+        unit: what to train.
+        workdir: existing directory for the states.
+        on_step: observer of inner steps.
+        train: what runs in the place of :func:`train_steps`, which makes the unit a cheat's (``cheats.py``).
 
     Raises:
         TrainingDiverged: if a loss is not finite.
@@ -48,7 +56,7 @@ def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step) -> UnitR
     leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
     for segment in range(unit.spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
-        end = _run_segment(unit, segment, state, on_step)
+        end = _run_segment(unit, segment, state, on_step, train or train_steps)
         state = end.state
         leaves.append(end.leaf)
     return UnitResult(
@@ -86,7 +94,7 @@ def replay_segment(
         state = load_boundary_state(unit.spec, start_state)
     if boundary_leaf(unit, segment, state, unit.error_feedback) != start_leaf:
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
-    return _run_segment(unit, segment, state, on_step).leaf
+    return _run_segment(unit, segment, state, on_step, train_steps).leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +108,10 @@ class _SegmentEnd:
     loss: float
 
 
-def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep) -> _SegmentEnd:
+def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep, train: Train) -> _SegmentEnd:
     """The segment's inner steps and, in the last one, compression."""
     steps = unit.spec.training.segment_steps
-    state, loss = _train(unit, state, range(segment * steps, (segment + 1) * steps), on_step)
+    state, loss = train(unit, state, range(segment * steps, (segment + 1) * steps), on_step)
     payload, error_feedback = b"", unit.error_feedback
     if segment + 1 == unit.spec.segments:
         payload, error_feedback = _compress(unit, state)
@@ -111,8 +119,12 @@ def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep) -> _S
     return _SegmentEnd(state, payload, error_feedback, leaf, loss)
 
 
-def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
-    """The state after the inner ``steps``, and their mean loss."""
+def train_steps(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    """The state after the inner ``steps``, and their mean loss; no steps leave the state as it is.
+
+    Raises:
+        TrainingDiverged: if a loss is not finite.
+    """
     training = unit.spec.training
     names = list(parameter_shapes(unit.spec.model))
     decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
@@ -140,7 +152,7 @@ def _train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Ar
         after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
         for moment, tensor in zip(kept[name], moments[name], strict=True):
             after[f"{moment}.{name}"] = tensor.cpu().numpy()
-    return after, sum(losses) / len(losses)
+    return after, sum(losses) / max(len(losses), 1)
 
 
 def rate_share(training: TrainingConfig, round_: int, step: int) -> float:

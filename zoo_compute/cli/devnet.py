@@ -3,7 +3,7 @@
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from zoo_compute.devnet.state import DEFAULT_DIRECTORY
 
 app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
 
+CheatKind = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "withhold"]
 Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet keeps its state.")]
 
 
@@ -20,7 +21,10 @@ def up(
     directory: Directory = DEFAULT_DIRECTORY,
     providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 5]")] = None,
     verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 2]")] = None,
-    cheat: Annotated[bool, typer.Option("--cheat", help="Let the last provider fabricate its work.")] = False,
+    cheat: Annotated[bool, typer.Option("--cheat", help="Let the first provider cheat.")] = False,
+    cheat_kind: Annotated[
+        CheatKind | None, typer.Option("--cheat-kind", help="How it cheats; implies --cheat. [default: fabricate]")
+    ] = None,
     slow_link: Annotated[
         float | None, typer.Option("--slow-link", min=0.1, help="Hold provider-2's link to so many Mbit/s.")
     ] = None,
@@ -32,10 +36,16 @@ def up(
     from zoo_compute.devnet.state import Options, StateDirectory
 
     state = StateDirectory(directory)
-    given = {"providers": providers, "verifiers": verifiers, "cheat": cheat or None, "slow_link_mbps": slow_link}
+    given: dict[str, Any] = {
+        "providers": providers,
+        "verifiers": verifiers,
+        "cheat": cheat or cheat_kind is not None or None,
+        "cheat_kind": cheat_kind,
+        "slow_link_mbps": slow_link,
+    }
     chosen = {name: value for name, value in given.items() if value is not None}
     note(f"starting the stack in {state.root} ...")
-    info = control.up(state, Options(**chosen) if chosen else None)  # type: ignore[arg-type]
+    info = control.up(state, Options(**chosen) if chosen else None)
     _show(info, as_json)
     if detach:
         return

@@ -1,4 +1,4 @@
-"""The devnet's cheat as a process: an ordinary node, except that it fabricates its training.
+"""The devnet's cheat as a process: an ordinary node, except for how it trains.
 
 Started by the devnet with the arguments of ``zoo-compute node run`` that it needs; nobody else has a use for it.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zoo_compute.amounts import parse_zen
 from zoo_compute.cli.output import log_to_stderr
-from zoo_compute.devnet.cheat import FabricatingExecutor
+from zoo_compute.devnet.cheat import FABRICATE, KINDS, executor_of
 from zoo_compute.node.agent import serve
 from zoo_compute.node.config import NodeConfig
 
@@ -21,9 +21,10 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--claim-seconds", type=float, required=True)
+    parser.add_argument("--cheat", choices=KINDS, default=FABRICATE)
     arguments = parser.parse_args()
     log_to_stderr()
-    logging.getLogger(__name__).warning("this node cheats: it hands in units that it never trained")
+    logging.getLogger(__name__).warning("this node cheats: %s", arguments.cheat)
     price = parse_zen(arguments.min_price, "min-price")
     config = NodeConfig(
         api_url=arguments.api_url,
@@ -33,7 +34,7 @@ def main() -> None:
         min_price_wei=price,
         claim_seconds=arguments.claim_seconds,
     )
-    serve(config, FabricatingExecutor)
+    serve(config, executor_of(arguments.cheat))
 
 
 if __name__ == "__main__":

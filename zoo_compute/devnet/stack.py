@@ -142,7 +142,8 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
     for index, wallet in enumerate(wallets.providers):
         name = f"provider-{index + 1}"
         if state.options.cheat and index == 0:
-            parts.append(_node(directory, state, wallet, name, "zoo_compute.devnet.adversary", CHEAT_PRICE))
+            command = f"zoo_compute.devnet.adversary --cheat {state.options.cheat_kind}"
+            parts.append(_node(directory, state, wallet, name, command, CHEAT_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
             command = "zoo_compute node run --role provider"

@@ -26,6 +26,7 @@ class Options:
     verifiers: int = 2
     cheat: bool = False
     slow_link_mbps: float | None = None
+    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheat.KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from training_gym.errors import GymError
-from training_gym.profile import CPU, CUDA, profile_named
+from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
@@ -44,22 +45,25 @@ _JOINING_SECONDS = 0.5
 _BEATS_PER_SILENCE = 4
 _GIB = 1 << 30
 
+MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
+"""(profile, bytes of memory, directory) -> what runs training tasks."""
+
 
 class NodeAgent:
     """One node. ``run`` returns once ``stop`` was called.
 
     Args:
-        executor_type: what runs training tasks.
+        make_executor: makes what runs training tasks.
     """
 
-    def __init__(self, config: NodeConfig, wallet: Wallet, executor_type: type[Executor] = Executor) -> None:
+    def __init__(self, config: NodeConfig, wallet: Wallet, make_executor: MakeExecutor = Executor) -> None:
         self._config = config
         self._wallet = wallet
         self._workspace = Workspace(config.state_dir)
         self._journal = Journal(self._workspace.acknowledgements)
         default = CUDA if hardware.detect().gpu_count else CPU
         profile = profile_named(config.profile) if config.profile else default
-        self._executor = executor_type(profile, config.memory_gb * _GIB, self._workspace.executor)
+        self._executor = make_executor(profile, config.memory_gb * _GIB, self._workspace.executor)
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection)
@@ -227,7 +231,7 @@ def _place(lease: Lease) -> str:
     return ", ".join(f"{key} {lease.task[key]}" for key in ("round", "slot", "segment") if key in lease.task)
 
 
-def serve(config: NodeConfig, executor_type: type[Executor] = Executor) -> None:
+def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
@@ -237,7 +241,7 @@ def serve(config: NodeConfig, executor_type: type[Executor] = Executor) -> None:
     wallet = Wallet.from_environment()
     if wallet is None:
         raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-    agent = NodeAgent(config, wallet, executor_type)
+    agent = NodeAgent(config, wallet, make_executor)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
     try:

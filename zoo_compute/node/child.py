@@ -9,17 +9,28 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from training_gym.errors import GymError
 from zoo_compute.node import sandbox
 from zoo_compute.node.frames import encode_frame, take_frame
 
+if TYPE_CHECKING:
+    from zoo_compute.node.trainer import Trainer
+
 _ALLOCATION_FAILURES = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-def main() -> None:
+def load_trainer(profile_name: str) -> "Trainer":
+    """The trainer of a node; imports torch."""
+    from training_gym.profile import profile_named
+    from zoo_compute.node.trainer import Trainer
+
+    return Trainer(profile_named(profile_name))
+
+
+def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
     """Serve tasks until the parent closes the pipe."""
     profile_name, memory_bytes = sys.argv[1], int(sys.argv[2])
     requests, replies = os.dup(0), os.dup(1)
@@ -27,10 +38,7 @@ def main() -> None:
     network_removed = sandbox.enter(memory_bytes)
 
     # Only now: the kernel wants a single thread for the namespace, and nothing may load before the limits stand.
-    from training_gym.profile import profile_named
-    from zoo_compute.node.trainer import Trainer
-
-    trainer = Trainer(profile_named(profile_name))
+    trainer = load(profile_name)
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])

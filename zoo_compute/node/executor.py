@@ -67,6 +67,10 @@ class Executor:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def child_command(self) -> list[str]:
+        """Module and arguments of the child."""
+        return ["zoo_compute.node.child", self._profile.name, str(self._memory_bytes)]
+
     def start(self) -> None:
         """Start warming a child up; returns at once.
 
@@ -142,7 +146,7 @@ class Executor:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = _Child(self._profile, self._memory_bytes, self._workdir)
+            self._child = _Child(self.child_command(), self._profile.variables, self._workdir)
             if self._closed:  # by another thread, which had no child to kill yet
                 self._discard()
                 raise self._has_been_closed()
@@ -180,7 +184,7 @@ class _TaskFailed(ExecutorError):
 class _Child:
     """The process and its two pipes. ``ready`` is its first message, empty until that has come."""
 
-    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path) -> None:
         self.ready: dict[str, Any] = {}
         self._log = workdir / "executor.log"
         self._buffer = bytearray()
@@ -189,14 +193,14 @@ class _Child:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 # -P: the working directory is no place to import from
-                [sys.executable, "-P", "-m", "zoo_compute.node.child", profile.name, str(memory_bytes)],
+                [sys.executable, "-P", "-m", *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
                 cwd=workdir,
                 # Nothing else is passed on: the parent's environment may hold keys.
-                env=inherited | {"PYTHONPATH": packages, "TMPDIR": str(workdir)} | profile.variables,
+                env=inherited | {"PYTHONPATH": packages, "TMPDIR": str(workdir)} | variables,
                 start_new_session=True,
             )
 

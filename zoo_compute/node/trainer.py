@@ -10,7 +10,8 @@ import torch
 from training_gym.checkpoint import load_state
 from training_gym.data.dataset import tokens_of
 from training_gym.determinism import configure
-from training_gym.distributed.unit import replay_segment, run_unit
+from training_gym.distributed.trace import Unit, UnitResult
+from training_gym.distributed.unit import OnStep, replay_segment, run_unit
 from training_gym.environment import environment_class
 from training_gym.evaluation.loss import validation_loss
 from training_gym.profile import ExecutionProfile
@@ -69,7 +70,11 @@ class Trainer:
         def report(step: int, loss: float) -> None:
             on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
 
-        return write_unit_result(unit, run_unit(unit, output, report), output)
+        return write_unit_result(unit, self.run_unit(unit, output, report), output)
+
+    def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+        """The unit's result, its states in ``output``; raises as :func:`training_gym.distributed.unit.run_unit`."""
+        return run_unit(unit, output, on_step)
 
     def _replay(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         unit = take_unit(task, self.environment, self.profile.device)

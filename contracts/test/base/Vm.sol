@@ -47,6 +47,7 @@ interface Vm {
     function readFile(string calldata path) external view returns (string memory);
     function toString(uint256 value) external pure returns (string memory);
     function keyExistsJson(string calldata json, string calldata path) external view returns (bool);
+    function parseJsonString(string calldata json, string calldata path) external pure returns (string memory);
     function parseJsonUint(string calldata json, string calldata path) external pure returns (uint256);
     function parseJsonUintArray(string calldata json, string calldata path) external pure returns (uint256[] memory);
     function parseJsonAddress(string calldata json, string calldata path) external pure returns (address);

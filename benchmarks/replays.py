@@ -1,0 +1,239 @@
+"""Real units trained and replayed in processes of different environment classes.
+
+Each process is started with the variables of one class, as a node's training child is, and speaks files: it writes what
+it trained as a worker keeps it, and prints the leaves that it computed as one line of JSON. Run by
+``benchmarks.verification`` as ``python -m benchmarks.replays WORK DIRECTORY CLASS ...``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import standard_library
+from training_gym.checkpoint import load_error_feedback
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.data.dataset import Tokens
+from training_gym.distributed.trace import Unit, state_path
+from training_gym.models.layout import initial_parameters
+from training_gym.profile import CPU, ExecutionProfile
+from zoo_protocol.hashing import from_hex, to_hex
+
+_TEXT_BYTES = 1 << 20
+_SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size=8, warmup_steps=2)
+_SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
+SPECS = {
+    "small": TrainingSpec(_SMALL, "corpus", _SETTINGS),
+    "muon": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="muon")),
+    "demo": TrainingSpec(ModelConfig(), "corpus", replace(_SETTINGS, batch_size=16)),
+    "wide": TrainingSpec(ModelConfig(hidden_size=128), "corpus", _SETTINGS),
+}
+
+
+def _class(name: str, threads: int, mkl: str | None, aten: str | None) -> ExecutionProfile:
+    """An execution profile: threads, the matrix library's code path and torch's instruction set (None: its choice)."""
+    variables = {**CPU.variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    for variable, value in (("MKL_CBWR", mkl), ("ATEN_CPU_CAPABILITY", aten)):
+        variables.pop(variable)
+        if value is not None:
+            variables[variable] = value
+    return ExecutionProfile(name, "cpu", variables)
+
+
+CLASSES = {
+    profile.name: profile
+    for profile in (
+        CPU,
+        _class("avx2-2", 2, "AVX2,STRICT", "avx2"),
+        _class("avx512-1", 1, "AVX512,STRICT", "avx512"),
+        _class("avx512-2", 2, "AVX512,STRICT", "avx512"),
+        _class("scalar-1", 1, "COMPATIBLE", "default"),
+        _class("mixed-1", 1, "AVX2,STRICT", "default"),
+        _class("free-1", 1, None, None),
+        _class("free-2", 2, None, None),
+    )
+}
+"""The first is what nodes run with; the others are what goes wrong where a node does not hold to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many units of each specification a class trains."""
+
+    units: dict[str, int]
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """(specification, number) of each unit."""
+        for spec, count in self.units.items():
+            yield from ((spec, number) for number in range(count))
+
+
+FULL = Plan({"small": 36, "muon": 16, "demo": 8, "wide": 4})
+QUICK = Plan({"small": 2, "muon": 1})
+
+
+def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str) -> Any:
+    """What a process of that class answers to ``work``.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it wrote.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in CPU.variables}
+    environment["OMP_WAIT_POLICY"] = "passive"  # two threads on a busy machine would mostly spin; it changes no number
+    done = subprocess.run(
+        ["nice", "-n", "5", sys.executable, "-m", "benchmarks.replays", work, str(directory), profile.name, *arguments],
+        env=environment | profile.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{work} as {profile.name} failed: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+@cache
+def _text() -> Tokens:
+    return standard_library(_TEXT_BYTES)[0]
+
+
+def unit_of(spec_name: str, number: int, environment: str) -> Unit:
+    """The ``number``-th unit of a specification: a round and a slot of their own, the checkpoint of round 0."""
+    spec = SPECS[spec_name]
+    return Unit(
+        spec=spec,
+        job_id=to_hex(spec_name.encode().rjust(32, b"\0")),
+        round=number % spec.training.rounds,
+        slot=number,
+        checkpoint=initial_parameters(spec.model, spec.training.seed),
+        train=_text(),
+        error_feedback=load_error_feedback(spec, None),
+        environment=environment,
+    )
+
+
+def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
+    return directory / class_name / f"{spec}-{number}"
+
+
+# --- in the process of one class
+
+
+def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> Any:
+    """Train the plan's units; the process's environment class, and each unit's leaves."""
+    from training_gym.distributed.unit import run_unit
+
+    leaves = {}
+    for spec, number in plan.names():
+        folder = _folder(directory, class_name, spec, number)
+        folder.mkdir(parents=True)
+        result = run_unit(unit_of(spec, number, environment), folder)
+        leaves[f"{spec} {number}"] = [to_hex(leaf) for leaf in result.leaves]
+    trained = {"environment": environment, "leaves": leaves}
+    (directory / class_name / "trained.json").write_text(json.dumps(trained))
+    return trained
+
+
+def _replay(directory: Path, other: str) -> Any:
+    """Replay every segment of what ``other`` trained; its end leaf by unit and segment."""
+    from training_gym.distributed.unit import replay_segment
+
+    trained = json.loads((directory / other / "trained.json").read_text())
+    found = {}
+    for name, leaves in trained["leaves"].items():
+        spec, number = name.split()
+        unit = unit_of(spec, int(number), trained["environment"])
+        folder = _folder(directory, other, spec, int(number))
+        found[name] = [
+            to_hex(replay_segment(unit, segment, from_hex(leaf), state_path(folder, segment).read_bytes()))
+            for segment, leaf in enumerate(leaves[:-1])
+        ]
+    return found
+
+
+def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Every smallest cheat in every single segment of a unit of each specification: whether its replay finds it."""
+    from training_gym.distributed.cheats import Cheat, cheating, movement
+    from training_gym.distributed.trace import check_ends, load_boundary_state
+    from training_gym.distributed.unit import replay_segment, run_unit
+
+    found: dict[str, list[bool]] = {cheat.value: [] for cheat in Cheat}
+    for spec in specs:
+        honest = unit_of(spec, 0, environment)
+        run_unit(honest, directory)
+        middle = state_path(directory, honest.spec.segments - 1).read_bytes()
+        earlier = movement(honest, load_boundary_state(honest.spec, middle))
+        unit = unit_of(spec, 1, environment)
+        for cheat in Cheat:
+            for segment in range(unit.spec.segments):
+                result = run_unit(unit, directory, train=cheating(cheat, {segment}, earlier))
+                check_ends(unit, result)  # all that is checked without a replay
+                state = state_path(directory, segment).read_bytes()
+                end = replay_segment(unit, segment, result.leaves[segment], state)
+                found[cheat.value].append(end != result.leaves[segment + 1])
+    return found
+
+
+def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
+    """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
+    from training_gym.distributed.trace import boundary_leaf, load_boundary_state
+    from training_gym.distributed.unit import replay_segment, run_unit
+
+    unit = unit_of(spec, 0, environment)
+    unit = replace(
+        unit, spec=replace(unit.spec, training=replace(unit.spec.training, inner_steps=48, segment_steps=12))
+    )
+    run_unit(unit, directory)  # warm
+    found = []
+    for _ in range(repetitions):
+        began = time.process_time()
+        result = run_unit(unit, directory)
+        trained = time.process_time()
+        for segment in range(unit.spec.segments):
+            state = state_path(directory, segment).read_bytes()
+            replay_segment(unit, segment, result.leaves[segment], state)
+        replayed = time.process_time()
+        known = load_boundary_state(unit.spec, state)
+        hashing = time.process_time()
+        for boundary in range(unit.spec.segments + 1):
+            boundary_leaf(unit, boundary, known, unit.error_feedback)
+        hashed = time.process_time()
+        found.append({"train": trained - began, "replay": replayed - trained, "hash": hashed - hashing})
+    return {"parameters": unit.spec.num_parameters(), "seconds": found}
+
+
+def main() -> None:
+    """Do one piece of work in this process and print what came of it."""
+    import torch
+
+    from training_gym.determinism import configure
+    from training_gym.environment import environment_class
+
+    work, directory, class_name, *arguments = sys.argv[1:]
+    profile = CLASSES[class_name]
+    configure(profile)
+    torch.set_num_threads(int(profile.variables["OMP_NUM_THREADS"]))
+    environment = environment_class(profile)
+    folder = Path(directory)
+    match work:
+        case "train":
+            answer = _train(folder, class_name, environment, QUICK if arguments[0] == "quick" else FULL)
+        case "replay":
+            answer = {other: _replay(folder, other) for other in arguments}
+        case "cheat":
+            answer = _cheat(folder, environment, arguments)
+        case "time":
+            answer = _time(folder, environment, arguments[0], int(arguments[1]))
+        case _:
+            raise SystemExit(f"{work!r} is no work")
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

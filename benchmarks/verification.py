@@ -1,0 +1,228 @@
+"""How surely cheats are found, that honest work is not slashed, and what both cost.
+
+``python -m benchmarks.verification --json``. Draws, verdicts, penalties, sampling rates and prices are the market's own
+rules; units are trained and replayed for real in processes of eight environment classes (``replays.py``); disputes are
+played against the contracts on anvil; strategies are simulated (``strategies.py``, which says what it assumes).
+"""
+
+import math
+import random
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from statistics import NormalDist, fmean
+
+from benchmarks import gas, replays, strategies
+from benchmarks.report import Row, progress, row, run
+from benchmarks.strategies import Outcome
+from market.domain.verification import Verdict, may_judge, verdict
+from training_gym.profile import CPU
+from zoo_protocol.sampling import detection_probability, draw_segments
+
+RATES = range(1, 26)  # per cent
+CHEATERS = 10_000
+SEGMENTS = 100  # so that a rate of r per cent draws r segments
+FALSIFIED = (1, 5, 20)
+LENGTHS = (4, 16, 64)  # segments of a unit in dispute
+_Z99 = NormalDist().inv_cdf(0.995)
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
+        return [
+            *_detection(200 if quick else CHEATERS),
+            *_honest(Path(directory), quick),
+            *_cheats(Path(directory), quick),
+            *_cost(Path(directory), quick),
+            *_disputes(LENGTHS[:1] if quick else LENGTHS),
+            *_strategies(40 if quick else 1_000),
+        ]
+
+
+# --- detection
+
+
+def _detection(cheaters: int) -> list[Row]:
+    progress(f"drawing the segments of {cheaters} cheaters at each of {len(RATES)} rates")
+    dice = random.Random(0)
+    outside = dict.fromkeys(FALSIFIED, 0)
+    worst = 0.0
+    for rate in RATES:
+        found = dict.fromkeys(FALSIFIED, 0)
+        for _ in range(cheaters):
+            drawn = set(draw_segments(dice.randbytes(32), dice.randbytes(32), SEGMENTS, rate * 100))
+            false = dice.sample(range(SEGMENTS), max(FALSIFIED))
+            for falsified in FALSIFIED:
+                found[falsified] += not drawn.isdisjoint(false[:falsified])
+        for falsified in FALSIFIED:
+            expected = detection_probability(SEGMENTS, falsified, rate)
+            low, high = wilson(found[falsified], cheaters)
+            outside[falsified] += not low <= expected <= high
+            worst = max(worst, abs(found[falsified] / cheaters - expected))
+    by_count = ", ".join(f"{count} with {falsified} false" for falsified, count in outside.items())
+    compared = len(RATES) * len(FALSIFIED)
+    return [
+        row(
+            "detection_outside_bounds",
+            "rates",
+            [sum(outside.values())],
+            f"of {compared} comparisons of {cheaters} cheaters each, {SEGMENTS} segments ({by_count}); "
+            f"{compared / 100:g} would be outside by chance",
+        ),
+        row("detection_worst_error", "share", [worst], "largest difference from the formula"),
+    ]
+
+
+def wilson(found: int, of: int) -> tuple[float, float]:
+    """Wilson's 99 % bounds of the share ``found / of``."""
+    share, z = found / of, _Z99
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return middle - spread, middle + spread
+
+
+# --- real replays
+
+
+def _honest(directory: Path, quick: bool) -> list[Row]:
+    """Honest units of every class, replayed by fresh processes of the same class and of others."""
+    names = list(replays.CLASSES)[:3:2] if quick else list(replays.CLASSES)
+    trained = {}
+    for name in names:
+        progress(f"training honest units as {name}")
+        trained[name] = replays.call("train", replays.CLASSES[name], directory, "quick" if quick else "full")
+    results: dict[tuple[str, str, int], list[tuple[str, str]]] = defaultdict(list)
+    for index, name in enumerate(names):
+        progress(f"replaying as {name}")
+        others = [name, names[(index + 1) % len(names)]]
+        for other, units in replays.call("replay", replays.CLASSES[name], directory, *others).items():
+            for unit, leaves in units.items():
+                for segment, leaf in enumerate(leaves):
+                    results[other, unit, segment].append((name, leaf))
+    within = across = differing_within = differing_across = slashes = slashes_without_classes = 0
+    for (provider, unit, segment), found in results.items():
+        claim = trained[provider]["leaves"][unit][segment + 1]
+        for verifier, leaf in found:
+            same = verifier == provider
+            within, across = within + same, across + (not same)
+            differing_within += same and leaf != claim
+            differing_across += not same and leaf != claim
+        # Every process stands for as many verifiers as the rule asks: all of its class give the same bits.
+        judges = [
+            leaf
+            for verifier, leaf in found
+            if may_judge(f"verifier {verifier}", trained[verifier]["environment"], "", trained[provider]["environment"])
+        ]
+        slashes += verdict(claim, judges * 2) is Verdict.FAILED
+        alien = [leaf for verifier, leaf in found if verifier != provider]
+        slashes_without_classes += verdict(claim, alien * 2) is Verdict.FAILED
+    return [
+        row(
+            "false_slashes", "segments", [slashes], "by the market's rule, were every disagreement repeated by another"
+        ),
+        row("honest_replays", "replays", [within + across], f"{within} within {len(names)} classes, {across} across"),
+        row("differing_within_class", "replays", [differing_within]),
+        row(
+            "differing_across_classes",
+            "replays",
+            [differing_across],
+            f"of {across}; none is a slash, because only verifiers of the unit's own class are drawn. Were they "
+            f"drawn from the other class alone, {slashes_without_classes} segments would be slashed",
+        ),
+    ]
+
+
+def _cheats(directory: Path, quick: bool) -> list[Row]:
+    """Each of the smallest cheats, in each segment alone, replayed there."""
+    progress("cheating as little as possible")
+    specs = ["small"] if quick else list(replays.SPECS)
+    found = replays.call("cheat", CPU, directory, *specs)
+    shares = {name: 100 * fmean(caught) for name, caught in found.items()}
+    tried = sum(len(caught) for caught in found.values())
+    note = f"of {tried} false segments, each replayed: " + ", ".join(f"{n} {s:.0f} %" for n, s in shares.items())
+    caught = sum(sum(hits) for hits in found.values())
+    return [Row("smallest_cheats_found", 100 * caught / tried, "%", min(shares.values()), max(shares.values()), note)]
+
+
+def _cost(directory: Path, quick: bool) -> list[Row]:
+    """What replaying and hashing add to the work itself, in processor time of the same process."""
+    extra, shares = [], {}
+    for spec in ("demo",) if quick else ("demo", "wide"):
+        progress(f"timing a unit of the {spec} model")
+        timed = replays.call("time", CPU, directory, spec, "2" if quick else "9")
+        shares[f"{spec}, {timed['parameters']:,} parameters"] = [
+            100 * seconds["hash"] / seconds["train"] for seconds in timed["seconds"]
+        ]
+        extra += [25 * (seconds["replay"] / seconds["train"] - 1) for seconds in timed["seconds"]]
+    first, *larger = shares.items()
+    return [
+        row(
+            "extra_compute_points",
+            "points",
+            extra,
+            "25 % (replayed/trained - 1): what drawn segments cost above their share, at the highest rate; aim 2",
+        ),
+        row(
+            "hashing_share",
+            "%",
+            first[1],
+            f"{first[0]}, boundaries of 12 steps (at every step it would be 12 times that); aim 2",
+        ),
+        *(row("hashing_share_larger", "%", values, name) for name, values in larger),
+    ]
+
+
+# --- disputes and strategies
+
+
+def _disputes(lengths: tuple[int, ...]) -> list[Row]:
+    rows = []
+    with gas.deployed() as bench:
+        for length in lengths:
+            progress(f"disputing a unit of {length} segments")
+            count = sum(len(calls) for calls in bench.transactions_of_a_dispute(length).values())
+            aim = math.ceil(math.log2(length)) + 3
+            rows.append(row(f"dispute_transactions_{length}", "transactions", [count], f"to the verdict; aim {aim}"))
+    return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]
+
+
+def _strategies(lives: int) -> list[Row]:
+    progress(f"living {lives} lives of every strategy")
+    usual = list(strategies.provider_outcomes(lives, 0, strategies.USUAL))
+    dearest = list(strategies.provider_outcomes(lives, 1, strategies.DEAREST))
+    accusers = list(strategies.accuser_outcomes(lives, 2))
+    verifiers = list(strategies.verifier_outcomes(max(lives // 10, 20), 3))
+    honest = strategies.honest_outcome(lives // 10, 4)
+    wrongly = 100 * strategies.wrongly_convicted_share(5, lives, 5)
+    per_replay = strategies.honest_verifier_wei(strategies.USUAL) / strategies.ZEN
+    bound = strategies.DEAREST.gross_wei / strategies.ZEN
+    return [
+        _best("cheat_profit_max", usual + accusers, "providers and accusers at the reserve price"),
+        _best(
+            "cheat_profit_max_dearest", dearest, f"at the highest unit price that an order may have, {bound:.1f} ZEN"
+        ),
+        _best("verifier_cheat_profit_max", verifiers, "no penalty meets a wrong result"),
+        _of(
+            "honest_profit_min",
+            honest,
+            f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
+        ),
+        row("honest_replay_profit", "ZEN", [per_replay], "one segment of such a unit; the reward on stake not counted"),
+        row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
+    ]
+
+
+def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
+    """The most profitable of several cheats."""
+    best = max(outcomes, key=lambda outcome: outcome.mean)
+    losing = sum(outcome.high < 0 for outcome in outcomes)
+    return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")
+
+
+def _of(name: str, outcome: Outcome, note: str) -> Row:
+    return Row(name, outcome.mean, "ZEN", outcome.low, outcome.high, f"{note}; min and max are the 99 % bounds")
+
+
+if __name__ == "__main__":
+    run("verification", measure)

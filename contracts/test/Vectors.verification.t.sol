@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
+import {DisputeMessages} from "../src/DisputeMessages.sol";
+import {UnitCommitment} from "../src/Messages.sol";
+import {Settlements} from "./base/Settlements.sol";
+
+/// @notice The draws and the traces of tests/vectors, which the Python side satisfies too. The contracts latch seeds and
+/// check leaves; which segments a seed draws is computed here, as anybody would who checks a draw on chain.
+contract VerificationVectorsTest is Settlements {
+    using DisputeMessages for UnitCommitment;
+
+    string private json;
+
+    function test_seeds() public {
+        json = vm.readFile("../tests/vectors/draws.json");
+        uint256 count = 0;
+        for (; vm.keyExistsJson(json, _at(".seeds", count)); ++count) {
+            string memory entry = _at(".seeds", count);
+            bytes32 root = _bytes32(entry, ".root");
+            vm.prank(operator);
+            vm.assertEq(windows.commitWindow(root, 1), count);
+            uint64 seedBlock = windows.windows(root).seedBlock;
+            vm.roll(seedBlock + 1);
+            vm.setBlockhash(seedBlock, _bytes32(entry, ".blockHash"));
+            windows.latchSeed(root);
+            vm.assertEq(windows.windows(root).seed, _bytes32(entry, ".seed"));
+        }
+        vm.assertEq(count, 3);
+    }
+
+    function test_words() public {
+        json = vm.readFile("../tests/vectors/draws.json");
+        uint256 count = 0;
+        for (; vm.keyExistsJson(json, _at(".words", count)); ++count) {
+            string memory entry = _at(".words", count);
+            string memory domain = vm.parseJsonString(json, string.concat(entry, ".domain"));
+            uint64 counter = uint64(_uint(entry, ".counter"));
+            bytes32 word = bytes32(_draw(_bytes32(entry, ".seed"), domain, _bytes32(entry, ".subject"), counter));
+            vm.assertEq(word, _bytes32(entry, ".word"));
+        }
+        vm.assertEq(count, 4);
+    }
+
+    function test_drawnSegments() public {
+        json = vm.readFile("../tests/vectors/draws.json");
+        uint256 count = 0;
+        for (; vm.keyExistsJson(json, _at(".units", count)); ++count) {
+            string memory entry = _at(".units", count);
+            bool[] memory drawn = _drawSegments(
+                _bytes32(entry, ".seed"),
+                _bytes32(entry, ".traceRoot"),
+                _uint(entry, ".segments"),
+                _uint(entry, ".rateBps")
+            );
+            uint256[] memory expected = vm.parseJsonUintArray(json, string.concat(entry, ".drawn"));
+            uint256 found = 0;
+            for (uint256 segment = 0; segment < drawn.length; ++segment) {
+                if (!drawn[segment]) continue;
+                vm.assertEq(segment, expected[found]);
+                ++found;
+            }
+            vm.assertEq(found, expected.length);
+        }
+        vm.assertEq(count, 8);
+    }
+
+    function test_traces() public {
+        json = vm.readFile("../tests/vectors/traces.json");
+        uint256 count = 0;
+        for (; vm.keyExistsJson(json, _at(".traces", count)); ++count) {
+            _checkTrace(_at(".traces", count));
+        }
+        vm.assertEq(count, 5);
+    }
+
+    function stateLeaf(UnitCommitment calldata unit, uint16 boundary, bytes32 state, bytes32 environment)
+        external
+        pure
+        returns (bytes32)
+    {
+        return unit.stateLeaf(boundary, state, environment);
+    }
+
+    function _checkTrace(string memory entry) private view {
+        UnitCommitment memory unit;
+        unit.jobId = _bytes32(entry, ".jobId");
+        unit.round = uint32(_uint(entry, ".round"));
+        unit.slot = uint32(_uint(entry, ".slot"));
+        bytes32 root = _bytes32(entry, ".root");
+        bytes32 environment = _bytes32(entry, ".environmentClass");
+        string memory list = string.concat(entry, ".boundaries");
+        uint16 j = 0;
+        for (; vm.keyExistsJson(json, _at(list, j)); ++j) {
+            string memory boundary = _at(list, j);
+            bytes32[] memory proof = vm.parseJsonBytes32Array(json, string.concat(boundary, ".proof"));
+            bytes32 leaf = this.stateLeaf(unit, j, _bytes32(boundary, ".state"), environment);
+            vm.assertEq(leaf, _bytes32(boundary, ".leaf"));
+            vm.assertTrue(MerkleProof.verify(proof, root, leaf));
+            vm.assertFalse(
+                MerkleProof.verify(proof, root, this.stateLeaf(unit, j + 1, _bytes32(boundary, ".state"), environment))
+            );
+        }
+        vm.assertTrue(j > 1);
+    }
+
+    /// @dev `segments * rate / 10_000` segments without replacement, one more with the fraction's chance.
+    function _drawSegments(bytes32 seed, bytes32 root, uint256 segments, uint256 rate)
+        private
+        pure
+        returns (bool[] memory drawn)
+    {
+        drawn = new bool[](segments);
+        uint256 count = segments * rate / 10_000;
+        if (_draw(seed, "count", root, 0) % 10_000 < segments * rate % 10_000) ++count;
+        for (uint64 i = 0; i < count; ++i) {
+            uint256 left = _draw(seed, "segment", root, i) % (segments - i);
+            uint256 segment = 0;
+            for (; drawn[segment] || left > 0; ++segment) {
+                if (!drawn[segment]) --left;
+            }
+            drawn[segment] = true;
+        }
+    }
+
+    function _draw(bytes32 seed, string memory domain, bytes32 subject, uint64 counter) private pure returns (uint256) {
+        return uint256(keccak256(abi.encodePacked(seed, domain, uint8(0), subject, counter)));
+    }
+
+    function _uint(string memory entry, string memory field) private view returns (uint256) {
+        return vm.parseJsonUint(json, string.concat(entry, field));
+    }
+
+    function _bytes32(string memory entry, string memory field) private view returns (bytes32) {
+        return vm.parseJsonBytes32(json, string.concat(entry, field));
+    }
+
+    function _at(string memory list, uint256 index) private pure returns (string memory) {
+        return string.concat(list, "[", vm.toString(index), "]");
+    }
+}

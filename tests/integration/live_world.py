@@ -1,0 +1,221 @@
+"""The world of verification with nothing played: real training, replays by real nodes, windows and slashes on a chain.
+
+Nodes run the code that they run everywhere (``zoo_compute.node.work.Worker`` and its training child). Only HTTP is left
+out: their market calls the services. Jobs are put in as funded; what the chain knows is stakes, windows and penalties.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from eth_account import Account as Wallets
+from jobs_world import ACKNOWLEDGER, DOMAIN, ZEN
+from support.chain import OTHER, Chain, wallet
+from support.chain import Wallet as ChainWallet
+from verification_world import VerificationWorld
+
+from market.accounts.models import Account
+from market.chain.indexer import Indexer
+from market.domain.network import DEVNET
+from market.jobs import leases, matching, results
+from market.jobs.models import Job, Slot
+from market.jobs.schemas import (
+    CommitReplay,
+    CommitTraining,
+    CompletePin,
+    CompleteReplay,
+    CompleteReveal,
+    CompleteTraining,
+    LeaseKind,
+    LeaseView,
+)
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import service as verification
+from training_gym.errors import GymError
+from worker.context import INTENT_HANDLERS, event_handlers
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.acknowledgements import Acknowledgements, Journal
+from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.held import HeldLease
+from zoo_compute.node.market import Lease
+from zoo_compute.node.work import Worker
+from zoo_compute.node.workspace import Workspace
+from zoo_compute.wallet import Wallet
+
+OMISSIONS = "0x" + "12" * 20  # of jobs_world.ACKNOWLEDGER
+TRAINING = {"rounds": 2, "inner_steps": 8, "segment_steps": 2, "warmup_steps": 1, "batch_size": 4}
+_COMPLETIONS = {
+    "train": CompleteTraining,
+    "reveal": CompleteReveal,
+    "replay": CompleteReplay,
+    "pin": CompletePin,
+}
+
+
+@dataclass
+class Node:
+    """A provider or verifier: its key, its directory and what runs its training."""
+
+    address: str
+    key: str
+    executor: Executor
+    worker: Worker
+    failures: list[str] = field(default_factory=list)
+
+
+class LiveWorld(VerificationWorld):
+    def __init__(
+        self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
+    ) -> None:
+        super().__init__(database_url, storage, settings)
+        self.deployed, self.gateway, self.directory = deployed, gateway, directory
+        self._sender = deployed.sender(self.database, INTENT_HANDLERS)
+        handlers = event_handlers(DEVNET, deployed.deployment)
+        self._indexer = Indexer(self.database, deployed.client(), deployed.deployment, handlers)
+
+    # --- who takes part
+
+    def provider_node(self, account: ChainWallet, executor: Executor) -> Node:
+        """A staked provider with a standing ask."""
+        self._know(account)
+        self.register(account.address, environment=executor.environment_class)
+        self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 2_000 * ZEN)
+        self.deployed.stake(account, 1_000 * ZEN)
+        self.step()
+        return self._node(account.address, account.key, executor)
+
+    def verifier_node(self, executor: Executor) -> Node:
+        """A live verifier."""
+        address = self.verifier(environment=executor.environment_class)
+        return self._node(address, "0x" + bytes(self.wallets[address].key).hex(), executor)
+
+    def _know(self, account: ChainWallet) -> None:
+        self.wallets[account.address] = Wallets.from_key(account.key)
+        with self.database.transaction() as session:
+            session.add(Account(address=account.address))
+
+    def _node(self, address: str, key: str, executor: Executor) -> Node:
+        workspace = Workspace(self.directory / address)
+        network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS})
+        terms = SimpleNamespace(compensation=1)
+        chain = SimpleNamespace(is_acknowledger=lambda signer: True, bond=lambda: 1, terms=lambda: terms)
+        worker = Worker(
+            market=_Market(self, address),  # type: ignore[arg-type]
+            wallet=Wallet(key),
+            domain=DOMAIN,
+            workspace=workspace,
+            gateway=GatewayClient([self.gateway], store=workspace.store),
+            executor=executor,
+            acknowledgements=Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain),  # type: ignore[arg-type,return-value]
+        )
+        return Node(address, key, executor, worker)
+
+    # --- what happens
+
+    def live_job(self, nodes: list[Node]) -> str:
+        """A running job of these nodes in which every segment of every unit is drawn."""
+        with self.database.transaction() as session:  # they leave what they worked for
+            for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
+                slot.provider = None
+        job_id = self.job(nodes=len(nodes), document={**self.spec.to_dict(), "training_config": TRAINING})
+        with self.database.transaction() as session:
+            session.get_one(Job, job_id).sampling_bps = 10_000
+            holders = [node.address for node in nodes]
+            environment = nodes[0].executor.environment_class
+            assert matching.assign(session, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
+        self.dispatch(job_id)
+        return job_id
+
+    def work_off(self, node: Node, *kinds: LeaseKind) -> None:
+        """Have a node do all that it is asked for; what it cannot do it gives back with a reason."""
+        while True:
+            with self.database.transaction() as session:
+                view = leases.next_lease(session, node.address, list(kinds), self.settings.lease_seconds)
+            if view is None:
+                return
+            self._do(node, view)
+
+    def _do(self, node: Node, view: LeaseView) -> None:
+        lease = Lease.from_dict(json.loads(view.model_dump_json()))
+        try:
+            with HeldLease(node.worker.market, lease) as held:
+                node.worker.do(held)
+        except (OSError, GymError, ExecutorError) as error:
+            node.failures.append(type(error).__name__)
+            with self.database.transaction() as session:
+                leases.fail(session, view.id, node.address, view.token, "input_missing", str(error)[:200])
+
+    def step(self) -> None:
+        """Let the market, its sender and its indexer do what is due, and the chain go on."""
+        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views)
+        while self._sender.step():
+            pass
+        self.deployed.anvil.mine(4)
+        while self._sender.step():
+            pass
+        while self._indexer.step():
+            pass
+
+    def decide(self, job_id: str, providers: list[Node], verifiers: list[Node]) -> None:
+        """Go on until every unit that was delivered for the job is decided and every penalty is final."""
+        for _ in range(40):
+            self.step()
+            for node in providers:
+                self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
+            for node in verifiers:
+                self.work_off(node, LeaseKind.REPLAY)
+            undecided = [unit for unit in self.units(job_id) if unit.status in ("uploaded", "checking")]
+            if not undecided and all(slash.tx for slash in self.slashes()):
+                return
+        raise AssertionError(f"not decided: {[(unit.slot, unit.status) for unit in self.units(job_id)]}")
+
+
+@dataclass
+class _Market:
+    """What a node asks of the market, without HTTP."""
+
+    world: LiveWorld
+    node: str
+
+    def keep_lease(self, lease: Lease, step: int) -> None:
+        """Leases do not run out here."""
+
+    def upload(self, content: bytes) -> str:
+        return self.world.storage.put(content, max_bytes=2**24).cid
+
+    def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
+        model = CommitTraining if "trace_root" in body else CommitReplay
+        given = model.model_validate({"token": lease.token, **body})
+        with self.world.database.transaction() as session:
+            answer = results.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, self.node, given)
+        return {} if answer is None else {"acknowledgement": json.loads(answer.model_dump_json())}
+
+    def complete(self, lease: Lease, body: dict[str, Any]) -> None:
+        result = _COMPLETIONS[lease.kind].model_validate({"token": lease.token, **body})
+        results.complete(self.world.database, self.world.storage, lease.id, self.node, result, 2**24)  # type: ignore[arg-type]
+
+
+@contextmanager
+def executors(directory: Path, *makers: Callable[..., Executor]) -> Iterator[list[Executor]]:
+    """Warm training children, ended whatever happens."""
+    from training_gym.profile import CPU
+
+    running = []
+    try:
+        for number, make in enumerate(makers):
+            workdir = directory / f"executor-{number}"
+            workdir.mkdir()
+            running.append(make(CPU, 1 << 30, workdir))
+            running[-1].start()
+        yield running
+    finally:
+        for executor in running:
+            executor.close()
+
+
+HONEST_ACCOUNT, CHEAT_ACCOUNT = wallet(6), wallet(7)

@@ -1,0 +1,161 @@
+"""Each cheat as a provider beside an honest one, with real training, real replays and a real chain.
+
+A cheat's unit is not verified, hence never paid, and its stake is cut on chain by the row of the penalty table that it
+deserves; the honest provider's unit is verified and its stake whole.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
+from sqlalchemy import func, select
+from support.chain import Chain
+from verification_world import VerificationWorld
+
+from market.db.base import utc_now
+from market.jobs.lease_schemas import LeaseKind
+from market.providers.models import ProviderEpoch
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import omissions
+from market.verification.models import Sample
+from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
+from zoo_compute.node.executor import Executor
+from zoo_compute.settlement_events import ChainReader
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.record import unit_leaf
+
+ZEN = 10**18
+
+
+@pytest.fixture(scope="module")
+def honest_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """The training child of the honest provider and of the verifiers: each task stands alone."""
+    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
+        yield running[0]
+
+
+@pytest.fixture
+def live(
+    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
+) -> Iterator[LiveWorld]:
+    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
+    world = LiveWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+    yield world
+    world.database.dispose()
+
+
+def let_time_run_out(live: LiveWorld) -> None:
+    with live.database.transaction() as session:
+        for sample in session.scalars(select(Sample)):
+            sample.reveal_deadline_at = utc_now() - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
+    live: LiveWorld, honest_executor: Executor, tmp_path: Path, kind: str
+) -> None:
+    with executors(tmp_path, executor_of(kind)) as (cheating,):
+        honest = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
+        verifiers = [live.verifier_node(honest_executor) for _ in range(2)]
+        providers = [honest, cheat]
+        job_id = live.live_job(providers)
+        if kind == "stale":  # what it repeats it must have trained once
+            live.work_off(cheat, LeaseKind.TRAIN)
+            job_id = live.live_job(providers)
+        for node in providers:
+            live.work_off(node, LeaseKind.TRAIN)
+        if kind == WITHHOLD:
+            for _ in range(10):
+                if cheat.failures:
+                    break
+                live.step()
+                live.work_off(cheat, LeaseKind.REVEAL)
+            assert cheat.failures  # it was asked, and could not
+            live.work_off(honest, LeaseKind.REVEAL)
+            withheld = [sample for sample in live.samples() if sample.status == "drawn"]
+            assert {sample.unit_id for sample in withheld} == {unit_of(live, job_id, cheat).id}
+            let_time_run_out(live)
+        live.decide(job_id, providers, verifiers)
+
+    offence, share = ("withheld_data", 20) if kind == WITHHOLD else ("incorrect_computation", 50)
+    assert (unit_of(live, job_id, honest).status, unit_of(live, job_id, honest).reason) == ("verified", None)
+    assert (unit_of(live, job_id, cheat).status, unit_of(live, job_id, cheat).reason) == ("rejected", offence)
+    (slash,) = live.slashes()
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, offence)
+    assert (on_chain.provider, on_chain.amount) == (cheat.address, share * 10 * ZEN)
+    views = live.deployed.views
+    assert (views.stake_of(honest.address), views.stake_of(cheat.address)) == (1_000 * ZEN, (100 - share) * 10 * ZEN)
+    assert live.provider(cheat.address).status == "jailed"
+    assert live.provider(honest.address).status == "active"
+    _check_what_is_shown(live, job_id, cheat)
+
+
+def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[no-untyped-def]
+    (unit,) = live.units(job_id, provider=node.address)
+    return unit
+
+
+def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
+    """Once decided, a unit's trace is there for anybody who replays it."""
+    unit = unit_of(live, job_id, node)
+    leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
+    with live.database.transaction() as session:
+        shown = omissions.inclusion(session, leaf)
+    assert shown is not None
+    assert shown.trace == unit.leaves
+    served = {sample.segment: sample.state_cid for sample in live.samples() if sample.unit_id == unit.id}
+    assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
+
+
+def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, honest_executor: Executor) -> None:
+    """A verifier that could see the claimed leaves need not replay."""
+    node = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    job_id = live.live_job([node])
+    live.work_off(node, LeaseKind.TRAIN)
+    unit = unit_of(live, job_id, node)
+    leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
+    with live.database.transaction() as session:
+        shown = omissions.inclusion(session, leaf)
+    assert shown is not None
+    assert (shown.trace, shown.states) == (None, {})
+
+
+class _GuessingExecutor(Executor):
+    """A verifier's that computes nothing and echoes the one leaf that it was given."""
+
+    def run(self, task, timeout, on_progress=None):  # type: ignore[no-untyped-def]
+        return {"end_leaf": task["start_leaf"], "steps": 0}
+
+
+def test_a_verifier_that_echoes_is_overruled_and_not_paid(
+    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+) -> None:
+    with executors(tmp_path, _GuessingExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        echo = live.verifier_node(lazy)
+        verifiers = [echo, *(live.verifier_node(honest_executor) for _ in range(2))]
+        for _ in range(6):  # until it was drawn by lot at least once
+            job_id = live.live_job([provider])
+            live.work_off(provider, LeaseKind.TRAIN)
+            live.decide(job_id, [provider], verifiers)
+            if any(replay.verifier == echo.address for replay in live.replays()):
+                break
+    assert unit_of(live, job_id, provider).status == "verified"
+    assert live.slashes() == []
+    by_verifier = {node.address: set() for node in verifiers}  # type: ignore[var-annotated]
+    for replay in live.replays():
+        by_verifier[replay.verifier].add(replay.status)
+    assert by_verifier[echo.address] == {"overruled"}
+    with live.database.transaction() as session:
+        paid = dict(
+            session.execute(
+                select(ProviderEpoch.provider, func.sum(ProviderEpoch.replays)).group_by(ProviderEpoch.provider)
+            ).all()
+        )
+    assert paid.get(echo.address, 0) == 0
+    assert sum(paid.get(node.address, 0) for node in verifiers[1:]) > 0

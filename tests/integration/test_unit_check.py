@@ -1,0 +1,285 @@
+"""A unit replayed by an outsider: real training, a real store, a chain that says what was settled."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
+
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.profile import CPU
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.devnet.cheat import executor_of
+from zoo_compute.errors import ConfigError, Mismatch, ZooError
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.executor import Executor
+from zoo_compute.settlement_events import ChainDisagrees, WindowOnChain
+from zoo_compute.unit_check import Place, Shown, UnitCheck, check_unit
+from zoo_protocol import merkle
+from zoo_protocol.cid import digest_of
+from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
+from zoo_protocol.record import JobRecord, SlashRecord, UnitRecord, WindowRecord, unit_leaf
+
+JOB = "0x" + "ab" * 32
+HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20
+PLACE = Place(JOB, 0, 1)
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
+TRAINING = {"rounds": 1, "inner_steps": 6, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
+MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, 1 << 30, tmp_path_factory.mktemp("executor")) as running:
+        yield running
+
+
+@dataclass
+class World:
+    """A settled job with one honest attempt and one that skips the last step of every segment."""
+
+    store: StoreProcess
+    executor: Executor
+    directory: Path
+    record: JobRecord
+    spec_hash: str
+    results: dict[str, dict[str, Any]]
+    settled: bool = True
+
+    # --- the chain
+
+    def settlement(self, job_id: str) -> Any:
+        if not self.settled:
+            raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
+        digest = to_hex(digest_of(self.store.add(self.record.to_bytes())))
+        return type("Settlement", (), {"parts": [type("Part", (), {"record": digest})]})
+
+    def opened(self, job_id: str) -> Any:
+        return type("Opened", (), {"spec_hash": self.spec_hash})
+
+    def window(self, window_id: int) -> WindowOnChain:
+        return WindowOnChain(self.record.windows[0].root, 2, None)
+
+    # --- the outsider
+
+    def check(self, place: Place = PLACE, find_trace: Any = lambda leaf: None) -> UnitCheck:
+        with GatewayClient([self.store.gateway_url]) as gateway:
+            return check_unit(
+                place,
+                self,  # type: ignore[arg-type]
+                gateway,
+                self.directory,
+                self.executor.environment_class,
+                lambda task: self.executor.run(task, 60),
+                find_trace,
+            )
+
+    def change(self, index: int, **changes: Any) -> None:
+        units = list(self.record.units)
+        units[index] = replace(units[index], **changes)
+        self.record = replace(self.record, units=units)
+
+
+@pytest.fixture(scope="module")
+def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> World:  # noqa: F811
+    directory = tmp_path_factory.mktemp("attempts")
+    split = describe_split(store.add(TEXT), TEXT)
+    dataset = store.add(DatasetManifest(split, split).to_bytes())
+    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
+    spec = TrainingSpec.from_dict(document)
+    model = initial_checkpoint(spec)
+    manifest = CheckpointManifest(JOB, 0, None, store.add(model), None, None, None, {}, 0, spec.spec_hash(), "5.500000")
+    checkpoint = store.add(manifest.to_bytes())
+    for name, content in (("model", model), ("text", TEXT)):
+        (directory / name).write_bytes(content)
+    units, results = [], {}
+    with executor_of("skip-step")(CPU, 1 << 30, directory) as cheating:
+        for provider, runs in ((HONEST, executor), (CHEAT, cheating)):
+            output = directory / provider
+            output.mkdir()
+            task = {"kind": "train", "spec": spec.to_dict(), "job_id": JOB, "round": 0, "slot": 1}
+            files = {"checkpoint": str(directory / "model"), "train_data": str(directory / "text")}
+            result = runs.run(
+                {
+                    **task,
+                    **files,
+                    "error_feedback": None,
+                    "environment": executor.environment_class,
+                    "output": str(output),
+                },
+                60,
+            )
+            results[provider] = result
+            units.append(
+                UnitRecord(
+                    round=0,
+                    slot=1,
+                    provider=provider,
+                    status="verified" if provider == HONEST else "rejected",
+                    reason=None if provider == HONEST else "incorrect_computation",
+                    start_checkpoint_cid=checkpoint,
+                    start_error_feedback_cid=None,
+                    top_k=spec.training.top_k,
+                    trace_root=result["trace_root"],
+                    payload_hash="0x" + "cc" * 32,
+                    payload_cid=store.add(Path(result["payload"]).read_bytes()),
+                    salt=None,
+                    error_feedback_cid=None,
+                    commitment_signature=None,
+                    window=0,
+                    window_index=len(units),
+                    sampling_bps=2500,
+                    drawn_segments=[],
+                )
+            )
+    leaves = [unit_leaf(JOB, 0, 1, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]
+    window = WindowRecord(0, to_hex(merkle.root(leaves)), [to_hex(leaf) for leaf in leaves])
+    canonical = canonical_json(spec.to_dict())
+    record = JobRecord(
+        job_id=JOB,
+        network="devnet",
+        tier="bronze",
+        segments=3,
+        environment_class=executor.environment_class,
+        spec_cid=store.add(canonical),
+        order={},
+        order_signature="0x",
+        outcome="completed",
+        clearing_price_wei_per_gpu_hour="1",
+        auction=None,
+        units=units,
+        slashes=[],
+        checkpoints=[],
+        windows=[window],
+        initial_loss=None,
+        final_loss=None,
+        final_model_cid=None,
+        times={},
+        batch_cid=None,
+    )
+    return World(store, executor, directory, record, to_hex(keccak(canonical)), results)
+
+
+@pytest.fixture
+def world(built: World, tmp_path: Path) -> World:
+    return replace(built, directory=tmp_path)
+
+
+def shown(world: World, provider: str, *boundaries: int) -> Shown:
+    """What an attempt showed: its leaves, and the states after so many segments."""
+    result = world.results[provider]
+    states = {number: world.store.add(Path(result["states"][number]).read_bytes()) for number in boundaries}
+    return Shown(result["leaves"], states)
+
+
+def test_one_replay_judges_all_attempts(world: World) -> None:
+    honest, cheat = world.check().attempts
+    assert (honest.provider, honest.agrees, honest.difference, honest.misjudged) == (HONEST, True, None, False)
+    assert (cheat.provider, cheat.agrees, cheat.misjudged) == (CHEAT, False, False)
+    assert cheat.difference is not None
+    assert cheat.difference.first_step is None  # nobody showed its leaves
+    assert (cheat.difference.where, cheat.difference.entries > 0) == ("payload", True)
+
+
+def test_the_first_false_steps_and_tensor_are_found(world: World) -> None:
+    served = shown(world, CHEAT, 2, 1)
+    difference = world.check(find_trace=lambda leaf: served).attempts[1].difference
+    assert difference is not None
+    assert (difference.first_step, difference.last_step, difference.where) == (1, 2, "state 1")
+    assert difference.tensor is not None
+    assert difference.tensor.startswith("exp_avg.")  # first in the order of names, and a skipped step moves it
+    assert 0 < difference.entries <= difference.of
+    assert difference.largest > 0
+
+
+def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
+    served = shown(world, CHEAT, 1)
+    evidence = {"unit": {"leaves": served.leaves}, "segment": 1, "state_cid": served.states[1]}
+    cid = world.store.add(canonical_json(evidence))
+    slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid)
+    world.record = replace(world.record, slashes=[slash])
+    difference = world.check().attempts[1].difference
+    assert difference is not None
+    assert (difference.first_step, difference.where) == (1, "state 1")
+
+
+def test_a_state_that_is_not_the_committed_one_proves_nothing(world: World) -> None:
+    foreign = replace(shown(world, CHEAT), states=shown(world, HONEST, 1).states)
+    difference = world.check(find_trace=lambda leaf: foreign).attempts[1].difference
+    assert difference is not None
+    assert (difference.first_step, difference.where) == (1, "payload")
+
+
+def test_leaves_that_are_not_the_committed_ones_are_refused(world: World) -> None:
+    with pytest.raises(Mismatch) as error:
+        world.check(find_trace=lambda leaf: shown(world, HONEST))
+    assert error.value.code == "wrong-trace"
+
+
+def test_what_was_paid_or_punished_wrongly_is_said(world: World) -> None:
+    world.change(0, status="rejected", reason="incorrect_computation")
+    world.change(1, status="verified", reason=None)
+    assert [attempt.misjudged for attempt in world.check().attempts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [(Place(JOB, 7, 1), "unit-unknown"), (Place("0x" + "00" * 32, 0, 1), "wrong-record")],
+)
+def test_a_unit_that_is_not_there_is_named(world: World, place: Place, code: str) -> None:
+    with pytest.raises(ZooError) as error:
+        world.check(place)
+    assert error.value.code == code
+
+
+def test_a_job_that_is_not_settled_must_be_waited_for(world: World) -> None:
+    world.settled = False
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert (error.value.code, bool(error.value.remedy)) == ("job-not-settled", True)
+
+
+def test_bits_of_another_class_are_not_compared(world: World) -> None:
+    world.record = replace(world.record, environment_class="0x" + "99" * 32)
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert error.value.code == "environment-mismatch"
+
+
+def test_a_commitment_must_stand_in_a_window_on_chain(world: World) -> None:
+    world.change(0, trace_root="0x" + "77" * 32)
+    with pytest.raises(Mismatch) as error:
+        world.check()
+    assert error.value.code == "not-in-window"
+
+
+def test_another_specification_than_the_escrowed_is_refused(world: World) -> None:
+    world.spec_hash = "0x" + "00" * 32
+    with pytest.raises(Mismatch) as error:
+        world.check()
+    assert error.value.code == "wrong-spec"
+
+
+def test_data_that_is_gone_is_named_by_its_cid(world: World) -> None:
+    gone = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+    world.change(0, start_checkpoint_cid=gone)
+    world.record = replace(world.record, units=[world.record.units[0]])
+    with pytest.raises(BlockNotFound, match=gone):
+        world.check()
+
+
+def test_a_result_is_plain_json(world: World) -> None:
+    document = json.loads(json.dumps(world.check().to_dict()))
+    assert document["attempts"][0]["right_root"] == world.results[HONEST]["trace_root"]
+    assert from_hex(document["environment_class"])
+
+
+@pytest.mark.parametrize("text", ["", JOB, f"{JOB}:1", f"{JOB}:a:0", f"{JOB[2:]}:0:0", f"{JOB}:0:-1"])
+def test_a_malformed_id_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        Place.parse(text)

@@ -1,0 +1,134 @@
+"""``zoo-compute verify``: check with your own machine what the market says."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.errors import ApiError, ConfigError, Mismatch, ZooError
+
+if TYPE_CHECKING:
+    from zoo_compute.client import Client
+    from zoo_compute.node.executor import Progress
+    from zoo_compute.unit_check import Attempt, Shown, UnitCheck
+
+app = typer.Typer(help="Replay work with your own machine.", no_args_is_help=True)
+
+_MEMORY_BYTES = 64 << 30
+_TIMEOUT_SECONDS = 24 * 3600.0
+
+Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps ``unit`` a command of its own while it is the only one."""
+
+
+@app.command()
+def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Train a unit of a settled job again, from public data alone, and compare with what was committed on chain.
+
+    Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
+    """
+    from training_gym.profile import CPU, CUDA
+    from zoo_compute.client import storage_errors
+    from zoo_compute.gateway import GatewayClient
+    from zoo_compute.node import hardware
+    from zoo_compute.node.executor import Executor, ExecutorError
+    from zoo_compute.settlement_events import ChainReader
+    from zoo_compute.unit_check import Place, check_unit
+
+    place = Place.parse(unit_id)
+    with open_client(api_url) as client, tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
+        network = client.network()
+        chain = ChainReader(network.rpc_url, network.contracts)
+        profile = CUDA if hardware.detect().gpu_count else CPU
+        try:
+            with (
+                storage_errors(),
+                GatewayClient([network.gateway_url]) as gateway,
+                Executor(profile, _MEMORY_BYTES, Path(directory)) as executor,
+                _progress(as_json) as show,
+            ):
+                found = check_unit(
+                    place,
+                    chain,
+                    gateway,
+                    Path(directory),
+                    executor.environment_class,
+                    lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
+                    lambda leaf: _shown(client, leaf),
+                )
+        except ExecutorError as error:
+            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+    report_unit(found, as_json=as_json)
+
+
+def _shown(client: "Client", leaf: str) -> "Shown | None":
+    """The trace as the market shows it to whoever is signed in; its leaves are checked against the chain."""
+    from zoo_compute.unit_check import Shown
+
+    try:
+        answer = client.connection.get(f"/v1/commitments/{leaf}")
+    except (ApiError, ConfigError):  # not signed in, or never acknowledged: what is public must do
+        return None
+    if answer["trace"] is None:
+        return None
+    return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
+
+
+def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
+    """Show what a replay found.
+
+    Raises:
+        Mismatch: the market decided otherwise about an attempt.
+    """
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_facts({"environment class": found.environment_class})
+        for attempt in found.attempts:
+            print(describe_attempt(attempt))
+    wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
+    if wrong:
+        raise Mismatch(
+            "unit-misjudged",
+            f"the market decided otherwise than this replay about {', '.join(wrong)}",
+            remedy="Challenge the unit on chain within the dispute period, or show this to the market.",
+        )
+    note("what the market decided is what this replay gives")
+
+
+def describe_attempt(attempt: "Attempt") -> str:
+    """What an attempt is worth, in words."""
+    decided = f"{attempt.provider} ({attempt.status}{f', {attempt.reason}' if attempt.reason else ''})"
+    if attempt.difference is None:
+        return f"{decided}: every step is as committed in window {attempt.window}, trace root {attempt.trace_root}"
+    at = attempt.difference
+    steps = "" if at.first_step is None else f" first in steps {at.first_step} to {at.last_step}"
+    if at.first_step == 0:
+        steps = " from the start: another checkpoint or error feedback"
+    tensor = "" if at.tensor is None else f"; {at.where}: {at.tensor} differs in {at.entries:,} of {at.of:,} entries"
+    size = "" if at.tensor is None else f", by up to {at.largest:.3g}"
+    return f"{decided}: differs{steps}{tensor}{size}"
+
+
+@contextmanager
+def _progress(as_json: bool) -> "Iterator[Progress | None]":
+    """What shows the steps: a bar on a terminal, nothing elsewhere."""
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True)) as bars:
+        task = bars.add_task("replaying", total=None)
+        yield lambda at: bars.update(task, completed=at["step"], total=at["steps"])

@@ -1,0 +1,44 @@
+"""The training child of a cheat: ``python -m zoo_compute.devnet.cheat_child PROFILE MEMORY_BYTES KIND``."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo_compute.node import child
+
+if TYPE_CHECKING:
+    from zoo_compute.node.trainer import Trainer
+
+
+def _load(profile_name: str) -> "Trainer":
+    """A trainer that cheats in every segment; a stale one trains its first unit, to have one to repeat."""
+    from training_gym.distributed.cheats import Cheat, cheating, movement
+    from training_gym.distributed.trace import Unit, UnitResult
+    from training_gym.distributed.unit import OnStep, run_unit, train_steps
+    from training_gym.models.layout import Arrays
+    from training_gym.profile import profile_named
+    from training_gym.tensors import Vector
+    from zoo_compute.node.trainer import Trainer
+
+    cheat = Cheat(sys.argv[3])
+
+    class CheatingTrainer(Trainer):
+        earlier: Vector | None = None
+
+        def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            if cheat is not Cheat.STALE or self.earlier is not None:
+                everywhere = range(unit.spec.segments)
+                return run_unit(unit, output, on_step, cheating(cheat, everywhere, self.earlier))
+
+            def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+                after, loss = train_steps(unit, state, steps, on_step)
+                self.earlier = movement(unit, after)
+                return after, loss
+
+            return run_unit(unit, output, on_step, remember)
+
+    return CheatingTrainer(profile_named(profile_name))
+
+
+if __name__ == "__main__":
+    child.main(_load)

@@ -1,0 +1,347 @@
+"""One unit replayed by somebody who took no part: is what its provider committed to what its steps give?
+
+Everything comes from public data: the job's record, whose digest is on chain, and files by CID through any gateway. One
+run of the unit gives every leaf of the right trace; it judges all attempts that began alike, the rejected ones too.
+Where an attempt's own leaves are known (they lead to its root on chain, so whoever gives them cannot lie), the first
+false segment follows; where a state that it served, or its payload, is at hand, also the first tensor that differs.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training_gym.adaptation import with_top_k
+from training_gym.compression.wire import decode
+from training_gym.config import TrainingSpec
+from training_gym.distributed.trace import Unit, boundary_leaf, load_boundary_state, state_path
+from training_gym.errors import GymError
+from training_gym.models.layout import Arrays
+from training_gym.tensors import unflatten
+from zoo_compute.errors import ConfigError, Mismatch, ZooError
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.inputs import unit_task
+from zoo_compute.node.tasks import take_unit
+from zoo_compute.node.workspace import Workspace
+from zoo_compute.settlement_check import fetch_record
+from zoo_compute.settlement_events import ChainDisagrees, ChainReader
+from zoo_protocol import merkle, trace
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.record import VERIFIED, JobRecord, RecordError, UnitRecord, unit_leaf
+
+MAX_EVIDENCE_BYTES = 1 << 20
+_MAX_SPEC_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which unit: its job (0x hex), outer round and slot, both from 0."""
+
+    job_id: str
+    round: int
+    slot: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """The place in ``JOB:ROUND:SLOT``.
+
+        Raises:
+            ConfigError: it has another form.
+        """
+        job_id, *numbers = text.split(":")
+        if len(job_id) == 66 and job_id.startswith("0x") and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
+            return cls(job_id, int(numbers[0]), int(numbers[1]))
+        raise ConfigError("unit-malformed", f"{text!r:.100} names no unit", remedy="Give it as JOB:ROUND:SLOT.")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an attempt showed of its trace: all leaves (0x hex), and CIDs of served states by boundary."""
+
+    leaves: list[str]
+    states: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where an attempt first leaves the right path.
+
+    Attributes:
+        first_step, last_step: inner steps, from 1, of the first segment whose end is false; None if unknown.
+        where: what was compared: ``state N`` after N segments, or ``payload``; None if nothing is at hand.
+        tensor: the first, in the order of names, that is not bit-equal.
+        entries, of: how many of its entries differ, and how many it has.
+        largest: largest absolute difference of an entry.
+    """
+
+    first_step: int | None = None
+    last_step: int | None = None
+    where: str | None = None
+    tensor: str | None = None
+    entries: int = 0
+    of: int = 0
+    largest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One provider's attempt at the unit, and whether its root is the ``right_root`` that its steps give."""
+
+    provider: str
+    status: str
+    reason: str | None
+    trace_root: str
+    right_root: str
+    window: int
+    difference: Difference | None
+
+    @property
+    def agrees(self) -> bool:
+        return self.trace_root == self.right_root
+
+    @property
+    def misjudged(self) -> bool:
+        """Whether the market decided otherwise than this replay: paid what is false, or punished what is right."""
+        wrong = self.reason == "incorrect_computation"
+        return (self.status == VERIFIED and not self.agrees) or (self.status != VERIFIED and wrong and self.agrees)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCheck:
+    """A unit, and every attempt at it that was committed on chain."""
+
+    place: Place
+    environment_class: str
+    attempts: list[Attempt]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+"""A ``train`` task of :mod:`zoo_compute.node.tasks` -> its result."""
+
+FindTrace = Callable[[str], Shown | None]
+"""A commitment's leaf in its window -> what is known of its trace from elsewhere, such as the market."""
+
+
+def check_unit(
+    place: Place,
+    chain: ChainReader,
+    gateway: GatewayClient,
+    workdir: Path,
+    environment_class: str,
+    run: Run,
+    find_trace: FindTrace,
+) -> UnitCheck:
+    """Replay a unit of a settled job and judge all attempts at it.
+
+    Args:
+        place: which unit.
+        chain: reader on a node that the caller trusts.
+        gateway: any IPFS gateways; each block is checked against its CID.
+        workdir: existing directory for inputs and states.
+        environment_class: of the process behind ``run``.
+        run: trains the unit.
+        find_trace: asked where the record's evidence does not have an attempt's leaves.
+
+    Raises:
+        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``.
+        Mismatch: the record or the unit is not what the chain says.
+        BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
+    """
+    record = _record(place, chain, gateway)
+    attempts = _attempts(record, place, chain)
+    if record.environment_class != environment_class:
+        raise ZooError(
+            "environment-mismatch",
+            f"the unit is of environment class {record.environment_class}, this machine of {environment_class}",
+            remedy="Bits compare only within a class: use the same torch build, profile and processor as its nodes.",
+        )
+    spec_bytes = gateway.fetch(record.spec_cid, max_bytes=_MAX_SPEC_BYTES)
+    if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:
+        raise Mismatch("wrong-spec", f"{record.spec_cid} is not the specification that was escrowed for")
+    try:
+        replays: dict[_Start, _Replay] = {}
+        for start in map(_start_of, attempts):
+            if start not in replays:
+                directory = workdir / f"replay-{len(replays)}"
+                replays[start] = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
+                replays[start].train(run)
+        found = [_judge(replays[_start_of(attempt)], record, attempt, find_trace) for attempt in attempts]
+    except GymError as error:
+        raise ZooError("replay-failed", str(error)) from error
+    return UnitCheck(place, environment_class, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
+
+    checkpoint_cid: str
+    error_feedback_cid: str | None
+    top_k: int
+
+
+def _start_of(unit: UnitRecord) -> _Start:
+    return _Start(unit.start_checkpoint_cid, unit.start_error_feedback_cid, unit.top_k)
+
+
+def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
+    try:
+        settlement = chain.settlement(place.job_id)
+        record = JobRecord.from_bytes(fetch_record(gateway, settlement.parts[-1].record))
+    except ChainDisagrees as error:
+        remedy = "A job's units can be replayed once it is settled to its end."
+        raise ZooError("job-not-settled", str(error), remedy=remedy) from error
+    except RecordError as error:
+        raise Mismatch("bad-record", str(error)) from error
+    if record.job_id != place.job_id:
+        raise Mismatch("wrong-record", f"the record that was settled on is of job {record.job_id}")
+    return record
+
+
+def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitRecord]:
+    """The attempts at the unit whose commitment is on chain.
+
+    Raises:
+        ZooError: there is none.
+        Mismatch: a commitment is not in the window that it is said to be in.
+    """
+    found = [unit for unit in record.units if (unit.round, unit.slot) == (place.round, place.slot)]
+    committed = [unit for unit in found if unit.window is not None and unit.window_index is not None]
+    if not committed:
+        said = f"{len(found)} attempts, none of them committed on chain" if found else "no such unit"
+        raise ZooError("unit-unknown", f"round {place.round}, slot {place.slot} of job {place.job_id}: {said}")
+    windows = {window.id: window for window in record.windows}
+    for unit in committed:
+        window = windows.get(unit.window or 0)
+        leaves = [] if window is None else [from_hex(leaf) for leaf in window.leaves]
+        index = unit.window_index or 0
+        if (
+            index >= len(leaves)
+            or leaves[index] != _leaf_of(place.job_id, unit)
+            or to_hex(merkle.root(leaves)) != chain.window(unit.window or 0).root
+        ):
+            raise Mismatch("not-in-window", f"the commitment of {unit.provider} is not in window {unit.window}")
+    return committed
+
+
+def _leaf_of(job_id: str, unit: UnitRecord) -> bytes:
+    return unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
+
+
+class _Replay:
+    """The unit as its steps give it: its leaves, its states on disk, its payload."""
+
+    def __init__(
+        self,
+        place: Place,
+        spec: dict[str, Any],
+        start: _Start,
+        gateway: GatewayClient,
+        workdir: Path,
+        environment_class: str,
+    ) -> None:
+        self.spec = with_top_k(TrainingSpec.from_dict(spec), start.top_k)
+        self.gateway = gateway
+        self._task = {
+            **asdict(place),
+            "spec": self.spec.to_dict(),
+            "checkpoint_cid": start.checkpoint_cid,
+            "error_feedback_cid": start.error_feedback_cid,
+            "environment": environment_class,
+        }
+        self._workspace = Workspace(workdir)
+        self._states = self._workspace.unit(place.job_id, place.round, place.slot)
+        self.unit: Unit
+        self.leaves: list[bytes] = []
+        self._payload = Path()
+
+    @property
+    def trace_root(self) -> str:
+        return to_hex(trace.trace_root(self.leaves))
+
+    def train(self, run: Run) -> None:
+        """Run the unit from its checkpoint and what its slot had left unsent."""
+        task = unit_task(self._task, self._workspace, self.gateway)
+        self.unit = take_unit(task, self._task["environment"], "cpu")
+        result = run({"kind": "train", "output": str(self._states), **task})
+        self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
+        self._payload = Path(result["payload"])
+
+    def state(self, boundary: int) -> Arrays:
+        """The state after so many segments, before the last."""
+        return load_boundary_state(self.spec, state_path(self._states, boundary).read_bytes())
+
+    def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
+        """The state that an attempt served; None unless it is the one that it committed to."""
+        state = load_boundary_state(self.spec, self.gateway.fetch(cid, max_bytes=1 << 36))
+        return state if boundary_leaf(self.unit, boundary, state, self.unit.error_feedback) == leaf else None
+
+    def payload(self, cid: str | None = None) -> Arrays:
+        """What the payload with this CID (None: the right one) moves each parameter by."""
+        content = self._payload.read_bytes() if cid is None else self.gateway.fetch(cid, max_bytes=1 << 36)
+        return unflatten(self.spec.model, decode(self.spec, content).dense())
+
+
+def _judge(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Attempt:
+    right = unit.trace_root == replay.trace_root
+    return Attempt(
+        provider=unit.provider,
+        status=unit.status,
+        reason=unit.reason,
+        trace_root=unit.trace_root or "",
+        right_root=replay.trace_root,
+        window=unit.window or 0,
+        difference=None if right else _difference(replay, record, unit, find_trace),
+    )
+
+
+def _difference(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
+    shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
+    steps: tuple[int | None, int | None] = (None, None)
+    if shown is not None and len(shown.leaves) == len(replay.leaves):
+        leaves = [from_hex(leaf) for leaf in shown.leaves]
+        if to_hex(trace.trace_root(leaves)) != unit.trace_root:
+            raise Mismatch("wrong-trace", f"the leaves given for {unit.provider} do not lead to its trace root")
+        false = next(j for j, (said, right) in enumerate(zip(leaves, replay.leaves, strict=True)) if said != right)
+        length = replay.spec.training.segment_steps
+        steps = ((false - 1) * length + 1, false * length) if false else (0, 0)
+        for boundary in sorted(shown.states):
+            if false <= boundary:
+                served = replay.served_state(boundary, shown.states[boundary], leaves[boundary])
+                if served is not None:
+                    return _first_tensor(steps, f"state {boundary}", served, replay.state(boundary))
+    if unit.payload_cid is None:
+        return Difference(*steps)
+    return _first_tensor(steps, "payload", replay.payload(unit.payload_cid), replay.payload())
+
+
+def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Shown | None:
+    """What the evidence against this attempt shows, if it was slashed."""
+    for slash in record.slashes:
+        if (slash.round, slash.slot, slash.provider) != (unit.round, unit.slot, unit.provider):
+            continue
+        document = json.loads(gateway.fetch(slash.evidence_cid, max_bytes=MAX_EVIDENCE_BYTES))
+        try:
+            state = document["state_cid"]
+            return Shown(list(document["unit"]["leaves"]), {} if state is None else {int(document["segment"]): state})
+        except (KeyError, TypeError, ValueError) as error:
+            raise Mismatch("bad-evidence", f"{slash.evidence_cid} is no evidence: {error!r}") from error
+    return None
+
+
+def _first_tensor(
+    steps: tuple[int | None, int | None], where: str, said: Mapping[str, Any], right: Mapping[str, Any]
+) -> Difference:
+    for name in sorted(right):
+        differs = said[name].view(np.uint32) != right[name].view(np.uint32)  # bits: -0 is not 0 to a digest
+        if differs.any():
+            largest = float(np.abs(said[name].astype(np.float64) - right[name]).max())
+            return Difference(*steps, where, name, int(differs.sum()), differs.size, largest)
+    return Difference(*steps, where)
