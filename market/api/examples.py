@@ -285,6 +285,8 @@ FIELDS: dict[str, Any] = {
     "evidence_cid": CID,
     "evidence": HASH,
     "spec_hash": HASH,
+    "trace": [HASH, OTHER_HASH],
+    "states": {"1": CID},
     "trace_root": HASH,
     "payload_hash": OTHER_HASH,
     "payload_sha256": OTHER_HASH,
