@@ -65,6 +65,9 @@ class TrainingConfig:
         outer_momentum: of the outer Nesterov step; 0 is none.
         down_top_k: entries per 4096 parameters of the update that nodes fetch; 0 has them fetch the whole model.
         down_value_bits: bits per entry of that update, sign included.
+        averaging: ``rounds`` joins what units learned, ``steps`` their gradients at every inner step
+            (``distributed/per_step.py``; the market refuses it).
+        powersgd_rank: of the factors that gradients are sent as if averaged at every step; 0 sends them whole.
         seed: root of the initial weights and of the data order.
     """
 
@@ -86,6 +89,8 @@ class TrainingConfig:
     outer_momentum: float = _between(0.0, 0.0, 0.99)
     down_top_k: int = _between(0, 0, CHUNK)
     down_value_bits: int = _choice(4, 2, 4, 8)
+    averaging: str = _choice("rounds", "rounds", "steps")
+    powersgd_rank: int = _between(0, 0, 64)
     seed: int = _between(0, 0, 2**53 - 1)
 
 
@@ -98,6 +103,8 @@ METHODS: dict[str, dict[str, Any]] = {
         "outer_learning_rate": 0.7,
         "outer_momentum": 0.9,
     },
+    "ddp": {"averaging": "steps"},
+    "powersgd": {"averaging": "steps", "powersgd_rank": 4},
 }
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them."""

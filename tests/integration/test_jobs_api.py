@@ -197,6 +197,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("nodes", 0), "invalid-request", "nodes"),
         (_set("training_config.inner_stepz", 3), "invalid-spec", "training_config.inner_stepz"),
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
+        (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
