@@ -42,9 +42,10 @@ test: check ## the whole suite: lint, types, layers, Solidity, Python
 bench: setup ## list the benchmarks and how to run each
 	@sed -n '1,400p' benchmarks/README.md
 
-bench-peers: ## install the peers that benchmarks compare with into an environment of their own
-	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers/requirements.txt
+bench-peers: ## install the peers that benchmarks compare with, each into an environment of its own in .peers/
+	@set -e; for list in benchmarks/peers/*.txt; do \
+	  peer=.peers/$$(basename $$list .txt); test -x $$peer/bin/python || $(PYTHON) -m venv $$peer; \
+	  $$peer/bin/python -m pip install --quiet --disable-pip-version-check -r $$list; done
 
 fmt: setup ## format and sort imports
 	$(BIN)/ruff check --fix .
@@ -58,4 +59,4 @@ lock: setup ## resolve pyproject.toml into requirements.lock (versions only)
 
 clean: ## remove what was installed and built here
 	-test -x $(BIN)/zoo-compute && $(BIN)/zoo-compute devnet down
-	rm -rf $(VENV) .venv-peers .devnet contracts/node_modules contracts/out contracts/cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers .devnet contracts/node_modules contracts/out contracts/cache .mypy_cache .ruff_cache .pytest_cache

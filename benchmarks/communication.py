@@ -47,7 +47,7 @@ from benchmarks.communication_settings import (
 )
 from benchmarks.corpus import whole_library
 from benchmarks.report import Row, print_report, progress, report_options, row
-from benchmarks.trainers import PEERS_PYTHON, Outcome, by_rounds, by_steps, by_torchft
+from benchmarks.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
 from training_gym.data.dataset import Tokens
 from training_gym.errors import TrainingDiverged
 
@@ -186,14 +186,14 @@ def main() -> None:
     note = f"of {count * len(METHODS)}, measured by earlier runs of the same code"
     rows.append(row("kept_results", "runs", [kept.found], note))
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
-    if not chosen.quick and PEERS_PYTHON.exists():
+    if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)
 
 
 def plot(rows: Sequence[Row]) -> None:
     """Draw the curve, in the environment that has what it takes."""
     report = json.dumps({"rows": [asdict(found) for found in rows]})
-    command = [str(PEERS_PYTHON), "-m", "benchmarks.peers.plot_communication", str(PLOT)]
+    command = [str(TORCHFT_PYTHON), "-m", "benchmarks.peers.plot_communication", str(PLOT)]
     subprocess.run(command, input=report, text=True, check=True, cwd=ROOT)
 
 

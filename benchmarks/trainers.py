@@ -34,8 +34,8 @@ from training_gym.tensors import load_arrays
 
 ROOT = Path(__file__).parents[1]
 WORKERS = 8
-PEERS_PYTHON = Path(os.environ.get("ZOO_PEERS_PYTHON", ROOT / ".venv-peers" / "bin" / "python"))
-"""The interpreter of the peers' environment, made by ``make bench-peers``."""
+TORCHFT_PYTHON = Path(os.environ.get("ZOO_TORCHFT_PYTHON", ROOT / ".peers" / "torchft" / "bin" / "python"))
+"""The interpreter of torchft's environment, made by ``make bench-peers``."""
 
 _NO_HASH = "0x" + "00" * 32
 _VALIDATION_PARTS = 8  # of up to 256 windows each
@@ -123,16 +123,16 @@ def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answe
 
 
 def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens) -> Outcome | None:
-    """torchft's DiLoCo, with one warm-up in the beginning; None where the peers' environment is missing."""
-    if not PEERS_PYTHON.exists():
-        progress(f"{PEERS_PYTHON} is missing (make bench-peers): torchft is left out")
+    """torchft's DiLoCo, with one warm-up in the beginning; None where its environment is missing."""
+    if not TORCHFT_PYTHON.exists():
+        progress(f"{TORCHFT_PYTHON} is missing (make bench-peers): torchft is left out")
         return None
     with tempfile.TemporaryDirectory() as directory:
         job, end = Path(directory) / "job.json", Path(directory) / "end.safetensors"
         np.save(Path(directory) / "train.npy", train)
         files = {"train": f"{directory}/train.npy", "end": str(end)}
         job.write_text(json.dumps({"spec": spec.to_dict(), "workers": WORKERS, "warmup": warmup, **files}))
-        command = [str(PEERS_PYTHON), "-m", "benchmarks.peers.torchft_diloco", str(job)]
+        command = [str(TORCHFT_PYTHON), "-m", "benchmarks.peers.torchft_diloco", str(job)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
             raise RuntimeError(f"torchft failed: {done.stderr[-2000:]}")
