@@ -1,10 +1,10 @@
 """How much loss a thousandth of the traffic costs: eight workers, equal tokens, one model, in a dozen ways.
 
-``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--fresh] [--tune]``. A byte model is trained on the
-sources of Python's standard library (28 MB, of which a run draws 1.2 MB, so that hardly a token is seen twice). Loss is
-in nats per byte on files that neither training nor tuning saw. A ratio is the bytes of dense fp32 gradients at every
-step over those that one worker sent (up) or fetched (down): whole payloads as they travel, headers and scales
-included; for gradients that are averaged at every step, what was handed to all-reduce.
+``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--fresh] [--kept] [--tune]``. A byte model is
+trained on the sources of Python's standard library (28 MB, of which a run draws 1.2 MB, so that hardly a token is seen
+twice). Loss is in nats per byte on files that neither training nor tuning saw. A ratio is the bytes of dense fp32
+gradients at every step over those that one worker sent (up) or fetched (down): whole payloads as they travel, headers
+and scales included; for gradients that are averaged at every step, what was handed to all-reduce.
 
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
@@ -19,8 +19,8 @@ included; for gradients that are averaged at every step, what was handed to all-
 for each peer, our best point that sends and fetches no more bytes than it, and is the largest relative loss of these.
 
 An interrupted run goes on where it was: every result is kept in ``.benchmarks/`` by method, settings, seed and version
-of the code (``--fresh`` measures again). ``--tune`` prints instead the losses of the settings that were tried, on files
-that no result is reported on.
+of the code (``--fresh`` measures again, ``--kept`` reports what is there and measures nothing). ``--tune`` prints
+instead the losses of the settings that were tried, on files that no result is reported on.
 """
 
 import hashlib
@@ -59,9 +59,9 @@ PLOT = ROOT / "benchmarks" / "communication.png"
 class Kept:
     """The results of earlier runs of the same code, one JSON line each; an interrupted run goes on from them."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Without a path nothing is looked up or kept."""
-        self._path, self.found = path, 0
+    def __init__(self, path: Path | None, only: bool = False) -> None:
+        """Without a path nothing is looked up or kept; with ``only`` nothing else is given."""
+        self._path, self._only, self.found = path, only, 0
         lines = path.read_text().splitlines() if path and path.exists() else []
         self._outcomes = {line["key"]: line["outcome"] for line in map(json.loads, lines)}
 
@@ -71,6 +71,8 @@ class Kept:
         if key in self._outcomes:
             self.found += 1
             return Outcome(**self._outcomes[key])
+        if self._only:
+            return None
         started = time.perf_counter()
         outcome = work()
         progress(f"{name}: {outcome} in {time.perf_counter() - started:.0f} s")
@@ -141,7 +143,7 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
         rows.append(row(f"{name}_up_ratio", "x", [unit / outcome.up for outcome in measured]))
         rows.append(row(f"{name}_down_ratio", "x", [unit / outcome.down for outcome in measured]))
     for name in ("default", "at_1000x"):
-        gaps = [found[name].loss / found["ddp"].loss - 1 for found in seeds]
+        gaps = [found[name].loss / found["ddp"].loss - 1 for found in seeds if name in found]
         rows.append(row(f"{name}_loss_gap", "share", gaps, "of ddp's loss"))
     deficits = [equal_bytes_deficit(found) for found in seeds]
     worst = deficits[0][1]
@@ -153,7 +155,7 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
 
 def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str]:
     """The largest relative loss of our best point against a peer that sends and fetches no less, and that peer."""
-    ours, deficits = [found[name] for name in OURS], []
+    ours, deficits = [found[name] for name in OURS if name in found], []
     for name, peer in ((name, found[name]) for name in PEERS if name in found):
         cheaper = [point.loss for point in ours if point.up <= peer.up and point.down <= peer.down]
         if cheaper:
@@ -165,6 +167,7 @@ def main() -> None:
     options = report_options("communication")
     options.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
     options.add_argument("--fresh", action="store_true", help="measure again what is kept from earlier runs")
+    options.add_argument("--kept", action="store_true", help="report what is kept, and measure nothing")
     options.add_argument("--tune", action="store_true", help="print what was tried to find the settings")
     chosen = options.parse_args()
     torch.set_num_threads(1)
@@ -172,7 +175,7 @@ def main() -> None:
     scale = QUICK if chosen.quick else FULL
     if chosen.fresh:
         KEPT.unlink(missing_ok=True)
-    kept = Kept(None if chosen.quick else KEPT)
+    kept = Kept(None if chosen.quick else KEPT, chosen.kept)
     unit = dense_bytes(scale)
     if chosen.tune:
         print("| trial | loss | times fewer bytes up | down |\n|---|---|---|---|")

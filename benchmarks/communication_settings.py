@@ -82,44 +82,39 @@ def sparse(top_k: int, bits: int = 2) -> Settings:
     return {"top_k": top_k, "value_bits": bits, "down_top_k": top_k, "down_value_bits": bits}
 
 
-SPARSELOCO: Settings = {
-    **ADAMW,
-    **rounds_of(30),
-    "top_k": 64,
-    "value_bits": 2,
-    "error_feedback_decay": 0.95,
-    "outer_learning_rate": 1.0,
-    "outer_momentum": 0.0,
-    "down_top_k": 0,
-}
-
 METHODS: dict[str, Method] = {
-    "ddp_adamw": Method("steps", ADAMW),
     "ddp_muon": Method("steps", MUON),
-    "default": Method("rounds", rounds_of(30)),
-    "at_1000x": Method("rounds", rounds_of(30) | sparse(704)),
-    "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
-    "sparseloco": Method("all_gather", SPARSELOCO),
-    "powersgd_4": Method("steps", ADAMW | {"powersgd_rank": 4}, processes=8),
+    "ddp_adamw": Method("steps", ADAMW),
+    "default": Method("rounds", {}),
+    "at_1000x": Method("rounds", rounds_of(20) | sparse(352)),
+    "sparseloco": Method("all_gather", {"method": "sparseloco", **ADAMW}),
     "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
-    "at_4000x": Method("rounds", rounds_of(60) | sparse(192)),
-    "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
+    "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
+    "powersgd_4": Method("steps", ADAMW | {"powersgd_rank": 4}, processes=8),
+    "at_4000x": Method("rounds", rounds_of(30) | sparse(96)),
     "at_70x": Method("rounds", rounds_of(10) | sparse(4096, 4)),
+    "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
     "powersgd_1": Method("steps", ADAMW | {"powersgd_rank": 1}, processes=8),
 }
 OURS = ("at_20x", "at_70x", "default", "at_1000x", "at_4000x")
 PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft_diloco", "sparseloco")
 
 TUNING_SEED = 100
-_OUTER: Settings = {"outer_learning_rate": 0.9, "outer_momentum": 0.5, "error_feedback_decay": 0.95}
-_FIRST: Settings = {**MUON, **_OUTER, **rounds_of(10), **sparse(1024), "warmup_steps": 2}
+_OUTER: Settings = {"outer_learning_rate": 0.9, "outer_momentum": 0.5, "error_feedback_decay": 0.95, "warmup_steps": 2}
+_RATES: Settings = {"optimizer": "muon", "learning_rate": 8e-3, "muon_learning_rate": 0.08}
+_LOWER: Settings = {"optimizer": "muon", "learning_rate": 4e-3, "muon_learning_rate": 0.04}
 
 TRIALS: dict[str, Method] = {
-    "dense Muon 0.02": Method("steps", MUON),
-    "H10 k1024, Muon 0.04": Method("rounds", _FIRST | {"muon_learning_rate": 0.04}),
-    "H30 k1024, Muon 0.04": Method("rounds", _FIRST | rounds_of(30) | {"muon_learning_rate": 0.04}),
-    "H10 k1024, Muon 0.08, AdamW 8e-3": Method("rounds", _FIRST | {"muon_learning_rate": 0.08, "learning_rate": 8e-3}),
-    "dense Muon 0.04": Method("steps", MUON | {"muon_learning_rate": 0.04}),
-    "dense AdamW 4e-3": Method("steps", ADAMW),
+    "dense Muon 0.06, AdamW 8e-3": Method("steps", _RATES | {"muon_learning_rate": 0.06}),
     "dense AdamW 8e-3": Method("steps", ADAMW | {"learning_rate": 8e-3}),
+    "H10 k1024, Muon 0.12, AdamW 12e-3": Method(
+        "rounds",
+        _OUTER | _RATES | {"learning_rate": 12e-3, "muon_learning_rate": 0.12} | rounds_of(10) | sparse(1024),
+    ),
+    "dense AdamW 4e-3": Method("steps", ADAMW),
+    "H10 k1024, Muon 0.04": Method("rounds", _OUTER | _LOWER | rounds_of(10) | sparse(1024)),
+    "H30 k1024, Muon 0.04": Method("rounds", _OUTER | _LOWER | rounds_of(30) | sparse(1024)),
+    "H10 k1024, Muon 0.08, AdamW 8e-3": Method("rounds", _OUTER | _RATES | rounds_of(10) | sparse(1024)),
+    "dense Muon 0.02": Method("steps", MUON | {"muon_learning_rate": 0.02}),
+    "dense Muon 0.04": Method("steps", MUON | {"muon_learning_rate": 0.04}),
 }
