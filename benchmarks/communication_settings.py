@@ -68,9 +68,9 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     return replace(spec, training=one_segment)
 
 
-ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 4e-3}
-MUON: Settings = {"optimizer": "muon", "learning_rate": 4e-3, "muon_learning_rate": 0.02}
-"""Both as found by ``--tune``."""
+ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 8e-3}
+MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.08, "learning_rate": 16e-3}
+"""Of the dense runs, as found by ``--tune``; the peers that are trained with AdamW take the former too."""
 
 
 def rounds_of(steps: int) -> Settings:
@@ -101,20 +101,28 @@ PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft
 
 TUNING_SEED = 100
 _OUTER: Settings = {"outer_learning_rate": 0.9, "outer_momentum": 0.5, "error_feedback_decay": 0.95, "warmup_steps": 2}
-_RATES: Settings = {"optimizer": "muon", "learning_rate": 8e-3, "muon_learning_rate": 0.08}
-_LOWER: Settings = {"optimizer": "muon", "learning_rate": 4e-3, "muon_learning_rate": 0.04}
+
+
+def _muon(rate: float, adamw: float) -> Settings:
+    return {"optimizer": "muon", "muon_learning_rate": rate, "learning_rate": adamw}
+
+
+def _sparse_rounds(steps: int, rate: float, adamw: float) -> Method:
+    return Method("rounds", _OUTER | _muon(rate, adamw) | rounds_of(steps) | sparse(1024))
+
 
 TRIALS: dict[str, Method] = {
-    "dense Muon 0.06, AdamW 8e-3": Method("steps", _RATES | {"muon_learning_rate": 0.06}),
+    "dense Muon 0.08, AdamW 16e-3": Method("steps", _muon(0.08, 16e-3)),
+    "H10, Muon 0.12, AdamW 16e-3": _sparse_rounds(10, 0.12, 16e-3),
+    "dense AdamW 4e-3": Method("steps", ADAMW | {"learning_rate": 4e-3}),
+    "dense AdamW 16e-3": Method("steps", ADAMW | {"learning_rate": 16e-3}),
+    "dense Muon 0.12, AdamW 16e-3": Method("steps", _muon(0.12, 16e-3)),
+    "dense Muon 0.02, AdamW 4e-3": Method("steps", _muon(0.02, 4e-3)),
+    "dense Muon 0.04, AdamW 4e-3": Method("steps", _muon(0.04, 4e-3)),
+    "dense Muon 0.06, AdamW 8e-3": Method("steps", _muon(0.06, 8e-3)),
     "dense AdamW 8e-3": Method("steps", ADAMW | {"learning_rate": 8e-3}),
-    "H10 k1024, Muon 0.12, AdamW 12e-3": Method(
-        "rounds",
-        _OUTER | _RATES | {"learning_rate": 12e-3, "muon_learning_rate": 0.12} | rounds_of(10) | sparse(1024),
-    ),
-    "dense AdamW 4e-3": Method("steps", ADAMW),
-    "H10 k1024, Muon 0.04": Method("rounds", _OUTER | _LOWER | rounds_of(10) | sparse(1024)),
-    "H30 k1024, Muon 0.04": Method("rounds", _OUTER | _LOWER | rounds_of(30) | sparse(1024)),
-    "H10 k1024, Muon 0.08, AdamW 8e-3": Method("rounds", _OUTER | _RATES | rounds_of(10) | sparse(1024)),
-    "dense Muon 0.02": Method("steps", MUON | {"muon_learning_rate": 0.02}),
-    "dense Muon 0.04": Method("steps", MUON | {"muon_learning_rate": 0.04}),
+    "H10, Muon 0.04, AdamW 4e-3": _sparse_rounds(10, 0.04, 4e-3),
+    "H30, Muon 0.04, AdamW 4e-3": _sparse_rounds(30, 0.04, 4e-3),
+    "H10, Muon 0.08, AdamW 8e-3": _sparse_rounds(10, 0.08, 8e-3),
 }
+"""All rounds of 1,024 of 4,096 entries at 2 bits both ways."""

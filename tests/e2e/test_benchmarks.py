@@ -17,6 +17,25 @@ ROWS = {
     }
     | {"errors"},
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
+    "communication": {
+        f"{method}_{figure}"
+        for method in (
+            "ddp",
+            "ddp_adamw",
+            "ddp_muon",
+            "powersgd_1",
+            "powersgd_4",
+            "diloco",
+            "sparseloco",
+            "default",
+            "at_20x",
+            "at_70x",
+            "at_1000x",
+            "at_4000x",
+        )
+        for figure in ("loss", "up_ratio", "down_ratio")
+    }
+    | {"default_loss_gap", "at_1000x_loss_gap", "equal_bytes_deficit"},
 }
 
 
