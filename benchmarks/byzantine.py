@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,18 @@ WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
 """Attackers of eight, by the per cent in a row's name."""
 ASSUMED_BAD = 2
+SETTINGS: dict[str, Any] = {
+    "optimizer": "adamw",
+    "batch_size": 8,
+    "warmup_steps": 2,
+    "learning_rate": 1e-2,
+    "top_k": 1024,
+    "value_bits": 4,
+    "outer_learning_rate": 1.0,
+    "outer_momentum": 0.0,
+    "down_top_k": 0,
+}
+"""Written out, so that the attacks meet the same training whatever the defaults of a specification become."""
 
 _NO_HASH = "0x" + "00" * 32
 
@@ -167,9 +180,8 @@ def measure(quick: bool) -> list[Row]:
     """Every attack, share and aggregator, over three seeds."""
     torch.set_num_threads(1)
     model = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
-    training = TrainingConfig(
-        rounds=2 if quick else 12, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=2, learning_rate=1e-2
-    )
+    steps = 2 if quick else 8
+    training = TrainingConfig(rounds=2 if quick else 12, inner_steps=steps, segment_steps=steps, **SETTINGS)
     texts = standard_library(1 << 22)
     attacks, shares = (["flip", "stale"], {25: 2, 37: 3}) if quick else (list(ATTACKS), BAD)
     losses: dict[str, list[float]] = {}

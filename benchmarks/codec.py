@@ -30,7 +30,7 @@ from training_gym.distributed.unit import run_unit
 from training_gym.models.layout import initial_parameters
 from training_gym.tensors import Vector
 
-SETTINGS = [(1024, 4), (1024, 2), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
+SETTINGS = [(960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
 """(entries per 4096, bits); the first is the default of a training specification, and its rows have no suffix."""
 
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}

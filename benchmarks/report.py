@@ -62,15 +62,25 @@ def machine() -> dict[str, Any]:
 
 def run(name: str, measure: Callable[[bool], Sequence[Row]], arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the report on standard output."""
+    options = report_options(name).parse_args(arguments)
+    started = time.perf_counter()
+    rows = measure(options.quick)
+    print_report(name, rows, time.perf_counter() - started, options.json)
+
+
+def report_options(name: str) -> argparse.ArgumentParser:
+    """What every benchmark's command line takes."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--quick", action="store_true", help="a small version that shows only that it runs")
-    options = parser.parse_args(arguments)
-    started = time.perf_counter()
-    rows = measure(options.quick)
-    seconds = round(time.perf_counter() - started, 1)
+    return parser
+
+
+def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) -> None:
+    """The report on standard output: one JSON object, or a table."""
+    seconds = round(seconds, 1)
     seeds = max((found.repetitions for found in rows), default=0)
-    if options.json:
+    if as_json:
         listed = [{key: value for key, value in asdict(found).items() if key != "repetitions"} for found in rows]
         print(json.dumps({"benchmark": name, "machine": machine(), "seeds": seeds, "seconds": seconds, "rows": listed}))
         return

@@ -263,9 +263,18 @@ def _spec(request: JobSpec) -> TrainingSpec:
         "training_config": request.training_settings,
     }
     try:
-        return TrainingSpec.from_dict(document)
+        spec = TrainingSpec.from_dict(document)
     except SpecError as error:
         raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+    if spec.training.averaging != "rounds":
+        raise InvalidSpec(
+            "training_config.averaging is 'steps': each step would need the gradients of nodes that do not know each "
+            "other, and no unit could be replayed alone, so none could be verified.",
+            field="training_config.averaging",
+            remedy="Choose the method sparseloco or diloco; per-step averaging runs over machines of your own.",
+            extra={"reason": "not_verifiable"},
+        )
+    return spec
 
 
 def _tier(name: str, network: NetworkParameters) -> Tier:

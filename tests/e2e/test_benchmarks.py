@@ -50,6 +50,25 @@ ROWS = {
     }
     | {f"{rule}{row}" for rule in ("", "first_fit_", "random_") for row in ("wait_p99_seconds", "utilisation")},
     "wan": {"efficiency_1b", "real_run_error", "real_round_seconds", "simulated_round_seconds"},
+    "communication": {
+        f"{method}_{figure}"
+        for method in (
+            "ddp",
+            "ddp_adamw",
+            "ddp_muon",
+            "powersgd_1",
+            "powersgd_4",
+            "diloco",
+            "sparseloco",
+            "default",
+            "at_20x",
+            "at_70x",
+            "at_1000x",
+            "at_4000x",
+        )
+        for figure in ("loss", "up_ratio", "down_ratio")
+    }
+    | {"default_loss_gap", "at_1000x_loss_gap", "equal_bytes_deficit"},
 }
 
 

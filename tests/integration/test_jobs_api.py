@@ -101,7 +101,7 @@ def test_a_quote_names_the_cost_and_writes_nothing(
 ) -> None:
     quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
     assert quote["units"] == 8
-    assert quote["spec"]["training_config"]["outer_learning_rate"] == 1.0  # defaults are filled in
+    assert quote["spec"]["training_config"]["outer_learning_rate"] == 0.9  # defaults are filled in
     assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
     assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
     assert quote["detection_probability"] == pytest.approx(0.25)
@@ -197,6 +197,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("nodes", 0), "invalid-request", "nodes"),
         (_set("training_config.inner_stepz", 3), "invalid-spec", "training_config.inner_stepz"),
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
+        (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),

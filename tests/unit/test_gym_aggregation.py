@@ -10,7 +10,7 @@ from training_gym.tensors import flatten
 SPEC = TrainingSpec(
     ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
     "unused",
-    TrainingConfig(top_k=512, value_bits=8, outer_learning_rate=0.5),
+    TrainingConfig(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0),
 )
 PARAMETERS = initial_parameters(SPEC.model, 0)
 

@@ -41,7 +41,11 @@ def test_a_method_is_a_name_for_its_settings() -> None:
     assert (diloco.training.top_k, diloco.training.value_bits, diloco.training.outer_momentum) == (4096, 8, 0.8)
     assert TrainingSpec.from_dict(diloco.to_dict()) == diloco
     sparse = TrainingSpec.from_dict(document(training_config={"method": "sparseloco"}))
-    assert sparse == TrainingSpec.from_dict(document())
+    assert (sparse.training.optimizer, sparse.training.inner_steps, sparse.training.top_k) == ("adamw", 30, 64)
+    default = TrainingSpec.from_dict(document(training_config={"method": "default"}))
+    assert default == TrainingSpec.from_dict(document())
+    group = TrainingSpec.from_dict(document(training_config={"method": "powersgd"}))
+    assert (group.training.averaging, group.training.powersgd_rank) == ("steps", 4)
 
 
 def test_whole_numbers_are_accepted_for_real_settings() -> None:
@@ -71,9 +75,9 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
         (document(training_config={"method": "fedavg"}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"method": ["x"]}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
-        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "48"),
-        (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "80 seg"),
-        (document(training_config={"warmup_steps": 49}), "training_config.warmup_steps", "out_of_range", "48"),
+        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "10"),
+        (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "480 seg"),
+        (document(training_config={"warmup_steps": 11}), "training_config.warmup_steps", "out_of_range", "10"),
         (document(model_config={"num_heads": 5}), "model_config.num_heads", "not_divisible", "10"),
         (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt'"),
         (
@@ -98,7 +102,7 @@ def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field:
 
 @pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])
 def test_parameters_and_operations_are_what_the_network_has_and_does(model: dict[str, int]) -> None:
-    training = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0}
+    training = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0, "optimizer": "adamw"}
     spec = TrainingSpec.from_dict(document(model_config=model, training_config=training))
     decoder = build_decoder(spec.model, initial_parameters(spec.model, 0), "cpu")
     assert spec.num_parameters() == sum(parameter.numel() for parameter in decoder.parameters())

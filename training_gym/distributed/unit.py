@@ -5,12 +5,15 @@ from one state to the next.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from training_gym.checkpoint import save_error_feedback
 from training_gym.compression.wire import decode, encode
@@ -26,8 +29,8 @@ from training_gym.distributed.trace import (
     load_boundary_state,
     state_path,
 )
-from training_gym.errors import StartStateMismatch, TrainingDiverged
-from training_gym.models.decoder import build_decoder
+from training_gym.errors import SpecError, StartStateMismatch, TrainingDiverged
+from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
 
@@ -40,25 +43,50 @@ def _ignore_step(step: int, loss: float) -> None:
     """The default observer."""
 
 
-def run_unit(unit: Unit, workdir: Path, on_step: OnStep = _ignore_step, train: Train | None = None) -> UnitResult:
+class Group(Protocol):
+    """The processes that train a unit together, their gradients averaged at every step (``per_step``).
+
+    Attributes:
+        slots: whose batches this process takes; as many in every process.
+    """
+
+    slots: Sequence[int]
+
+    def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
+        """``decoder.loss``, such that its backward pass leaves the group's mean gradients in the parameters."""
+
+
+def run_unit(
+    unit: Unit,
+    workdir: Path,
+    on_step: OnStep = _ignore_step,
+    group: Group | None = None,
+    train: Train | None = None,
+) -> UnitResult:
     """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
 
     Args:
         unit: what to train.
         workdir: existing directory for the states.
         on_step: observer of inner steps.
+        group: the processes that train it together; None trains it alone.
         train: what runs in the place of :func:`train_steps`, which makes the unit a cheat's (``cheats.py``).
 
     Raises:
+        SpecError: if the specification averages gradients at every step and there is no ``group``, or the reverse.
         TrainingDiverged: if a loss is not finite.
     """
+    if (unit.spec.training.averaging == "steps") != (group is not None):
+        raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
     state = fresh_state(unit.checkpoint, unit.spec.training)
     leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
     for segment in range(unit.spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
-        end = _run_segment(unit, segment, state, on_step, train or train_steps)
+        end = _run_segment(unit, segment, state, on_step, train or partial(train_steps, group=group))
         state = end.state
         leaves.append(end.leaf)
+    if group is not None:  # nobody joins payloads: this state is what the group has trained
+        state_path(workdir, unit.spec.segments).write_bytes(save_arrays(state))
     return UnitResult(
         payload=end.payload,
         error_feedback=save_error_feedback(end.error_feedback),
@@ -119,7 +147,9 @@ def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep, train
     return _SegmentEnd(state, payload, error_feedback, leaf, loss)
 
 
-def train_steps(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+def train_steps(
+    unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
+) -> tuple[Arrays, float]:
     """The state after the inner ``steps``, and their mean loss; no steps leave the state as it is.
 
     Raises:
@@ -134,11 +164,13 @@ def train_steps(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tup
         name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in kept[name])
         for name in names
     }
+    slots = [unit.slot] if group is None else group.slots
+    loss_of = decoder.loss if group is None else group.attach(decoder)
     losses = []
     for step in steps:
         seed_step(training.seed, unit.round, unit.slot, step)
-        batch = training_batch(unit.spec, unit.train, unit.round, unit.slot, step)
-        loss = decoder.loss(torch.from_numpy(batch).to(unit.device, torch.int64))
+        batch = np.concatenate([training_batch(unit.spec, unit.train, unit.round, slot, step) for slot in slots])
+        loss = loss_of(torch.from_numpy(batch).to(unit.device, torch.int64))
         decoder.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)

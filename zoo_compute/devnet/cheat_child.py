@@ -28,14 +28,14 @@ def _load(profile_name: str) -> "Trainer":
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
             if cheat is not Cheat.STALE or self.earlier is not None:
                 everywhere = range(unit.spec.segments)
-                return run_unit(unit, output, on_step, cheating(cheat, everywhere, self.earlier))
+                return run_unit(unit, output, on_step, train=cheating(cheat, everywhere, self.earlier))
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = train_steps(unit, state, steps, on_step)
                 self.earlier = movement(unit, after)
                 return after, loss
 
-            return run_unit(unit, output, on_step, remember)
+            return run_unit(unit, output, on_step, train=remember)
 
     return CheatingTrainer(profile_named(profile_name))
 

@@ -1,0 +1,128 @@
+"""What ``benchmarks.communication`` trains: the model, the methods and their settings, and what was tried for them.
+
+Settings are those of ``training_config``; what is not written takes the specification's default.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from training_gym.config import ModelConfig, TrainingSpec
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is trained.
+
+    Attributes:
+        model: of all methods.
+        steps: a multiple of every method's steps per round, so that all train on equally many tokens.
+        batch_size: sequences of one worker's step.
+        warmup: steps, where the optimiser runs through.
+        most_processes: of a group that averages at every step.
+    """
+
+    model: ModelConfig
+    steps: int
+    batch_size: int
+    warmup: int
+    most_processes: int
+
+
+FULL = Scale(ModelConfig(hidden_size=32, num_layers=2, num_heads=4, sequence_length=64), 600, 4, 30, 8)
+QUICK = Scale(ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16), 60, 1, 5, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to train.
+
+    Attributes:
+        how: ``rounds``, ``all_gather`` (rounds without a server), ``steps`` or ``torchft``.
+        settings: of the specification.
+        processes: of a group that averages at every step.
+    """
+
+    how: str
+    settings: Settings
+    processes: int = 1
+
+
+def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
+    """The specification of ``method``, with everything that all methods share."""
+    shared = {"batch_size": scale.batch_size, "final_rate_share": 0.0, "seed": seed}
+    if method.how == "steps":
+        steps = {"averaging": "steps", "rounds": 1, "inner_steps": scale.steps, "segment_steps": scale.steps}
+        training = shared | steps | {"warmup_steps": scale.warmup} | method.settings
+    else:
+        training = shared | method.settings
+    document = {"model_config": asdict(scale.model), "data_config": {"dataset": "x" * 46}, "training_config": training}
+    spec = TrainingSpec.from_dict(document)
+    if method.how == "steps":
+        return spec
+    rounds, left = divmod(scale.steps, spec.training.inner_steps)
+    if left:
+        raise ValueError(f"{scale.steps} steps are no whole number of rounds of {spec.training.inner_steps}")
+    one_segment = replace(spec.training, rounds=rounds, segment_steps=spec.training.inner_steps)
+    return replace(spec, training=one_segment)
+
+
+ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 8e-3}
+MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.08, "learning_rate": 16e-3}
+"""Of the dense runs, as found by ``--tune``; the peers that are trained with AdamW take the former too."""
+
+
+def rounds_of(steps: int) -> Settings:
+    return {"inner_steps": steps, "segment_steps": steps}
+
+
+def sparse(top_k: int, bits: int = 2) -> Settings:
+    """That many entries of 4,096, both ways."""
+    return {"top_k": top_k, "value_bits": bits, "down_top_k": top_k, "down_value_bits": bits}
+
+
+METHODS: dict[str, Method] = {
+    "ddp_muon": Method("steps", MUON),
+    "ddp_adamw": Method("steps", ADAMW),
+    "default": Method("rounds", {}),
+    "at_1000x": Method("rounds", rounds_of(20) | sparse(352)),
+    "sparseloco": Method("all_gather", {"method": "sparseloco", **ADAMW}),
+    "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
+    "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
+    "powersgd_4": Method("steps", ADAMW | {"powersgd_rank": 4}, processes=8),
+    "at_4000x": Method("rounds", rounds_of(30) | sparse(96)),
+    "at_70x": Method("rounds", rounds_of(10) | sparse(4096, 4)),
+    "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
+    "powersgd_1": Method("steps", ADAMW | {"powersgd_rank": 1}, processes=8),
+}
+OURS = ("at_20x", "at_70x", "default", "at_1000x", "at_4000x")
+PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft_diloco", "sparseloco")
+
+TUNING_SEED = 100
+_OUTER: Settings = {"outer_learning_rate": 0.9, "outer_momentum": 0.5, "error_feedback_decay": 0.95, "warmup_steps": 2}
+
+
+def _muon(rate: float, adamw: float) -> Settings:
+    return {"optimizer": "muon", "muon_learning_rate": rate, "learning_rate": adamw}
+
+
+def _sparse_rounds(steps: int, rate: float, adamw: float) -> Method:
+    return Method("rounds", _OUTER | _muon(rate, adamw) | rounds_of(steps) | sparse(1024))
+
+
+TRIALS: dict[str, Method] = {
+    "dense Muon 0.08, AdamW 16e-3": Method("steps", _muon(0.08, 16e-3)),
+    "H10, Muon 0.12, AdamW 16e-3": _sparse_rounds(10, 0.12, 16e-3),
+    "dense AdamW 4e-3": Method("steps", ADAMW | {"learning_rate": 4e-3}),
+    "dense AdamW 16e-3": Method("steps", ADAMW | {"learning_rate": 16e-3}),
+    "dense Muon 0.12, AdamW 16e-3": Method("steps", _muon(0.12, 16e-3)),
+    "dense Muon 0.02, AdamW 4e-3": Method("steps", _muon(0.02, 4e-3)),
+    "dense Muon 0.04, AdamW 4e-3": Method("steps", _muon(0.04, 4e-3)),
+    "dense Muon 0.06, AdamW 8e-3": Method("steps", _muon(0.06, 8e-3)),
+    "dense AdamW 8e-3": Method("steps", ADAMW | {"learning_rate": 8e-3}),
+    "H10, Muon 0.04, AdamW 4e-3": _sparse_rounds(10, 0.04, 4e-3),
+    "H30, Muon 0.04, AdamW 4e-3": _sparse_rounds(30, 0.04, 4e-3),
+    "H10, Muon 0.08, AdamW 8e-3": _sparse_rounds(10, 0.08, 8e-3),
+}
+"""All rounds of 1,024 of 4,096 entries at 2 bits both ways."""

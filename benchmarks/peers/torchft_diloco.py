@@ -1,0 +1,116 @@
+"""torchft's DiLoCo on our model, data and seed: eight replica groups of one process each, here as threads over gloo.
+
+``python -m benchmarks.peers.torchft_diloco JOB``, in the peers' environment. JOB is a JSON file with the specification
+(``spec``), ``workers``, ``warmup`` in steps, and the files ``train`` (tokens) and ``end`` (where the parameters go).
+Prints one JSON object: the bytes that one replica handed to all-reduce. Inner AdamW and the outer Nesterov step are
+torch's own.
+"""
+
+import json
+import logging
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import optim
+from torch.distributed import TCPStore
+from torchft import Manager, ProcessGroupGloo
+from torchft.coordination import LighthouseServer
+from torchft.local_sgd import DiLoCo
+
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import Tokens, training_batch
+from training_gym.distributed.optimizer import BETA1, BETA2, EPSILON
+from training_gym.distributed.unit import rate_share
+from training_gym.models.decoder import build_decoder
+from training_gym.models.layout import initial_parameters
+from training_gym.tensors import save_arrays
+
+
+class Replica:
+    """One worker: its model, its optimisers and its manager."""
+
+    def __init__(self, spec: TrainingSpec, slot: int, workers: int, lighthouse: str) -> None:
+        training = spec.training
+        self.spec, self.slot, self.bytes_sent = spec, slot, 0
+        self.model = build_decoder(spec.model, initial_parameters(spec.model, training.seed), "cpu")
+        matrices = [value for value in self.model.parameters() if value.ndim > 1]
+        gains = [value for value in self.model.parameters() if value.ndim == 1]
+        groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": gains, "weight_decay": 0.0}]
+        self.inner = optim.AdamW(groups, lr=training.learning_rate, betas=(BETA1, BETA2), eps=EPSILON)
+        self.outer = optim.SGD(
+            self.model.parameters(), training.outer_learning_rate, training.outer_momentum, nesterov=True
+        )
+        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        self.manager = Manager(
+            pg=ProcessGroupGloo(),
+            min_replica_size=workers,
+            use_async_quorum=False,
+            load_state_dict=self._load,
+            state_dict=self._state,
+            replica_id=f"worker_{slot}",
+            store_addr="localhost",
+            store_port=self.store.port,
+            rank=0,
+            world_size=1,
+            lighthouse_addr=lighthouse,
+            init_sync=False,  # all begin with the same parameters
+        )
+        reduce = self.manager.allreduce
+
+        def counted(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+            self.bytes_sent += tensor.nbytes
+            return reduce(tensor, *arguments, **options)
+
+        self.manager.allreduce = counted
+
+    def _state(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "inner": self.inner.state_dict()}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.inner.load_state_dict(state["inner"])
+
+    def train(self, tokens: Tokens, warmup: int, ready: threading.Barrier) -> None:
+        training = self.spec.training
+        steps = training.rounds * training.inner_steps
+        # The rates of one long run, because this inner optimiser goes on from round to round.
+        one_round = replace(training, rounds=1, inner_steps=steps, segment_steps=steps, warmup_steps=warmup)
+        ready.wait()
+        with DiLoCo(self.manager, [self.model], self.inner, self.outer, sync_every=training.inner_steps):
+            for step in range(steps):
+                round_, inner = divmod(step, training.inner_steps)
+                batch = training_batch(self.spec, tokens, round_, self.slot, inner)
+                for group in self.inner.param_groups:
+                    group["lr"] = training.learning_rate * rate_share(one_round, 0, step)
+                self.inner.zero_grad()
+                self.model.loss(torch.from_numpy(batch).to(torch.int64)).backward()
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.gradient_clip)
+                self.inner.step()
+        self.manager.shutdown(wait=False)
+
+
+def main(job: Path) -> None:
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    request = json.loads(job.read_text())
+    spec, workers = TrainingSpec.from_dict(request["spec"]), request["workers"]
+    tokens = np.load(request["train"], mmap_mode="r")
+    lighthouse = LighthouseServer(bind="[::]:0", min_replicas=workers, join_timeout_ms=60_000)
+    ready = threading.Barrier(workers)
+    with ThreadPoolExecutor(workers) as pool:
+        replicas = list(pool.map(lambda slot: Replica(spec, slot, workers, lighthouse.address()), range(workers)))
+        list(pool.map(lambda replica: replica.train(tokens, request["warmup"], ready), replicas))
+    lighthouse.shutdown()
+    end = {name: value.detach().numpy() for name, value in replicas[0].model.named_parameters()}
+    Path(request["end"]).write_bytes(save_arrays(end))
+    print(json.dumps({"bytes_sent": replicas[0].bytes_sent}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

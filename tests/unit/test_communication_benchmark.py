@@ -1,0 +1,69 @@
+"""What the communication benchmark makes of its runs, and that it goes on where it was."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.communication import Kept, equal_bytes_deficit, outcomes_of, rows_of
+from benchmarks.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
+from benchmarks.trainers import Outcome
+from training_gym.config import ModelConfig
+
+UNIT = 1000.0
+"""Bytes of the dense run."""
+
+
+def outcomes(**losses: float) -> dict[str, Outcome]:
+    """Every method, at 100 times fewer bytes unless it is dense."""
+    found = {name: Outcome(2.0, UNIT / 100, UNIT / 100) for name in METHODS}
+    found |= {name: Outcome(2.0, UNIT, UNIT) for name in ("ddp_adamw", "ddp_muon")}
+    return found | {name: Outcome(loss, found[name].up, found[name].down) for name, loss in losses.items()}
+
+
+def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
+    seeds = [
+        outcomes(ddp_adamw=1.0, ddp_muon=1.25, default=1.1, at_1000x=1.5),
+        outcomes(ddp_adamw=2.0, ddp_muon=1.0, default=1.3, at_1000x=1.2),
+    ]
+    rows = {row.name: row for row in rows_of(seeds, UNIT)}
+    assert {f"{name}_{what}" for name in METHODS for what in ("loss", "up_ratio", "down_ratio")} < rows.keys()
+    assert (rows["ddp_loss"].min, rows["ddp_loss"].max) == (1.0, 1.0)  # the better of each seed
+    assert (rows["default_loss_gap"].min, rows["default_loss_gap"].max) == pytest.approx((0.1, 0.3))
+    assert rows["at_1000x_loss_gap"].value == pytest.approx((0.5 + 0.2) / 2)
+    assert rows["default_up_ratio"].value == 100
+
+
+def test_what_was_not_measured_has_no_row() -> None:
+    found = outcomes()
+    del found["torchft_diloco"]
+    assert not [row for row in rows_of([found], UNIT) if row.name.startswith("torchft")]
+
+
+def test_at_equal_bytes_only_points_that_are_no_dearer_count() -> None:
+    found = outcomes() | {name: Outcome(3.0, 10, 10) for name in OURS}
+    found |= {"at_20x": Outcome(1.0, 50, 50), "default": Outcome(2.2, 5, 5)}
+    found["sparseloco"] = Outcome(1.5, 7, 100)
+    deficit, peer = equal_bytes_deficit(found)
+    assert (deficit, peer) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
+    found["sparseloco"] = Outcome(1.5, 60, 60)  # now the better and dearer point counts too
+    assert equal_bytes_deficit(found)[0] == pytest.approx(2.2 / 2.0 - 1)
+
+
+@pytest.mark.parametrize("scale", [FULL, QUICK])
+def test_every_method_trains_on_as_many_tokens(scale: Scale) -> None:
+    for method in (METHODS | TRIALS).values():
+        training = specification(method, scale, 1).training
+        assert training.rounds * training.inner_steps == scale.steps
+        assert (training.batch_size, training.seed) == (scale.batch_size, 1)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Scale(ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), 10, 1, 2, 1)
+    methods = {"at_20x": METHODS["at_20x"]}
+    first = outcomes_of(methods, tiny, 1, "validation", Kept(tmp_path / "kept.jsonl"))
+    again = Kept(tmp_path / "kept.jsonl")
+    monkeypatch.setattr("benchmarks.communication.train", lambda *arguments: pytest.fail("was kept"))
+    assert outcomes_of(methods, tiny, 1, "validation", again) == first
+    assert again.found == 1
+    with pytest.raises(pytest.fail.Exception):  # another seed is another run
+        outcomes_of(methods, tiny, 2, "validation", again)
