@@ -184,7 +184,7 @@ class _Start:
 
     checkpoint_cid: str
     error_feedback_cid: str | None
-    top_k: int
+    top_k: int | None
 
 
 def _start_of(unit: UnitRecord) -> _Start:

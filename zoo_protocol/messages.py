@@ -6,7 +6,7 @@ Solidity side declares the same structs; tests run the same vectors on both.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -202,7 +202,7 @@ def permit_typed_data(
 
 
 def signable(document: dict[str, Any]) -> SignableMessage:
-    """The signable form of an EIP-712 document of flat structs: integers, addresses, 32-byte hashes and strings.
+    """The signable form of an EIP-712 document of structs, unsigned integers, addresses, 32-byte hashes and strings.
 
     It is what ``eth_account.messages.encode_typed_data`` gives, ten times as fast; tests compare the two.
 
@@ -210,20 +210,38 @@ def signable(document: dict[str, Any]) -> SignableMessage:
         ValueError: a value does not fit its type, or a type is none of these.
     """
     name = document["primaryType"]
-    body = _hash_struct(name, document["types"][name], document["message"])
+    body = _hash_struct(name, document["types"], document["message"])
     return SignableMessage(b"\x01", _separator(*document["domain"].values()), body)
 
 
 @lru_cache(64)
 def _separator(name: str, version: str, chain_id: int, contract: str) -> bytes:
     values = {"name": name, "version": version, "chainId": chain_id, "verifyingContract": contract}
-    return _hash_struct("EIP712Domain", _DOMAIN_TYPE, values)
+    return _hash_struct("EIP712Domain", {"EIP712Domain": _DOMAIN_TYPE}, values)
 
 
-def _hash_struct(name: str, fields: list[dict[str, str]], values: Mapping[str, Any]) -> bytes:
-    words = [_word(field["type"], values[field["name"]]) for field in fields]
-    return keccak(
-        _type_hash(f"{name}({','.join(field['type'] + ' ' + field['name'] for field in fields)})") + b"".join(words)
+_Types = Mapping[str, Sequence[Mapping[str, str]]]
+
+
+def _hash_struct(name: str, types: _Types, values: Mapping[str, Any]) -> bytes:
+    words = []
+    for field in types[name]:
+        kind, value = field["type"], values[field["name"]]
+        words.append(_hash_struct(kind, types, value) if kind in types else _word(kind, value))
+    return keccak(_type_hash(_encode_type(name, types)) + b"".join(words))
+
+
+def _encode_type(name: str, types: _Types) -> str:
+    """The struct's declaration, then those that it refers to, by name (EIP-712, encodeType)."""
+    named: set[str] = set()
+    waiting = [name]
+    while waiting:
+        found = {field["type"] for field in types[waiting.pop()]} & types.keys()
+        waiting += found - named
+        named |= found
+    return "".join(
+        f"{one}({','.join(field['type'] + ' ' + field['name'] for field in types[one])})"
+        for one in [name, *sorted(named - {name})]
     )
 
 
@@ -249,7 +267,8 @@ def _word(kind: str, value: Any) -> bytes:
 
 def struct_hash(message: Message) -> str:
     """EIP-712 ``hashStruct`` of the message, 0x hex. Of a :class:`JobOrder` it is the job id on chain and off."""
-    return to_hex(_hash_struct(*_TYPES[type(message)], _values(message)))
+    name, fields = _TYPES[type(message)]
+    return to_hex(_hash_struct(name, {name: fields}, _values(message)))
 
 
 def digest(domain: Domain, message: Message) -> bytes:

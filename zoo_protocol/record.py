@@ -33,9 +33,9 @@ class RecordError(ValueError):
 class UnitRecord:
     """One unit: who computed what, what it committed to and what became of it.
 
-    ``status`` is verified, rejected or lost. ``top_k`` is how many entries of each chunk it was told to send at most.
-    ``window`` is the id in the WorkWindows contract, None if the unit
-    never entered one; ``window_index`` its leaf there. ``sampling_bps`` is the rate its segments were drawn at.
+    ``status`` is verified, rejected or lost. ``top_k`` is how many entries of each chunk it was told to send; None is
+    what the specification says. ``window`` is the id in the WorkWindows contract, None if the unit never entered one;
+    ``window_index`` its leaf there. ``sampling_bps`` is the rate its segments were drawn at.
     """
 
     round: int
@@ -45,7 +45,7 @@ class UnitRecord:
     reason: str | None
     start_checkpoint_cid: str
     start_error_feedback_cid: str | None
-    top_k: int
+    top_k: int | None
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None

@@ -54,10 +54,10 @@ def extend(
     if not last or last[0].round == 0:
         raise NothingToContinue("No round of it was completed.", remedy="POST /v1/jobs/{id}/clone starts it anew.")
     given = changes.model_dump(exclude_none=True)
-    training: dict[str, Any] = dict(job.spec["training_config"])  # type: ignore[call-overload]
+    training: dict[str, Any] = dict(job.spec["training_config"])
     training["rounds"] = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     training["seed"] = (training["seed"] + last[0].round) % 2**53
-    data = {**job.spec["data_config"], "start_model": last[0].model_cid}  # type: ignore[dict-item]
+    data = {**job.spec["data_config"], "start_model": last[0].model_cid}
     return _request(network, job, {**job.spec, "training_config": training, "data_config": data}, given)
 
 

@@ -21,7 +21,7 @@ class Job(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.JobStatus
     reason: Mapped[str | None] = mapped_column(String(64))  # completed | expired | cancelled_by_payer | ...
     request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as the user wrote it
-    spec: Mapped[dict[str, object]] = mapped_column(JSONB)  # training_gym.config.TrainingSpec.to_dict()
+    spec: Mapped[dict[str, Any]] = mapped_column(JSONB)  # training_gym.config.TrainingSpec.to_dict()
     spec_hash: Mapped[str] = mapped_column(Hash32)
     spec_cid: Mapped[str] = mapped_column(Cid)
     tier_id: Mapped[int] = mapped_column(Integer)

@@ -66,7 +66,7 @@ def best_spares(
 
 def _missing(session: Session, job: Job, addresses: Sequence[str]) -> dict[str, float]:
     """What share of the job's data those of the nodes would have to fetch that hold some of it."""
-    have_dataset = repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)  # type: ignore[index]
+    have_dataset = repository.trained_on(session, job.spec["data_config"]["dataset"], addresses)
     have_checkpoint = repository.holders_of_newest(session, job.id).intersection(addresses)
     return {
         address: _DATASET_SHARE * (address not in have_dataset)

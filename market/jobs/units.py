@@ -56,6 +56,7 @@ class UnitFacts:
     environment_class: str
     segments: int
     spec: dict[str, Any]
+    top_k: int | None
     trace_root: str
     payload_hash: str
     commitment_signature: str
@@ -87,6 +88,13 @@ def unit_spec(job: Job, unit: Unit) -> TrainingSpec:
     return with_top_k(TrainingSpec.from_dict(job.spec), unit.top_k)
 
 
+def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
+    """:func:`unit_spec` as JSON, without reading the job's anew for each of its units."""
+    if unit.top_k is None:
+        return job.spec
+    return job.spec | {"training_config": job.spec["training_config"] | {"top_k": unit.top_k}}
+
+
 def facts(job: Job, unit: Unit) -> UnitFacts:
     """The facts of ``unit`` of ``job``."""
     return UnitFacts(
@@ -101,7 +109,8 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         start_error_feedback_cid=unit.start_error_feedback_cid,
         environment_class=job.environment_class or "",
         segments=job.segments,
-        spec=unit_spec(job, unit).to_dict(),
+        spec=_spec_document(job, unit),
+        top_k=unit.top_k,
         trace_root=unit.trace_root or "",
         payload_hash=unit.payload_hash or "",
         commitment_signature=unit.commitment_signature or "",

@@ -83,7 +83,7 @@ def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -
         reason=unit.reason,
         start_checkpoint_cid=unit.start_checkpoint_cid,
         start_error_feedback_cid=unit.start_error_feedback_cid,
-        top_k=unit.spec["training_config"]["top_k"],
+        top_k=unit.top_k,
         trace_root=unit.trace_root or None,
         payload_hash=unit.payload_hash or None,
         payload_cid=unit.payload_cid or None,

@@ -240,7 +240,7 @@ def test_a_forgotten_commitment_is_proven_and_paid_from_the_bond(
     assert listed["bond_wei"] == str(BOND - TERMS.compensation_wei)
     [claim] = listed["claims"]
     assert (claim["unit_id"], claim["status"]) == (leaf, "compensated")
-    assert claim["compensation_wei"] == TERMS.compensation_wei
+    assert claim["compensation_wei"] == str(TERMS.compensation_wei)
     assert stage.metrics(api)["zoo_omission_claims_open"] == 0
     with pytest.raises(ZooError, match="refuses"):
         stage.node_chain.open_claim(unit, promise.include_by, promise.signature)

@@ -50,7 +50,8 @@ def get(cid):
 
 def manifest(round_, parent, model, state, update, feedback):
     seen = round_ * 6
-    return CheckpointManifest(JOB, round_, parent, model, state, update, feedback, seen, spec.spec_hash(), "5.500000")
+    files = (model, state, update, None, feedback)
+    return CheckpointManifest(JOB, round_, parent, *files, seen, spec.spec_hash(), "5.500000")
 
 cid = start
 if start == "none":
