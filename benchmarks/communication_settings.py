@@ -86,7 +86,7 @@ METHODS: dict[str, Method] = {
     "ddp_muon": Method("steps", MUON),
     "ddp_adamw": Method("steps", ADAMW),
     "default": Method("rounds", {}),
-    "at_1000x": Method("rounds", rounds_of(20) | sparse(352)),
+    "at_1000x": Method("rounds", rounds_of(20) | sparse(344)),
     "sparseloco": Method("all_gather", {"method": "sparseloco", **ADAMW}),
     "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
     "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
