@@ -22,8 +22,7 @@ from market.accounts.models import Account
 from market.chain.indexer import Indexer
 from market.domain.network import DEVNET
 from market.jobs import leases, matching, results
-from market.jobs.models import Job, Slot
-from market.jobs.schemas import (
+from market.jobs.lease_schemas import (
     CommitReplay,
     CommitTraining,
     CompletePin,
@@ -33,6 +32,7 @@ from market.jobs.schemas import (
     LeaseKind,
     LeaseView,
 )
+from market.jobs.models import Job, Slot
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
