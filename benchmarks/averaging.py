@@ -194,7 +194,7 @@ class OurGroup:
             found.append(worker.answer())
         if None in found or len({one["digest"] for one in found if one}) != 1:
             return None
-        return max(one["error"] for one in found if one)
+        return max(float(one["error"]) for one in found if one)
 
 
 class PeerGroup:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
     return CheckpointManifest(
-        _JOB, round_, None, model, None, None, {}, round_ * 48, spec.spec_hash(), "5.500000"
+        _JOB, round_, None, model, None, None, None, {}, round_ * 48, spec.spec_hash(), "5.500000"
     ).to_bytes()
 
 
@@ -67,7 +68,7 @@ def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str
         _force(file)
 
         seconds["sha256"] = _seconds(lambda: hashlib.sha256(data).digest())
-        seconds["copy"] = _seconds(lambda: (shutil.copyfile(file, copy), _force(copy)))
+        seconds["copy"] = _seconds(lambda: _force(shutil.copyfile(file, copy)))
         seconds["hash"] = _seconds(lambda: unixfs.cid_of_file(data))
 
         def write() -> None:
@@ -105,7 +106,7 @@ def _force(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _shared(seed: int, quick: bool, **settings: int) -> float:
+def _shared(seed: int, quick: bool, **settings: Any) -> float:
     """Blocks of a round's checkpoint (model and outer state) that the checkpoint before has too, as a share."""
     model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)

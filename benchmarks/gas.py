@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contr
 
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
+from eth_typing import Hash32
 from support.anvil import AnvilProcess
 from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
 
@@ -262,7 +263,7 @@ class Bench:
         digest = self._view("Disputes", "verdictDigest", dispute, 0, False)
         keys = {referee.address: referee for referee in referees}
         signatures = [
-            to_hex(bytes(keys[address].unsafe_sign_hash(from_hex(digest)).signature)) if seat < 3 else "0x"
+            to_hex(bytes(keys[address].unsafe_sign_hash(Hash32(from_hex(digest))).signature)) if seat < 3 else "0x"
             for seat, address in enumerate(committee)
         ]
         return self._gas(OTHER.address, "Disputes", "submitVerdict", dispute, False, committee, signatures)

@@ -263,8 +263,8 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
         gang = min((gang for gang in gangs if len(gang) == task.workers), key=gang_cost, default=[])
         out.append([pools[one.node.environment_class].remove(one.node.provider) for one in gang])
         if len(out) > 2:
-            for one in out.popleft():
-                pools[one.node.environment_class].add(one)
+            for freed in out.popleft():
+                pools[freed.node.environment_class].add(freed)
     return decisions / (time.perf_counter() - started)
 
 

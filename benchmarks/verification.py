@@ -195,8 +195,8 @@ def _strategies(lives: int) -> list[Row]:
     verifiers = list(strategies.verifier_outcomes(max(lives // 10, 20), 3))
     honest = strategies.honest_outcome(lives // 10, 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, lives, 5)
-    per_replay = strategies.honest_verifier_wei(strategies.USUAL) / strategies.ZEN
-    bound = strategies.DEAREST.gross_wei / strategies.ZEN
+    per_replay = strategies.honest_verifier_wei(strategies.USUAL) / 10**18
+    bound = strategies.DEAREST.gross_wei / 10**18
     return [
         _best("cheat_profit_max", usual + accusers, "providers and accusers at the reserve price"),
         _best(

@@ -159,6 +159,7 @@ class _Run:
             model=self._store.add(save_state(self._model)),
             outer_state=None,
             update=self._store.add(update) if update else None,
+            aggregation=None,
             error_feedback={str(slot): cid for slot, cid in self._feedback.items()},
             data_cursor=round_ * STEPS,
             spec_hash=self.spec.spec_hash(),

@@ -9,7 +9,7 @@ The market does not run this over its nodes: no step can be replayed without the
 would need every node's link at every step. A provider may run it over machines of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 from torch import Tensor, futures, nn
@@ -43,7 +43,7 @@ class ProcessGroup:
         if workers % processes:
             raise ValueError(f"{workers} slots cannot be shared out equally over {processes} processes")
         share = workers // processes
-        self.slots = range(rank * share, (rank + 1) * share)
+        self.slots: Sequence[int] = range(rank * share, (rank + 1) * share)
         self.bytes_sent = 0
         self._rank_of_factors = spec.training.powersgd_rank
 
