@@ -34,7 +34,7 @@ LEAVES_AFTER = 3
 
 NODES = 4
 ROUNDS = 8
-STEPS = 40
+STEPS = 24
 """Of a round: more than the default, because eight rounds must do."""
 BUDGET = 1 * ZEN
 MAX_PRICE = 3 * ZEN
