@@ -39,6 +39,7 @@ from market.verification import service as verification
 from training_gym.errors import GymError
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease
@@ -104,13 +105,15 @@ class LiveWorld(VerificationWorld):
         network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS})
         terms = SimpleNamespace(compensation=1)
         chain = SimpleNamespace(is_acknowledger=lambda signer: True, bond=lambda: 1, terms=lambda: terms)
+        link = Link()
         worker = Worker(
             market=_Market(self, address),  # type: ignore[arg-type]
             wallet=Wallet(key),
             domain=DOMAIN,
             workspace=workspace,
-            gateway=GatewayClient([self.gateway], store=workspace.store),
+            gateway=GatewayClient([self.gateway], store=workspace.store, link=link),
             executor=executor,
+            link=link,
             acknowledgements=Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain),  # type: ignore[arg-type,return-value]
         )
         return Node(address, key, executor, worker)

@@ -130,6 +130,7 @@ def test_a_drawn_round_is_sealed_until_it_clears_and_can_then_be_repeated_with_t
     assert (report["agrees"], report["lot"], report["block_checked"]) == (True, True, True)
     assert report["fills"] == {match["bid"]: match["asks"] for match in round_["matches"]}
     with AnvilProcess() as other:  # another chain has another block at that height
+        other.rpc("evm_increaseTime", 3600)  # begun in the same second, it would have the same blocks
         other.mine(closed["seed_block"] + 1)
         done = command("replay", "bronze.eu", "0", "--rpc", other.url)
     assert done.returncode == ExitCode.MISMATCH
