@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitEvent, UnitStatus
-from market.jobs import repository
+from market.jobs import payment_repository, repository
 from market.jobs.moves import move_unit
 from market.jobs.units import UnitFacts, facts
 
@@ -22,7 +22,7 @@ class AlreadySettled(Exception):
 
 def jobs_to_settle(session: Session) -> list[str]:
     """Ids of the jobs that are to be ended by settlement, or that have verified units in no batch, the oldest first."""
-    return repository.jobs_to_settle(session)
+    return payment_repository.jobs_to_settle(session)
 
 
 def payable_units(session: Session, job_id: str) -> list[UnitFacts]:
@@ -31,14 +31,14 @@ def payable_units(session: Session, job_id: str) -> list[UnitFacts]:
     if job is None:
         return []
     closed = job.current_round if job.status == JobStatus.RUNNING else job.rounds
-    undecided = repository.first_undecided_round(session, job_id)
+    undecided = payment_repository.first_undecided_round(session, job_id)
     before = closed if undecided is None else min(closed, undecided)
-    return [facts(job, unit) for unit in repository.unpaid_units(session, job_id, before)]
+    return [facts(job, unit) for unit in payment_repository.unpaid_units(session, job_id, before)]
 
 
 def unpaid_count(session: Session) -> tuple[int, datetime | None]:
     """Number of verified units in no batch, and since when the oldest waits."""
-    return repository.unpaid_count(session)
+    return payment_repository.unpaid_count(session)
 
 
 def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
@@ -47,14 +47,14 @@ def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
     Raises:
         AlreadySettled: one of them is in a batch already, or no longer verified.
     """
-    entered = repository.put_in_batch(session, unit_ids, batch)
+    entered = payment_repository.put_in_batch(session, unit_ids, batch)
     if entered != len(unit_ids):
         raise AlreadySettled(f"of {len(unit_ids)} units only {entered} could enter settlement batch {batch}")
 
 
 def take_from_batch(session: Session, batch: int, reason: str) -> int:
     """Free the units of a batch that is void, for ``reason`` (stable code); their number."""
-    return repository.take_from_batch(session, batch, reason)
+    return payment_repository.take_from_batch(session, batch, reason)
 
 
 def strike_unit(session: Session, unit_id: int, reason: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
@@ -260,44 +260,6 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
-
-
-def jobs_to_settle(session: Session) -> list[str]:
-    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
-    has_unpaid = exists().where(Unit.job_id == Job.id, Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
-    due = or_(Job.status == JobStatus.SETTLING, has_unpaid)
-    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
-
-
-def first_undecided_round(session: Session, job_id: str) -> int | None:
-    query = select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED))
-    return session.scalar(query)
-
-
-def unpaid_units(session: Session, job_id: str, before_round: int) -> list[Unit]:
-    query = select(Unit).where(
-        Unit.job_id == job_id,
-        Unit.status == UnitStatus.VERIFIED,
-        Unit.settlement_id.is_(None),
-        Unit.round < before_round,
-    )
-    return list(session.scalars(query.order_by(Unit.round, Unit.slot)))
-
-
-def unpaid_count(session: Session) -> tuple[int, datetime | None]:
-    unpaid = Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
-    return session.execute(select(func.count(), func.min(Unit.decided_at)).where(*unpaid)).tuples().one()
-
-
-def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> int:
-    free = Unit.id.in_(unit_ids), Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
-    statement = update(Unit).where(*free).values(settlement_id=batch, settlement_reason=None).returning(Unit.id)
-    return len(session.scalars(statement).all())
-
-
-def take_from_batch(session: Session, batch: int, reason: str) -> int:
-    freed = update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
-    return len(session.scalars(freed.returning(Unit.id)).all())
 
 
 # --- acknowledgements

@@ -1,0 +1,48 @@
+"""Queries over what settlements pay: verified units and the batches that they are in."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UNIT_DECIDED, JobStatus, UnitStatus
+from market.jobs.models import Job, Unit
+
+
+def jobs_to_settle(session: Session) -> list[str]:
+    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
+    has_unpaid = exists().where(Unit.job_id == Job.id, Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
+    due = or_(Job.status == JobStatus.SETTLING, has_unpaid)
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
+
+
+def first_undecided_round(session: Session, job_id: str) -> int | None:
+    query = select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED))
+    return session.scalar(query)
+
+
+def unpaid_units(session: Session, job_id: str, before_round: int) -> list[Unit]:
+    query = select(Unit).where(
+        Unit.job_id == job_id,
+        Unit.status == UnitStatus.VERIFIED,
+        Unit.settlement_id.is_(None),
+        Unit.round < before_round,
+    )
+    return list(session.scalars(query.order_by(Unit.round, Unit.slot)))
+
+
+def unpaid_count(session: Session) -> tuple[int, datetime | None]:
+    unpaid = Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
+    return session.execute(select(func.count(), func.min(Unit.decided_at)).where(*unpaid)).tuples().one()
+
+
+def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> int:
+    free = Unit.id.in_(unit_ids), Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None)
+    statement = update(Unit).where(*free).values(settlement_id=batch, settlement_reason=None).returning(Unit.id)
+    return len(session.scalars(statement).all())
+
+
+def take_from_batch(session: Session, batch: int, reason: str) -> int:
+    freed = update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
+    return len(session.scalars(freed.returning(Unit.id)).all())
