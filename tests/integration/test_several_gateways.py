@@ -129,6 +129,22 @@ def test_a_slow_one_holds_nothing_up_and_a_silent_one_is_named(stores, file):
     assert len(answered) <= 4  # three requests at once, none after; the root's may be among them
 
 
+def test_what_a_slow_one_was_asked_for_is_taken_over(stores, file):
+    over = threading.Event()
+    gave_up: list[bool] = []  # the slow one's requests that ended before the transfer did
+
+    def slow(_path: str, body: bytes) -> bytes:
+        gave_up.append(over.wait(30))
+        return body
+
+    with faulty(stores[0].gateway_url, slow) as (url, _asked), ExitStack() as stack:
+        stack.callback(over.set)
+        client = stack.enter_context(GatewayClient([url, stores[1].gateway_url], timeout=120.0))
+        assert client.fetch(file, max_bytes=len(CONTENT)) == CONTENT
+        assert gave_up == []
+        assert client.faults == []
+
+
 def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
     """A gateway that sends a byte now and then would pass any limit on silence."""
     import socket
