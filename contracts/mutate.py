@@ -57,7 +57,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (refunded >= 0) token.safeTransfer(job.payer, refunded);",
     ): "A transfer of nothing changes no balance.",
     (
-        "base/Bisection.sol",
+        "base/Challenges.sol",
         "if (end > unit.disputableUntil) unit.disputableUntil = end;",
         "if (end >= unit.disputableUntil) unit.disputableUntil = end;",
     ): "What is equal is set to what it is.",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {UnitCommitment} from "./Messages.sol";
 
 /// @notice A referee's judgement of the step that a dispute came down to.
@@ -21,7 +22,7 @@ struct Acknowledgement {
     uint40 includeBy;
 }
 
-/// @title Hashes of what referees and the operator sign, and of a unit's boundary states
+/// @title Hashes of what referees and the operator sign, and of a unit's trace
 library DisputeMessages {
     bytes32 internal constant VERDICT_TYPEHASH =
         keccak256("Verdict(bytes32 disputeId,uint32 draw,bool providerCorrect)");
@@ -43,20 +44,38 @@ library DisputeMessages {
     /// @param boundary 0 for the start state, the order's `segments` for the end state.
     /// @param stateDigest Digest of the state.
     /// @param environmentClass What makes two replays comparable bit by bit.
-    function stateLeaf(UnitCommitment calldata unit, uint16 boundary, bytes32 stateDigest, bytes32 environmentClass)
+    function stateLeaf(UnitCommitment calldata unit, uint64 boundary, bytes32 stateDigest, bytes32 environmentClass)
         internal
         pure
         returns (bytes32)
     {
         bytes memory encoded = abi.encodePacked(
-            "zoo-trace-1",
-            unit.jobId,
-            uint64(unit.round),
-            uint64(unit.slot),
-            uint64(boundary),
-            stateDigest,
-            environmentClass
+            "zoo-trace-1", unit.jobId, uint64(unit.round), uint64(unit.slot), boundary, stateDigest, environmentClass
         );
         return keccak256(bytes.concat(keccak256(encoded)));
+    }
+
+    /// @notice Root of the trace that has these states, in the order of their boundaries. The tree's shape follows from their
+    /// number, and a leaf holds its boundary, so sorted pairs leave no second list of that length with the same root:
+    /// two neighbours that changed places would be leaves of each other's boundary.
+    /// @param environmentClass Class of all states.
+    /// @param states Digests, from boundary 0 on; at least one.
+    function rootOf(UnitCommitment calldata unit, bytes32 environmentClass, bytes32[] calldata states)
+        internal
+        pure
+        returns (bytes32)
+    {
+        uint256 count = states.length;
+        bytes32[] memory nodes = new bytes32[](count);
+        for (uint64 j = 0; j < count; ++j) {
+            nodes[j] = stateLeaf(unit, j, states[j], environmentClass);
+        }
+        for (; count > 1; count = (count + 1) / 2) {
+            for (uint256 i = 0; i < count / 2; ++i) {
+                nodes[i] = Hashes.commutativeKeccak256(nodes[2 * i], nodes[2 * i + 1]);
+            }
+            if (count % 2 == 1) nodes[count / 2] = nodes[count - 1]; // an odd node rises unchanged
+        }
+        return nodes[0];
     }
 }

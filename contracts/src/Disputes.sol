@@ -7,7 +7,7 @@ import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/Signa
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {Multicall} from "@openzeppelin/contracts/utils/Multicall.sol";
-import {Bisection} from "./base/Bisection.sol";
+import {Challenges} from "./base/Challenges.sol";
 import {Referees} from "./base/Referees.sol";
 import {DisputeMessages, Verdict} from "./DisputeMessages.sol";
 import {IDisputeEscrow, IDisputes, IDisputeStaking} from "./interfaces/IDisputes.sol";
@@ -17,7 +17,7 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 
 /// @title Disputes over units of work: the committee's verdict and what follows from it
 /// @dev Holds the bonds of open disputes and the credits, nothing else; no balance is read to decide what anybody gets.
-contract Disputes is Bisection, Referees, EIP712, Multicall {
+contract Disputes is Challenges, Referees, EIP712, Multicall {
     using DisputeMessages for Verdict;
     using Messages for UnitCommitment;
     using SafeERC20 for IZenToken;
@@ -51,7 +51,7 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
         IWorkWindows windows_,
         IDisputeEscrow escrow_,
         Terms memory terms_
-    ) Bisection(zen, windows_, escrow_, terms_) Referees(staking_) EIP712("ZooDisputes", "1") {
+    ) Challenges(zen, windows_, escrow_, terms_) Referees(staking_) EIP712("ZooDisputes", "1") {
         require(terms_.verdictPeriod > 0, InvalidParameter("verdictPeriod"));
         require(terms_.seedDelay > 0 && terms_.seedDelay <= 200, InvalidParameter("seedDelay"));
         require(terms_.seats > 0 && terms_.seats <= MAX_SEATS, InvalidParameter("seats"));
@@ -69,20 +69,21 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
     }
 
     /// @inheritdoc IDisputes
-    function drawCommittee(bytes32 disputeId) external nonReentrant {
+    function drawCommittee(bytes32 disputeId) external nonReentrant returns (address[] memory committee) {
         Dispute storage dispute = _requireTurn(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
         bytes32 blockHash = blockhash(dispute.seedBlock);
         if (blockHash == 0) {
             dispute.seedBlock = _nextSeedBlock();
             emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
-            return;
+            return committee;
         }
         --pendingDraws;
         bytes32 seed = keccak256(abi.encode(blockHash, disputeId, dispute.draw));
         address[3] memory parties = [dispute.provider, dispute.challenger, dispute.payer];
-        (address[] memory committee, bool complete) = _drawReferees(seed, dispute.pool, _seats, parties);
+        (address[] memory drawn, bool complete) = _drawReferees(seed, dispute.pool, _seats, parties);
         if (complete) {
+            committee = drawn;
             dispute.committee = keccak256(abi.encode(committee));
             emit CommitteeDrawn(disputeId, dispute.draw, committee);
             _startTurn(disputeId, Status.Judging, _verdictPeriod);
@@ -120,26 +121,8 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
         _requireNotConvicted(dispute.unitId);
         require(block.timestamp > dispute.deadline, TurnNotOver(dispute.deadline));
         if (dispute.status == Status.Judging) _replaceCommittee(disputeId);
-        else if (dispute.status == Status.Answer) _acquit(disputeId, new address[](0));
+        else if (dispute.status == Status.Step) _acquit(disputeId, new address[](0));
         else _convict(disputeId, new address[](0));
-    }
-
-    /// @inheritdoc IDisputes
-    function proveTwoStates(
-        bytes32 disputeId,
-        UnitCommitment calldata unit,
-        uint16 boundary,
-        bytes32[2] calldata environments,
-        Opening calldata first,
-        Opening calldata second
-    ) external nonReentrant {
-        Dispute storage dispute = _requireOpen(disputeId);
-        _requireNotConvicted(dispute.unitId);
-        require(first.state != second.state || environments[0] != environments[1], SameState(boundary));
-        _requireOpening(dispute, unit, boundary, environments[0], first);
-        _requireOpening(dispute, unit, boundary, environments[1], second);
-        if (dispute.status == Status.Drawing) --pendingDraws;
-        _convict(disputeId, new address[](0));
     }
 
     /// @inheritdoc IDisputes
@@ -199,7 +182,7 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
         return _hashTypedDataV4(Verdict(disputeId, draw, providerCorrect).hash());
     }
 
-    /// @inheritdoc Bisection
+    /// @inheritdoc Challenges
     function _judge(bytes32 disputeId) internal override {
         if (_foundCorrect[_stepOf(_disputes[disputeId])]) _acquit(disputeId, new address[](0));
         else _scheduleDraw(disputeId);
@@ -273,7 +256,7 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
     function _requireOpen(bytes32 disputeId) private view returns (Dispute storage dispute) {
         dispute = _disputes[disputeId];
         require(
-            dispute.status >= Status.Ends && dispute.status <= Status.Judging, WrongStatus(disputeId, dispute.status)
+            dispute.status >= Status.Trace && dispute.status <= Status.Judging, WrongStatus(disputeId, dispute.status)
         );
     }
 
@@ -300,12 +283,9 @@ contract Disputes is Bisection, Referees, EIP712, Multicall {
         }
     }
 
-    /// @dev Names the isolated step with its states: another opening of the same boundaries is another step.
+    /// @dev Unit and number name a step with its states: the unit's root has one trace.
     function _stepOf(Dispute storage dispute) private view returns (bytes32) {
-        return
-            keccak256(
-                abi.encode(dispute.unitId, dispute.lo, dispute.environmentClass, dispute.loState, dispute.hiState)
-            );
+        return keccak256(abi.encode(dispute.unitId, dispute.step));
     }
 
     /// @dev Whether the unit was disputed, survived, and can be disputed no more.

@@ -37,7 +37,7 @@ contract BadTokensTest is Game {
         _claimOmission(acknowledgement);
         disputes = court;
         _expectShort(BOND);
-        _openAs(provider, 0, 8);
+        _openAs(provider);
 
         taking.setFee(0);
         vm.prank(provider);
@@ -45,7 +45,7 @@ contract BadTokensTest is Game {
         vm.prank(provider);
         omissions.deposit(1 ether);
         _claimOmission(acknowledgement);
-        _openAs(provider, 0, 8);
+        _openAs(provider);
         vm.assertEq(taking.balanceOf(address(omissions)), 3 ether);
         vm.assertEq(taking.balanceOf(address(court)), BOND);
     }
@@ -61,7 +61,7 @@ contract BadTokensTest is Game {
         omissions.deposit(1 ether);
         disputes = court;
         vm.expectRevert(failed);
-        _openAs(provider, 0, 8);
+        _openAs(provider);
 
         Treasury treasury = new Treasury(
             IZenToken(address(lying)), [uint16(5_000), 3_000, 2_000], 1 days, address(this), address(this)

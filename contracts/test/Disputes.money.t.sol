@@ -44,7 +44,9 @@ contract DisputesMoneyTest is Game {
     /// forge-config: default.fuzz.runs = 64
     /// forge-config: ci.fuzz.runs = 1000
     function testFuzz_anySequenceOfMovesConserves(uint256[48] calldata moves) public {
-        _fund(stranger);
+        for (uint256 i = 0; i < OTHERS; ++i) {
+            _fund(_other(i));
+        }
         for (uint256 i = 0; i < moves.length; ++i) {
             _move(moves[i]);
             _assertConserved();
@@ -56,13 +58,11 @@ contract DisputesMoneyTest is Game {
         uint256 kind = random % 10;
         random >>= 8;
         if (kind == 0 || ids.length == 0) {
-            address account = random & 1 == 0 ? challenger : stranger;
-            uint16 lo = uint16((random >> 8) % 8);
-            uint16 hi = lo + 1 + uint16((random >> 16) % (8 - lo));
-            bool known = disputes.disputes(disputes.disputeIdOf(_unitId(), account, lo, hi)).challenger != address(0);
+            address account = _other(random);
+            bool known = disputes.disputes(disputes.disputeIdOf(_unitId(), account)).challenger != address(0);
             bool over = block.timestamp > 1_800_000_000 + uint256(DISPUTE_PERIOD);
             if (known || over || token.balanceOf(account) < BOND || disputes.units(_unitId()).convicted) return;
-            ids.push(_openAs(account, lo, hi));
+            ids.push(_openAs(account));
             return;
         }
         bytes32 id = ids[random % ids.length];
@@ -73,12 +73,10 @@ contract DisputesMoneyTest is Game {
             disputes.dismiss(id);
         } else if (d.status < IDisputes.Status.ProviderLost && block.timestamp > d.deadline) {
             disputes.expire(id);
-        } else if (d.status == IDisputes.Status.Ends) {
-            _revealEnds(id);
-        } else if (d.status == IDisputes.Status.Middle) {
-            _revealMiddle(id);
-        } else if (d.status == IDisputes.Status.Answer) {
-            _answer(id, random >> 8 & 1 == 0);
+        } else if (d.status == IDisputes.Status.Trace) {
+            _showTrace(id);
+        } else if (d.status == IDisputes.Status.Step) {
+            _nameStep(id, uint16((random >> 8) % 8));
         } else if (d.status == IDisputes.Status.Drawing) {
             vm.roll(block.number + (random >> 8) % 300);
             if (block.number > d.seedBlock) {
@@ -116,30 +114,23 @@ contract DisputesMoneyTest is Game {
         vm.prank(challenger);
         hostile.approve(address(disputes), 1_000 ether);
 
-        bytes32 id = disputes.disputeIdOf(_unitId(), challenger, 0, 8);
-        bytes memory ends = abi.encodeCall(disputes.revealEnds, (id, unit, ENVIRONMENT, _opening(0), _opening(8)));
-        hostile.arm(address(disputes), ends);
-        vm.assertEq(_open(0, 8), id);
+        bytes32 id = disputes.disputeIdOf(_unitId(), challenger);
+        hostile.arm(address(disputes), abi.encodeCall(disputes.showTrace, (id, unit, ENVIRONMENT, states)));
+        vm.assertEq(_open(), id);
         _assertRefused(hostile);
-        _revealEnds(id);
-        _revealMiddle(id);
+        _showTrace(id);
         vm.warp(block.timestamp + TURN + 1);
 
-        bytes[11] memory calls;
+        bytes[9] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
         calls[1] = abi.encodeCall(disputes.dismiss, (id));
         calls[2] = abi.encodeCall(disputes.withdraw, ());
-        calls[3] = abi.encodeCall(disputes.answer, (id, true));
-        calls[4] = abi.encodeCall(disputes.revealMiddle, (id, unit, _opening(4)));
-        calls[5] = abi.encodeCall(disputes.drawCommittee, (id));
-        calls[6] = abi.encodeCall(disputes.submitVerdict, (id, true, new address[](0), new bytes[](0)));
-        calls[7] = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
-        calls[8] = abi.encodeCall(disputes.restore, (_unitId()));
-        calls[9] = abi.encodeCall(
-            disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof, uint16(1), uint16(8))
-        );
-        bytes32[2] memory environments = [ENVIRONMENT, ENVIRONMENT];
-        calls[10] = abi.encodeCall(disputes.proveTwoStates, (id, unit, 4, environments, _opening(4), _opening(4)));
+        calls[3] = abi.encodeCall(disputes.nameStep, (id, 4));
+        calls[4] = abi.encodeCall(disputes.drawCommittee, (id));
+        calls[5] = abi.encodeCall(disputes.submitVerdict, (id, true, new address[](0), new bytes[](0)));
+        calls[6] = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
+        calls[7] = abi.encodeCall(disputes.restore, (_unitId()));
+        calls[8] = abi.encodeCall(disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof));
         for (uint256 i = 0; i < calls.length; ++i) {
             hostile.arm(address(disputes), calls[i]);
             uint256 before = vm.snapshotState();

@@ -5,6 +5,7 @@ import {Disputes} from "../src/Disputes.sol";
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IZenToken} from "../src/interfaces/IZenToken.sol";
 import {Game} from "./base/Game.sol";
+import {Tree} from "./base/Tree.sol";
 
 /// @notice What follows from a verdict or from none: the unit's pay, costs, credits; and the terms.
 contract DisputesOutcomeTest is Game {
@@ -12,7 +13,7 @@ contract DisputesOutcomeTest is Game {
 
     function test_aCommitteeThatIsSilentIsReplacedAndTheLastLeavesTheDisputeUndecided() public {
         escrow.withhold(7, unit, 5, new bytes32[](1));
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         for (uint8 draw = 0; draw < 3; ++draw) {
             vm.assertEq(disputes.disputes(id).draw, draw);
             address[] memory committee = _draw(id);
@@ -46,26 +47,38 @@ contract DisputesOutcomeTest is Game {
     // --- a step is judged once
 
     function test_aStepFoundCorrectStaysCorrect() public {
-        _judge(_isolated(2), true);
+        _judge(_named(2), true);
         _fund(stranger);
-        bytes32 id = _openAs(stranger, 1, 3);
-        _revealEnds(id);
-        _revealMiddle(id);
+        bytes32 id = _openAs(stranger);
+        _showTrace(id);
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeEnded(id, _unitId(), IDisputes.Status.ChallengerLost, BOND - COST);
-        _answer(id, true);
+        vm.prank(stranger);
+        disputes.nameStep(id, 2);
         vm.assertEq(disputes.credits(provider), 2 * COST);
         _assertConserved();
-        bytes32 next = _openAs(stranger, 3, 4); // another step of the unit is still open to dispute
-        _revealEnds(next);
+        _fund(_other(0));
+        bytes32 next = _namedAs(_other(0), 3); // another step of the unit is still open to dispute
         _assertStatus(next, IDisputes.Status.Drawing);
+        _judge(next, false);
+        vm.assertTrue(disputes.units(_unitId()).convicted);
+    }
+
+    /// @dev The same number in another unit is another step.
+    function test_aStepFoundCorrectSaysNothingOfAnotherUnit() public {
+        _judge(_named(2), true);
+        unit.slot += 1;
+        unit.traceRoot = Tree.root(_leaves());
+        commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
+        _commitWindow("a third unit");
+        _assertStatus(_named(2), IDisputes.Status.Drawing);
     }
 
     // --- a provider with too little left
 
     function test_withNothingLeftAtRiskTheBondStillGoesBack() public {
         staking.setStake(provider, 0);
-        _judge(_isolated(2), false);
+        _judge(_named(2), false);
         vm.assertEq(disputes.credits(challenger), BOND);
         vm.assertTrue(staking.jailed(provider));
         _assertConserved();
@@ -74,7 +87,7 @@ contract DisputesOutcomeTest is Game {
     function testFuzz_aShareThatIsTooSmallCoversTheChallengerFirst(uint96 stake) public {
         uint256 atRisk = _bound(stake, 0, 1_000 ether);
         staking.setStake(provider, atRisk);
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         disputes.submitVerdict(id, false, committee, _verdicts(id, false, committee, 3));
         uint256 share = atRisk / 2 / 5;
@@ -90,7 +103,7 @@ contract DisputesOutcomeTest is Game {
     // --- the unit's pay
 
     function test_payIsWithheldDuringTheDisputeAndReturnedOnConviction() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         vm.prank(stranger);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.assertEq(escrow.withheld(_unitId()), provider);
@@ -100,13 +113,13 @@ contract DisputesOutcomeTest is Game {
     }
 
     function test_payOfAConvictedUnitIsReturnedWheneverItsBatchComes() public {
-        _judge(_isolated(2), false);
+        _judge(_named(2), false);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
     }
 
     function test_payIsReturnedWhenTheProviderIsSilent() public {
-        bytes32 id = _open(0, 8);
+        bytes32 id = _open();
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.warp(block.timestamp + TURN + 1);
         disputes.expire(id);
@@ -115,7 +128,7 @@ contract DisputesOutcomeTest is Game {
 
     /// @dev Losing a dispute with itself must not pay a provider before others had their time to dispute.
     function test_payIsRestoredOnceNoDisputeCanComeAnyMore() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         _judge(id, true);
         vm.assertEq(token.balanceOf(provider), 0);
@@ -131,7 +144,7 @@ contract DisputesOutcomeTest is Game {
 
     function test_payIsRestoredAtOnceAfterThePeriod() public {
         vm.warp(block.timestamp + DISPUTE_PERIOD);
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.warp(block.timestamp + 1);
         _judge(id, true);
@@ -140,8 +153,9 @@ contract DisputesOutcomeTest is Game {
 
     function test_payWaitsForTheLastOfSeveralDisputes() public {
         vm.warp(block.timestamp + DISPUTE_PERIOD);
-        bytes32 first = _isolated(2);
-        bytes32 second = _isolated(3);
+        bytes32 first = _named(2);
+        _fund(stranger);
+        bytes32 second = _namedAs(stranger, 3);
         disputes.withhold(unit, 7, 5, new bytes32[](1));
         vm.warp(block.timestamp + 1);
         _judge(first, true);
@@ -158,7 +172,7 @@ contract DisputesOutcomeTest is Game {
     function test_onlyADisputedUnitIsWithheldOrRestored() public {
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
         disputes.withhold(unit, 7, 5, new bytes32[](1));
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         _judge(id, true);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.NotDisputed.selector, _unitId()));
         disputes.withhold(unit, 7, 5, new bytes32[](1));
@@ -169,7 +183,7 @@ contract DisputesOutcomeTest is Game {
     // --- money
 
     function test_creditsArePaidOutOnce() public {
-        _judge(_isolated(2), false);
+        _judge(_named(2), false);
         uint256 held = token.balanceOf(challenger);
         vm.expectEmit(address(disputes));
         emit IDisputes.Withdrawn(challenger, BOND + COST);
@@ -183,8 +197,9 @@ contract DisputesOutcomeTest is Game {
     }
 
     function test_creditsOfSeveralDisputesAddUp() public {
-        _judge(_isolated(2), true);
-        _judge(_isolated(3), true);
+        _judge(_named(2), true);
+        _fund(stranger);
+        _judge(_namedAs(stranger, 3), true);
         vm.assertEq(disputes.credits(provider), 2 * COST);
         _assertConserved();
     }

@@ -23,7 +23,7 @@ contract DisputesVerdictTest is Game {
     // --- drawing
 
     function test_drawsDistinctRefereesFromTheLaterBlock() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         uint256 seedBlock = disputes.disputes(id).seedBlock;
         vm.assertEq(seedBlock, block.number + 2);
         vm.roll(seedBlock);
@@ -67,14 +67,14 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_drawsInTheLastBlockThatStillKnowsTheHash() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         vm.roll(disputes.disputes(id).seedBlock + 256);
         disputes.drawCommittee(id);
         _assertStatus(id, IDisputes.Status.Judging);
     }
 
     function test_aDrawWhoseHashIsOutOfReachGetsALaterBlock() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         vm.roll(disputes.disputes(id).seedBlock + 257);
         vm.expectEmit(address(disputes));
         emit IDisputes.DrawScheduled(id, 0, block.number + 2, REFEREES);
@@ -86,7 +86,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_drawingHasNoDeadline() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         vm.warp(block.timestamp + 365 days);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, type(uint40).max));
         disputes.expire(id);
@@ -98,7 +98,7 @@ contract DisputesVerdictTest is Game {
         _register(challenger);
         _register(payer);
         staking.setStake(referees[0], 1_000 ether - 1);
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         _register(stranger); // too late for this draw
         uint256 seedBlock = disputes.disputes(id).seedBlock;
         vm.roll(seedBlock + 1);
@@ -116,7 +116,7 @@ contract DisputesVerdictTest is Game {
         for (uint256 i = 4; i < REFEREES; ++i) {
             staking.setStake(referees[i], 0);
         }
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         for (uint256 draw = 0; draw < 3; ++draw) {
             vm.assertEq(disputes.disputes(id).draw, draw);
             vm.assertEq(disputes.pendingDraws(), 1);
@@ -133,7 +133,7 @@ contract DisputesVerdictTest is Game {
             vm.prank(referees[i]);
             disputes.resign();
         }
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         vm.assertEq(disputes.disputes(id).pool, 0);
         for (uint256 draw = 0; draw < 3; ++draw) {
             _draw(id);
@@ -144,7 +144,7 @@ contract DisputesVerdictTest is Game {
     // --- verdicts
 
     function test_aVerdictAgainstTheProvider() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         uint256 supply = token.totalSupply();
         bytes[] memory signatures = _verdicts(id, false, committee, 4);
@@ -168,7 +168,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_aVerdictForTheProvider() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         uint256 supply = token.totalSupply();
         bytes[] memory signatures = _verdicts(id, true, committee, 3);
@@ -188,7 +188,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_anyMembersMakeTheQuorum() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 5);
         (signatures[0], signatures[3]) = (bytes(""), bytes(""));
@@ -199,7 +199,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_fewerThanTheQuorumDecideNothing() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.QuorumMissed.selector, 2, 3));
@@ -207,7 +207,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_oneSignatureCannotCountTwice() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
         signatures[2] = signatures[1];
@@ -228,7 +228,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_onlyTheCommitteeCounts() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 3);
         bytes32 digest = disputes.verdictDigest(id, 0, false);
@@ -244,7 +244,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_eachMemberHasOneSignature() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         vm.expectRevert(IDisputes.WrongCommittee.selector);
         disputes.submitVerdict(id, false, committee, new bytes[](4));
@@ -254,7 +254,7 @@ contract DisputesVerdictTest is Game {
 
     function test_aContractCanBeAReferee() public {
         ContractReferee referee = new ContractReferee();
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         vm.etch(committee[0], address(referee).code);
         ContractReferee(committee[0]).approve(disputes.verdictDigest(id, 0, false));
@@ -267,20 +267,20 @@ contract DisputesVerdictTest is Game {
     // --- replay of signatures
 
     function test_aSignatureForOneAnswerIsNoneForTheOther() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         _expectInvalid(id, true, committee, _verdicts(id, false, committee, 3));
     }
 
     function test_aSignatureForOneDisputeIsNoneForAnother() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(keccak256("another"), false, committee, 3);
         _expectInvalid(id, false, committee, signatures);
     }
 
     function test_aSignatureForOneDrawIsNoneForTheNext() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory first = _draw(id);
         vm.warp(block.timestamp + VERDICT + 1);
         disputes.expire(id);
@@ -297,7 +297,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_aSignatureForOneChainIsNoneOnAnother() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 3);
         vm.chainId(999);
@@ -328,7 +328,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function test_aVerdictIsExecutedOnce() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, true, committee, 3);
         disputes.submitVerdict(id, true, committee, signatures);

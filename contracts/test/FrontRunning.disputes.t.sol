@@ -8,7 +8,6 @@ import {UnitCommitment} from "../src/Messages.sol";
 import {Omissions} from "../src/Omissions.sol";
 import {Game} from "./base/Game.sol";
 import {Races} from "./base/Races.sol";
-import {Tree} from "./base/Tree.sol";
 
 /// @notice Of each call of a dispute or an omission: who sends it first gains nothing and is in nobody's way.
 contract FrontRunningDisputesTest is Game, Races {
@@ -33,35 +32,33 @@ contract FrontRunningDisputesTest is Game, Races {
 
     // --- the moves
 
-    /// @dev Somebody else's dispute over the same stretch is another one, with another bond.
+    /// @dev Somebody else's dispute over the same unit is another one, with another bond.
     function test_open() public {
         _fund(THIEF);
-        bytes32 copied = _openAs(THIEF, 0, 8);
-        id = _open(0, 8);
+        bytes32 copied = _openAs(THIEF);
+        id = _open();
         vm.assertTrue(copied != id);
         vm.assertEq(disputes.units(_unitId()).open, 2);
         vm.assertEq(token.balanceOf(address(disputes)), 2 * uint256(BOND));
     }
 
-    function test_reveals() public {
-        id = _open(0, 8);
-        bytes memory ends = abi.encodeCall(disputes.revealEnds, (id, unit, ENVIRONMENT, _opening(0), _opening(8)));
-        _sameWhoeverIsFirst(address(disputes), provider, ends);
-        bytes memory middle = abi.encodeCall(disputes.revealMiddle, (id, unit, _opening(4)));
-        _sameWhoeverIsFirst(address(disputes), provider, middle);
-        _onlyFor(address(disputes), challenger, abi.encodeCall(disputes.answer, (id, true)));
+    function test_showTraceAndNameStep() public {
+        id = _open();
+        bytes memory show = abi.encodeCall(disputes.showTrace, (id, unit, ENVIRONMENT, states));
+        _sameWhoeverIsFirst(address(disputes), provider, show);
+        _onlyFor(address(disputes), challenger, abi.encodeCall(disputes.nameStep, (id, 4)));
     }
 
     /// @dev Neither the moment nor the sender of a draw changes the committee.
     function test_drawCommittee() public {
-        id = _isolated(2);
+        id = _named(2);
         vm.roll(disputes.disputes(id).seedBlock + 1);
         _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.drawCommittee, (id)));
     }
 
     /// @dev Who becomes a referee ahead of a draw is not in its pool.
     function test_registerAheadOfADraw() public {
-        id = _isolated(2);
+        id = _named(2);
         _register(THIEF);
         vm.assertEq(disputes.disputes(id).pool, REFEREES);
         address[] memory committee = _draw(id);
@@ -71,7 +68,7 @@ contract FrontRunningDisputesTest is Game, Races {
     }
 
     function test_submitVerdict() public {
-        id = _isolated(2);
+        id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, true, committee, 4);
         bytes memory call = abi.encodeCall(disputes.submitVerdict, (id, true, committee, signatures));
@@ -81,7 +78,7 @@ contract FrontRunningDisputesTest is Game, Races {
     /// @dev Members that send the verdict first, without the signatures of others, get no more than with them.
     function test_aVerdictWithFewerSignaturesPaysNobodyMore() public {
         staking.setStake(provider, 290 ether); // of which 10 % comes here: 9 more than the challenger's cost
-        id = _isolated(2);
+        id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 5);
         uint256 start = vm.snapshotState();
@@ -96,33 +93,29 @@ contract FrontRunningDisputesTest is Game, Races {
     }
 
     function test_expire() public {
-        id = _open(0, 8);
+        id = _open();
         vm.warp(block.timestamp + TURN + 1);
         _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.expire, (id)));
     }
 
     /// @dev A last-minute move and its expiry never are both possible, so their order decides nothing.
     function test_expireAheadOfAMove() public {
-        id = _open(0, 8);
+        id = _open();
         vm.warp(disputes.disputes(id).deadline);
         vm.assertFalse(_send(THIEF, address(disputes), abi.encodeCall(disputes.expire, (id))));
-        _revealEnds(id);
+        _showTrace(id);
     }
 
-    function test_proveTwoStates() public {
-        id = _doubled();
-        _sameWhoeverIsFirst(address(disputes), challenger, _encodeProof(id));
-    }
-
-    /// @dev Who copies a dispute and its proof puts up as much and can be the one whose cost is covered, which happens once.
+    /// @dev Who copies a dispute puts up as much and can be the one whose cost is covered, which happens once.
     /// The other's bond comes back in full.
     function test_aCopiedDisputeTakesNothingButTheOneCover() public {
-        id = _doubled();
+        id = _open();
         _fund(THIEF);
-        bytes32 copied = _openAs(THIEF, 0, 8);
-        vm.assertTrue(_send(THIEF, address(disputes), _encodeProof(copied)));
+        bytes32 copied = _openAs(THIEF);
+        vm.warp(block.timestamp + TURN + 1);
+        vm.assertTrue(_send(THIEF, address(disputes), abi.encodeCall(disputes.expire, (copied))));
         vm.assertEq(disputes.credits(THIEF), BOND + COST);
-        vm.assertFalse(_send(challenger, address(disputes), _encodeProof(id)));
+        vm.assertFalse(_send(challenger, address(disputes), abi.encodeCall(disputes.expire, (id))));
         disputes.dismiss(id);
         vm.assertEq(disputes.credits(challenger), BOND);
         vm.prank(challenger);
@@ -133,14 +126,16 @@ contract FrontRunningDisputesTest is Game, Races {
     }
 
     function test_dismiss() public {
-        id = _doubled();
-        bytes32 other = _open(0, 4);
-        vm.assertTrue(_send(THIEF, address(disputes), _encodeProof(other)));
+        id = _open();
+        _fund(THIEF);
+        bytes32 other = _openAs(THIEF);
+        vm.warp(block.timestamp + TURN + 1);
+        vm.assertTrue(_send(THIEF, address(disputes), abi.encodeCall(disputes.expire, (other))));
         _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.dismiss, (id)));
     }
 
     function test_withdraw() public {
-        id = _open(0, 8);
+        id = _open();
         vm.warp(block.timestamp + TURN + 1);
         disputes.expire(id);
         _onlyFor(address(disputes), challenger, abi.encodeCall(disputes.withdraw, ()));
@@ -149,16 +144,15 @@ contract FrontRunningDisputesTest is Game, Races {
     // --- the unit's pay
 
     function test_withhold() public {
-        id = _open(0, 8);
+        id = _open();
         bytes memory call = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
         _sameWhoeverIsFirst(address(disputes), challenger, call);
     }
 
     function test_restore() public {
-        id = _open(0, 8);
+        id = _open();
         disputes.withhold(unit, 7, 5, new bytes32[](1));
-        _revealEnds(id);
-        _revealMiddle(id);
+        _showTrace(id);
         vm.warp(block.timestamp + TURN + 1);
         disputes.expire(id); // for the provider
         vm.warp(block.timestamp + DISPUTE_PERIOD);
@@ -170,9 +164,7 @@ contract FrontRunningDisputesTest is Game, Races {
     function test_multicall() public {
         _fund(THIEF);
         bytes[] memory calls = new bytes[](2);
-        calls[0] = abi.encodeCall(
-            disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof, uint16(0), uint16(8))
-        );
+        calls[0] = abi.encodeCall(disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof));
         calls[1] = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
         bytes memory both = abi.encodeCall(disputes.multicall, (calls));
         uint256 start = vm.snapshotState();
@@ -183,6 +175,27 @@ contract FrontRunningDisputesTest is Game, Races {
         vm.assertFalse(_send(challenger, address(disputes), both));
         vm.assertTrue(_send(challenger, address(disputes), calls[0]));
         vm.assertEq(escrow.withheld(_unitId()), provider);
+    }
+
+    /// @dev A draw that somebody makes ahead takes the draw out of a call that has its verdict, too; the verdict stands.
+    function test_aDrawAheadOfItAndItsVerdict() public {
+        id = _named(2);
+        vm.roll(disputes.disputes(id).seedBlock + 1);
+        uint256 start = vm.snapshotState();
+        address[] memory committee = disputes.drawCommittee(id);
+        vm.revertToState(start);
+        bytes[] memory signatures = _verdicts(id, true, committee, 3);
+        bytes[] memory calls = new bytes[](2);
+        calls[0] = abi.encodeCall(disputes.drawCommittee, (id));
+        calls[1] = abi.encodeCall(disputes.submitVerdict, (id, true, committee, signatures));
+        bytes memory both = abi.encodeCall(disputes.multicall, (calls));
+        _sameWhoeverIsFirst(address(disputes), challenger, both);
+
+        vm.revertToState(start);
+        vm.assertTrue(_send(THIEF, address(disputes), calls[0]));
+        vm.assertFalse(_send(challenger, address(disputes), both));
+        vm.assertTrue(_send(challenger, address(disputes), calls[1]));
+        _assertStatus(id, IDisputes.Status.ChallengerLost);
     }
 
     // --- referees
@@ -270,30 +283,5 @@ contract FrontRunningDisputesTest is Game, Races {
         UnitCommitment memory claimed = unit;
         bytes memory acknowledgement = _sign(ACKNOWLEDGER_KEY, omissions.acknowledgementDigest(_unitId(), includeBy));
         return abi.encodeCall(omissions.claim, (claimed, includeBy, acknowledgement));
-    }
-
-    /// @dev A dispute over a unit whose trace has a second state of boundary 2.
-    function _doubled() private returns (bytes32) {
-        unit.traceRoot = Tree.root(_doubledLeaves());
-        commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
-        _commitWindow("a third unit");
-        return _open(0, 8);
-    }
-
-    function _encodeProof(bytes32 disputeId) private view returns (bytes memory) {
-        bytes32[] memory leaves = _doubledLeaves();
-        bytes32[2] memory environments = [ENVIRONMENT, ENVIRONMENT];
-        IDisputes.Opening memory first = IDisputes.Opening(states[2], Tree.proof(leaves, 2));
-        IDisputes.Opening memory second = IDisputes.Opening("another", Tree.proof(leaves, leaves.length - 1));
-        return abi.encodeCall(disputes.proveTwoStates, (disputeId, unit, 2, environments, first, second));
-    }
-
-    function _doubledLeaves() private view returns (bytes32[] memory leaves) {
-        bytes32[] memory plain = _leaves();
-        leaves = new bytes32[](plain.length + 1);
-        for (uint256 i = 0; i < plain.length; ++i) {
-            leaves[i] = plain[i];
-        }
-        leaves[plain.length] = _stateLeaf(2, "another", ENVIRONMENT);
     }
 }

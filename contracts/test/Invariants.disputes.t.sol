@@ -213,7 +213,7 @@ contract InvariantsDisputesTest {
     }
 
     function _isOpen(IDisputes.Dispute memory dispute) private pure returns (bool) {
-        return dispute.status >= IDisputes.Status.Ends && dispute.status <= IDisputes.Status.Judging;
+        return dispute.status >= IDisputes.Status.Trace && dispute.status <= IDisputes.Status.Judging;
     }
 
     function _number(address worker) private view returns (uint256 number) {

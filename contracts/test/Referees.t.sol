@@ -64,7 +64,7 @@ contract RefereesTest is Game {
 
     /// @dev Who sees the seed before the draw must not be able to rearrange the list that it draws from.
     function test_theListCannotShrinkWhileADrawIsPending() public {
-        bytes32 id = _isolated(2);
+        bytes32 id = _named(2);
         address referee = referees[0];
         vm.expectRevert(abi.encodeWithSelector(IReferees.DrawsPending.selector, 1));
         vm.prank(referee);

@@ -23,7 +23,7 @@ contract ReplayTest is Game {
         order.nonce -= 1;
         unit.jobId = _jobId();
         _commitWindow("again");
-        _open(0, 8);
+        _open();
     }
 
     function test_aCommitmentIsForOneChain() public {
@@ -31,7 +31,7 @@ contract ReplayTest is Game {
         vm.chainId(here + 1);
         _expectRefused();
         vm.chainId(here);
-        _open(0, 8);
+        _open();
     }
 
     function test_aCommitmentIsForOneEscrow() public {
@@ -56,6 +56,6 @@ contract ReplayTest is Game {
     function _expectRefused() private {
         _commitWindow(keccak256(abi.encode(unit, block.chainid)));
         vm.expectRevert(IDisputes.InvalidCommitmentSignature.selector);
-        _open(0, 8);
+        _open();
     }
 }

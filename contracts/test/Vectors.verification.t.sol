@@ -83,26 +83,44 @@ contract VerificationVectorsTest is Settlements {
         return unit.stateLeaf(boundary, state, environment);
     }
 
+    function rootOf(UnitCommitment calldata unit, bytes32 environment, bytes32[] calldata states)
+        external
+        pure
+        returns (bytes32)
+    {
+        return unit.rootOf(environment, states);
+    }
+
     function _checkTrace(string memory entry) private view {
         UnitCommitment memory unit;
         unit.jobId = _bytes32(entry, ".jobId");
         unit.round = uint32(_uint(entry, ".round"));
         unit.slot = uint32(_uint(entry, ".slot"));
-        bytes32 root = _bytes32(entry, ".root");
+        unit.traceRoot = _bytes32(entry, ".root");
         bytes32 environment = _bytes32(entry, ".environmentClass");
         string memory list = string.concat(entry, ".boundaries");
-        uint16 j = 0;
-        for (; vm.keyExistsJson(json, _at(list, j)); ++j) {
-            string memory boundary = _at(list, j);
-            bytes32[] memory proof = vm.parseJsonBytes32Array(json, string.concat(boundary, ".proof"));
-            bytes32 leaf = this.stateLeaf(unit, j, _bytes32(boundary, ".state"), environment);
-            vm.assertEq(leaf, _bytes32(boundary, ".leaf"));
-            vm.assertTrue(MerkleProof.verify(proof, root, leaf));
-            vm.assertFalse(
-                MerkleProof.verify(proof, root, this.stateLeaf(unit, j + 1, _bytes32(boundary, ".state"), environment))
-            );
+        uint16 count = 0;
+        while (vm.keyExistsJson(json, _at(list, count))) ++count;
+        vm.assertTrue(count > 1);
+        bytes32[] memory states = new bytes32[](count);
+        for (uint16 j = 0; j < count; ++j) {
+            states[j] = _bytes32(_at(list, j), ".state");
+            _checkBoundary(unit, environment, _at(list, j), j);
         }
-        vm.assertTrue(j > 1);
+        vm.assertEq(this.rootOf(unit, environment, states), unit.traceRoot);
+    }
+
+    function _checkBoundary(UnitCommitment memory unit, bytes32 environment, string memory boundary, uint16 j)
+        private
+        view
+    {
+        bytes32[] memory proof = vm.parseJsonBytes32Array(json, string.concat(boundary, ".proof"));
+        bytes32 state = _bytes32(boundary, ".state");
+        bytes32 leaf = this.stateLeaf(unit, j, state, environment);
+        vm.assertEq(leaf, _bytes32(boundary, ".leaf"));
+        vm.assertTrue(MerkleProof.verify(proof, unit.traceRoot, leaf));
+        bytes32 next = this.stateLeaf(unit, j + 1, state, environment);
+        vm.assertFalse(MerkleProof.verify(proof, unit.traceRoot, next));
     }
 
     /// @dev `segments * rate / 10_000` segments without replacement, one more with the fraction's chance.

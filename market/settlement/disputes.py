@@ -5,6 +5,7 @@ those of a vetoed batch, and those that were disputed before they were settled.
 """
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 from sqlalchemy.orm import Session
 
@@ -16,7 +17,14 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import unit_leaf
 
 LOST = "dispute_lost"
-_PROVIDER_LOST, _CHALLENGER_LOST, _UNDECIDED = 6, 7, 8  # IDisputes.Status
+
+
+class Outcome(IntEnum):
+    """Those of ``IDisputes.Status`` that decide over a unit's pay; a moot one was decided by another dispute."""
+
+    PROVIDER_LOST = 5
+    CHALLENGER_LOST = 6
+    UNDECIDED = 7
 
 
 def undisputed(session: Session, units: Sequence[UnitFacts]) -> tuple[list[UnitFacts], bool]:
@@ -40,9 +48,9 @@ def on_unit_restored(session: Session, event: ChainEvent) -> None:
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
     """A dispute without a verdict leaves the unit unpaid too, as the contract says."""
-    if event.args["outcome"] in (_PROVIDER_LOST, _UNDECIDED):
+    if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
         repository.contest(session, event.args["unitId"], lost=True)
-    elif event.args["outcome"] == _CHALLENGER_LOST:
+    elif event.args["outcome"] == Outcome.CHALLENGER_LOST:
         repository.clear(session, event.args["unitId"])
 
 

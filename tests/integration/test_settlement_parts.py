@@ -286,9 +286,16 @@ def _dispute(market: SettlementWorld, unit: Unit, name: str, **args: object) -> 
         handler(session, event)
 
 
-@pytest.mark.parametrize(("outcome", "is_paid"), [(6, False), (7, True), (8, False)])
+@pytest.mark.parametrize(
+    ("outcome", "is_paid"),
+    [
+        (disputes.Outcome.PROVIDER_LOST, False),
+        (disputes.Outcome.CHALLENGER_LOST, True),
+        (disputes.Outcome.UNDECIDED, False),
+    ],
+)
 def test_a_contested_unit_of_a_vetoed_batch_waits_for_its_dispute(
-    market: SettlementWorld, outcome: int, is_paid: bool
+    market: SettlementWorld, outcome: disputes.Outcome, is_paid: bool
 ) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)

@@ -27,34 +27,35 @@ interface IDisputeEscrow {
 }
 
 /// @title Disputes over units of work
-/// @notice A challenger bonds ZEN and names two boundaries of a unit's trace, `lo` and `hi`: it accepts the provider's state
-/// at `lo` and rejects the one at `hi`. Both are opened against the trace root that the provider signed. Then the range is
-/// halved: the provider opens the state in the middle, the challenger says whether it agrees, until one step is left. A
-/// committee of referees, drawn from the staked verifiers by the hash of a later block, replays that step and signs.
-/// Whoever lets a turn pass loses. Amounts in wei of ZEN, times in Unix seconds. There is no admin and no pause.
+/// @notice A challenger bonds ZEN. The provider shows the states at all boundaries of the unit's trace, which must give the
+/// root that it signed. The challenger names the first step whose end it rejects. A committee of referees, drawn from the
+/// staked verifiers by the hash of a later block, replays that step and signs. Whoever lets a turn pass loses. Amounts in
+/// wei of ZEN, times in Unix seconds. There is no admin and no pause.
 ///
-/// The committee finds for the provider if, and only if, the data behind the state at `lo` can be had, replaying the step from
-/// it in the committed environment gives the state at `hi`, for `lo` = 0 that state is the one the job's round starts
-/// from, and for the last boundary it covers the committed payload.
+/// The committee finds for the provider if, and only if, the data behind the state at the start of the step can be had,
+/// replaying the step from it in the shown environment gives the state at its end, for the first step its start is the
+/// state that the job's round starts from, and for the last one its end covers the committed payload.
 ///
-/// A challenger that saw states off chain opens both ends itself, in the same `multicall` as `open`, so that a provider
-/// with two leaves for one boundary cannot choose between them. One that did not see the state at `lo` starts from 0.
+/// A root has one list of states of the trace's length, so nobody can show another trace in another dispute, and a root
+/// that is not one of such a list cannot be shown at all: its provider loses.
 ///
-/// A unit may have several disputes at a time, since one that its own provider opens must not keep the others out. A
-/// step found correct stays correct; a convicted unit ends all its disputes. Withheld pay is released to the provider once no dispute is
-/// open and none can be opened any more.
+/// That is five transactions whatever the length: `open`, `showTrace`, `nameStep`, `drawCommittee`, `submitVerdict`; a unit
+/// of one segment needs no naming. A draw can go with its verdict in one `multicall` while the seed block's hash is in reach.
+///
+/// A unit may have several disputes at a time, since one that its own provider opens must not keep the others out: a
+/// challenger has one of a unit. A step found correct stays correct; a convicted unit ends all its disputes. Withheld pay is
+/// released to the provider once no dispute is open and none can be opened any more.
 ///
 /// Terms, the penalty table and the unbonding delay must fit: a dispute opened at the last moment has to end before the
 /// provider's stake can leave.
 interface IDisputes {
-    /// @notice Ends, Middle: the provider's turn. Answer: the challenger's. Drawing: a committee waits for its seed. Judging:
-    /// the committee's turn. The others are final. Undecided: no committee ruled in time. Moot: the unit was convicted
+    /// @notice Trace: the provider's turn. Step: the challenger's. Drawing: a committee waits for its seed. Judging: the
+    /// committee's turn. The others are final. Undecided: no committee ruled in time. Moot: the unit was convicted
     /// in another dispute.
     enum Status {
         None,
-        Ends,
-        Middle,
-        Answer,
+        Trace,
+        Step,
         Drawing,
         Judging,
         ProviderLost,
@@ -87,8 +88,8 @@ interface IDisputes {
     }
 
     /// @param challenger Who rejects the unit.
-    /// @param lo Boundary whose state is accepted.
-    /// @param hi Boundary whose state is rejected.
+    /// @param segments Of the unit's trace.
+    /// @param step The named step, from the boundary of that number to the next; 0 until it is named.
     /// @param deadline Last second of the present turn; the largest number while no clock runs.
     /// @param status Where it stands.
     /// @param draw Number of the present committee, counted from 0.
@@ -97,15 +98,11 @@ interface IDisputes {
     /// @param pool Referees to draw from.
     /// @param payer Who pays for the job.
     /// @param unitId The unit: `Messages.leaf` of its commitment.
-    /// @param environmentClass Class of all states opened in this dispute.
-    /// @param loState Digest of the state at `lo`.
-    /// @param hiState Digest of the state at `hi`.
-    /// @param middleState Digest of the state in the middle, from its opening to the answer.
     /// @param committee keccak256 of the encoded list of the present committee.
     struct Dispute {
         address challenger;
-        uint16 lo;
-        uint16 hi;
+        uint16 segments;
+        uint16 step;
         uint40 deadline;
         Status status;
         uint8 draw;
@@ -114,10 +111,6 @@ interface IDisputes {
         uint32 pool;
         address payer;
         bytes32 unitId;
-        bytes32 environmentClass;
-        bytes32 loState;
-        bytes32 hiState;
-        bytes32 middleState;
         bytes32 committee;
     }
 
@@ -132,30 +125,16 @@ interface IDisputes {
         bool convicted;
     }
 
-    /// @param state Digest of a boundary's state.
-    /// @param proof Merkle proof of its leaf in the unit's trace.
-    struct Opening {
-        bytes32 state;
-        bytes32[] proof;
-    }
-
-    /// @notice `challenger` rejects the state at `hi` of a unit and accepts that at `lo`.
+    /// @notice `challenger` disputes a unit of `segments` segments.
     event DisputeOpened(
-        bytes32 indexed disputeId,
-        bytes32 indexed unitId,
-        address indexed provider,
-        address challenger,
-        uint16 lo,
-        uint16 hi
+        bytes32 indexed disputeId, bytes32 indexed unitId, address indexed provider, address challenger, uint16 segments
     );
     /// @notice The dispute waits for what `status` says until `deadline`.
     event TurnStarted(bytes32 indexed disputeId, Status status, uint256 deadline);
-    /// @notice Both ends are open.
-    event EndsRevealed(bytes32 indexed disputeId, bytes32 environmentClass, bytes32 loState, bytes32 hiState);
-    /// @notice The state at `middle` is open.
-    event MiddleRevealed(bytes32 indexed disputeId, uint16 middle, bytes32 state);
-    /// @notice The challenger has answered: the dispute is now about `lo` to `hi`.
-    event Narrowed(bytes32 indexed disputeId, uint16 lo, uint16 hi);
+    /// @notice The digests of the states at all boundaries, from 0 on, all of one environment class.
+    event TraceShown(bytes32 indexed disputeId, bytes32 environmentClass, bytes32[] states);
+    /// @notice The dispute is about the step from boundary `step` to the next.
+    event StepNamed(bytes32 indexed disputeId, uint16 step);
     /// @notice Committee `draw` comes from the first `pool` referees by the hash of block `seedBlock`.
     event DrawScheduled(bytes32 indexed disputeId, uint32 draw, uint256 seedBlock, uint256 pool);
     /// @notice `committee` judges.
@@ -174,15 +153,15 @@ interface IDisputes {
     error InvalidParameter(string parameter);
     /// @notice The order is not the one of the unit's job.
     error WrongOrder(bytes32 jobId);
-    /// @notice A range needs lo < hi <= segments.
-    error InvalidRange(uint16 lo, uint16 hi, uint16 segments);
+    /// @notice A unit that can be disputed has 1 to `MAX_SEGMENTS` segments.
+    error InvalidSegments(uint16 segments);
     /// @notice The window does not include the unit.
     error NotInWindow(bytes32 windowRoot);
     /// @notice The unit could be disputed until `end`.
     error DisputePeriodOver(uint256 end);
     /// @notice The provider did not sign this commitment.
     error InvalidCommitmentSignature();
-    /// @notice The same challenger has disputed this range of the unit before.
+    /// @notice The same challenger has disputed the unit before.
     error DisputeExists(bytes32 disputeId);
     /// @notice Not what the dispute waits for.
     error WrongStatus(bytes32 disputeId, Status status);
@@ -196,12 +175,14 @@ interface IDisputes {
     error TurnNotOver(uint256 deadline);
     /// @notice The commitment is not the disputed one.
     error WrongUnit(bytes32 unitId);
-    /// @notice The state is not at this boundary of the signed trace.
-    error InvalidOpening(uint16 boundary);
-    /// @notice Only the challenger answers.
+    /// @notice A trace has one state more than it has segments.
+    error WrongStateCount(uint256 count);
+    /// @notice These states, in this order and environment, do not give the signed root.
+    error InvalidTrace();
+    /// @notice Only the challenger names the step.
     error NotChallenger(address account);
-    /// @notice Both openings of the boundary are the same.
-    error SameState(uint16 boundary);
+    /// @notice Steps are counted from 0 to `segments` - 1.
+    error NoSuchStep(uint16 step, uint16 segments);
     /// @notice The draw's block is not yet behind the head: wait until after `seedBlock`.
     error SeedNotReady(uint256 seedBlock);
     /// @notice These are not the drawn referees, one signature (or an empty one) for each.
@@ -224,40 +205,35 @@ interface IDisputes {
     /// made. By its key and never ERC-1271: a contract could disown its signature later.
     /// @param windowRoot A committed window with the unit.
     /// @param windowProof Merkle proof of the unit in that window.
-    /// @param lo Boundary whose state the challenger accepts.
-    /// @param hi Boundary whose state it rejects.
-    /// @return disputeId `disputeIdOf(unitId, challenger, lo, hi)`.
+    /// @return disputeId `disputeIdOf(unitId, challenger)`.
     function open(
         JobOrder calldata order,
         UnitCommitment calldata unit,
         bytes calldata commitmentSignature,
         bytes32 windowRoot,
-        bytes32[] calldata windowProof,
-        uint16 lo,
-        uint16 hi
+        bytes32[] calldata windowProof
     ) external returns (bytes32 disputeId);
 
-    /// @notice Opens the states at `lo` and `hi`. Anybody may, since the openings prove themselves; if nobody does in time,
-    /// the provider loses as for a false step.
-    /// @param environmentClass Class of both states, and of all that are opened later.
-    function revealEnds(
+    /// @notice Shows the unit's trace. Anybody may, since it proves itself; if nobody does in time, the provider loses as for a
+    /// false step. A unit of one segment goes to its draw at once.
+    /// @param environmentClass Class of all states.
+    /// @param states Digests of the states at all boundaries, from 0 to `segments`.
+    function showTrace(
         bytes32 disputeId,
         UnitCommitment calldata unit,
         bytes32 environmentClass,
-        Opening calldata lo,
-        Opening calldata hi
+        bytes32[] calldata states
     ) external;
 
-    /// @notice Opens the state at `middleOf(disputeId)`. Anybody may; if nobody does in time, the provider loses as for a false step.
-    function revealMiddle(bytes32 disputeId, UnitCommitment calldata unit, Opening calldata middle) external;
-
-    /// @notice Says whether the challenger agrees with the state in the middle. Only the challenger; it loses if it does
-    /// not answer in time.
-    function answer(bytes32 disputeId, bool agrees) external;
+    /// @notice Names the first step whose end the challenger rejects; step 0 also where it rejects the start of the unit. Only
+    /// the challenger; it loses if it names none in time.
+    /// @param step Number of the boundary that the step starts from.
+    function nameStep(bytes32 disputeId, uint16 step) external;
 
     /// @notice Draws the committee once its seed's block is known. Anybody may call. If that block is more than 256 blocks old its
     /// hash is gone, and a new seed block is set instead. A draw that cannot fill its seats counts as one without verdict.
-    function drawCommittee(bytes32 disputeId) external;
+    /// @return committee The drawn referees; empty if there is no committee yet. A call that is not sent tells them ahead.
+    function drawCommittee(bytes32 disputeId) external returns (address[] memory committee);
 
     /// @notice Executes what the committee found. Anybody may call.
     /// @param committee The drawn referees, as in CommitteeDrawn.
@@ -272,21 +248,6 @@ interface IDisputes {
 
     /// @notice Ends a turn that was let pass: its side loses; a committee is replaced, and after the last one the dispute stays undecided.
     function expire(bytes32 disputeId) external;
-
-    /// @notice Convicts a provider whose trace opens one boundary to two states, by which it could show each side another.
-    /// Anybody may, at any time while the dispute is open.
-    /// @param boundary The boundary.
-    /// @param environments Environment classes of the two openings.
-    /// @param first One opening.
-    /// @param second Another, of another state or class.
-    function proveTwoStates(
-        bytes32 disputeId,
-        UnitCommitment calldata unit,
-        uint16 boundary,
-        bytes32[2] calldata environments,
-        Opening calldata first,
-        Opening calldata second
-    ) external;
 
     /// @notice Ends a dispute whose unit was convicted in another one; the bond goes back.
     function dismiss(bytes32 disputeId) external;
@@ -312,11 +273,8 @@ interface IDisputes {
     /// @notice What disputes have made of the unit, all zero if it had none.
     function units(bytes32 unitId) external view returns (Unit memory);
 
-    /// @notice Boundary that is opened next, or waits for its answer.
-    function middleOf(bytes32 disputeId) external view returns (uint16);
-
-    /// @notice Id of a challenger's dispute over a range of a unit.
-    function disputeIdOf(bytes32 unitId, address challenger, uint16 lo, uint16 hi) external pure returns (bytes32);
+    /// @notice Id of a challenger's dispute over a unit.
+    function disputeIdOf(bytes32 unitId, address challenger) external pure returns (bytes32);
 
     /// @notice What a referee signs.
     function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) external view returns (bytes32);

@@ -49,13 +49,11 @@ contract CourtActions is CourtBooks, OmissionActions {
         seed = uint256(keccak256(abi.encode(pick, seed)));
         uint256 index = pick % works.length;
         if (seed & 3 == 0 && disputeIds.length > 0) index = _workOfDispute(disputeIds.length - 1);
-        uint16 lo = uint16((seed >> 8) % Traces.SEGMENTS);
-        uint16 hi = lo + 1 + uint16((seed >> 16) % (Traces.SEGMENTS - lo));
-        _challenge(works[index], challenger(seed >> 24), lo, hi);
+        _challenge(works[index], challenger(seed >> 24));
         if (seed >> 32 & 1 == 0) _withholdUnit(works[index]);
     }
 
-    /// @dev Some moves of one dispute: by whose turn it is, by whom it bores, or by whoever found a second state.
+    /// @dev Some moves of one dispute: by whose turn it is, or by whom it bores.
     function play(uint256 pick, uint256 seed) external booked {
         if (openIds.length == 0) return;
         bytes32 id = openIds[pick % openIds.length];
@@ -138,8 +136,8 @@ contract CourtActions is CourtBooks, OmissionActions {
         return (token, treasury, staking, escrow, court, omissions, payer);
     }
 
-    function _challenge(Work memory work, address account, uint16 lo, uint16 hi) private {
-        bytes32 id = court.disputeIdOf(work.unitId, account, lo, hi);
+    function _challenge(Work memory work, address account) private {
+        bytes32 id = court.disputeIdOf(work.unitId, account);
         bool over = block.timestamp > work.committedAt + DISPUTE_PERIOD;
         if (over || court.units(work.unitId).convicted || court.disputes(id).challenger != address(0)) return;
         token.transfer(account, BOND);
@@ -147,7 +145,7 @@ contract CourtActions is CourtBooks, OmissionActions {
         token.approve(address(court), BOND);
         bytes memory signature = _commitmentSignature(work.unit);
         vm.prank(account);
-        court.open(orderOf[work.unit.jobId], work.unit, signature, work.windowRoot, work.windowProof, lo, hi);
+        court.open(orderOf[work.unit.jobId], work.unit, signature, work.windowRoot, work.windowProof);
         disputeIds.push(id);
         openIds.push(id);
     }
@@ -166,20 +164,14 @@ contract CourtActions is CourtBooks, OmissionActions {
         UnitCommitment memory unit = works[workOf[d.unitId] - 1].unit;
         if (court.units(d.unitId).convicted) {
             court.dismiss(id);
-        } else if (seed & 7 == 0 && unit.isDoubled()) {
-            bytes32[2] memory environments = [Traces.ENVIRONMENT, Traces.ENVIRONMENT];
-            court.proveTwoStates(
-                id, unit, Traces.DOUBLED, environments, unit.opening(Traces.DOUBLED), unit.secondOpening()
-            );
         } else if (block.timestamp > d.deadline || seed >> 40 & 3 == 0) {
             _let(id);
-        } else if (d.status == IDisputes.Status.Ends) {
-            court.revealEnds(id, unit, Traces.ENVIRONMENT, unit.opening(d.lo), unit.opening(d.hi));
-        } else if (d.status == IDisputes.Status.Middle) {
-            court.revealMiddle(id, unit, unit.opening(court.middleOf(id)));
-        } else if (d.status == IDisputes.Status.Answer) {
+        } else if (d.status == IDisputes.Status.Trace) {
+            if (unit.isDoubled()) _let(id); // cannot be shown
+            else court.showTrace(id, unit, Traces.ENVIRONMENT, unit.states());
+        } else if (d.status == IDisputes.Status.Step) {
             vm.prank(d.challenger);
-            court.answer(id, seed >> 8 & 1 == 0);
+            court.nameStep(id, uint16((seed >> 8) % Traces.SEGMENTS));
         } else if (d.status == IDisputes.Status.Drawing) {
             if (block.number <= d.seedBlock) vm.roll(d.seedBlock + (seed >> 16 & 7 == 0 ? 257 : 1));
             court.drawCommittee(id);

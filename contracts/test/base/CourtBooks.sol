@@ -21,6 +21,8 @@ abstract contract CourtBooks is Court {
         bool struck;
     }
 
+    uint256 private constant CHALLENGERS = 4;
+
     bytes32[] internal disputeIds;
     bytes32[] internal openIds;
     bytes32[] internal withheldIds; // units, each once
@@ -41,12 +43,12 @@ abstract contract CourtBooks is Court {
     }
 
     function challenger(uint256 pick) public pure returns (address) {
-        return address(uint160(0xC000 + pick % 2));
+        return address(uint160(0xC000 + pick % CHALLENGERS));
     }
 
     /// @dev Everybody who can be credited.
     function parties() public pure returns (uint256) {
-        return WORKERS + REFEREES + 2;
+        return WORKERS + REFEREES + CHALLENGERS;
     }
 
     function party(uint256 pick) public view returns (address) {
@@ -80,7 +82,7 @@ abstract contract CourtBooks is Court {
 
     function _isOpen(bytes32 id) internal view returns (bool) {
         IDisputes.Status status = court.disputes(id).status;
-        return status >= IDisputes.Status.Ends && status <= IDisputes.Status.Judging;
+        return status >= IDisputes.Status.Trace && status <= IDisputes.Status.Judging;
     }
 
     function _book(Vm.Log[] memory logs) private {

@@ -21,6 +21,7 @@ abstract contract Game {
     uint256 internal constant PROVIDER_KEY = 0xB0B;
     uint256 internal constant FIRST_REFEREE_KEY = 0x5EED;
     uint256 internal constant REFEREES = 8;
+    uint256 internal constant OTHERS = 4;
     uint96 internal constant BOND = 100 ether;
     uint96 internal constant COST = 20 ether;
     uint96 internal constant FEE = 5 ether;
@@ -48,8 +49,6 @@ abstract contract Game {
     bytes internal commitmentSignature;
     bytes32 internal windowRoot;
     bytes32[] internal windowProof;
-
-    bytes private refusal;
 
     function setUp() public virtual {
         vm.warp(1_800_000_000);
@@ -88,6 +87,11 @@ abstract contract Game {
         });
     }
 
+    /// @dev Those that can be funded to dispute the same unit beside `challenger`.
+    function _other(uint256 pick) internal pure returns (address) {
+        return address(uint160(0xC100 + pick % OTHERS));
+    }
+
     function _deploy(IDisputes.Terms memory terms) internal returns (Disputes) {
         return new Disputes(IZenToken(address(token)), staking, windows, escrow, terms);
     }
@@ -118,14 +122,6 @@ abstract contract Game {
         return keccak256(abi.encode("step", state));
     }
 
-    /// @dev The right state at a boundary.
-    function _right(uint256 boundary) internal pure returns (bytes32 state) {
-        state = keccak256("start");
-        for (uint256 j = 0; j < boundary; ++j) {
-            state = _replay(state);
-        }
-    }
-
     /// @dev Makes the unit of `states`, signs it and commits it in a window with one other unit.
     function _commitUnit() internal {
         order.payer = payer;
@@ -136,6 +132,13 @@ abstract contract Game {
         unit.payloadHash = keccak256("payload");
         commitmentSignature = _sign(PROVIDER_KEY, escrow.commitmentDigest(unit));
         _commitWindow("another unit");
+    }
+
+    /// @dev A fresh honest unit of `segments` segments.
+    function _renew(uint256 segments) internal {
+        _honestStates(segments);
+        order.nonce += 1;
+        _commitUnit();
     }
 
     function _commitWindow(bytes32 neighbour) internal {
@@ -168,44 +171,36 @@ abstract contract Game {
         return Traces.leaf(unit, boundary, state, environment);
     }
 
-    function _opening(uint256 boundary) internal view returns (IDisputes.Opening memory) {
-        return IDisputes.Opening(states[boundary], Tree.proof(_leaves(), boundary));
-    }
-
     // --- the moves
 
-    function _open(uint16 lo, uint16 hi) internal returns (bytes32) {
-        return _openAs(challenger, lo, hi);
+    function _open() internal returns (bytes32) {
+        return _openAs(challenger);
     }
 
-    function _openAs(address account, uint16 lo, uint16 hi) internal returns (bytes32) {
+    function _openAs(address account) internal returns (bytes32) {
         vm.prank(account);
-        return disputes.open(order, unit, commitmentSignature, windowRoot, windowProof, lo, hi);
+        return disputes.open(order, unit, commitmentSignature, windowRoot, windowProof);
     }
 
-    function _revealEnds(bytes32 id) internal {
-        IDisputes.Dispute memory d = disputes.disputes(id);
-        _expectRefusal();
-        disputes.revealEnds(id, unit, ENVIRONMENT, _opening(d.lo), _opening(d.hi));
+    function _showTrace(bytes32 id) internal {
+        disputes.showTrace(id, unit, ENVIRONMENT, states);
     }
 
-    function _revealMiddle(bytes32 id) internal {
-        uint16 middle = disputes.middleOf(id);
-        _expectRefusal();
-        disputes.revealMiddle(id, unit, _opening(middle));
-    }
-
-    function _answer(bytes32 id, bool agrees) internal {
+    function _nameStep(bytes32 id, uint16 step) internal {
         address account = disputes.disputes(id).challenger;
-        _expectRefusal();
         vm.prank(account);
-        disputes.answer(id, agrees);
+        disputes.nameStep(id, step);
     }
 
-    /// @dev A dispute over one step whose committee is to be drawn.
-    function _isolated(uint16 lo) internal returns (bytes32 id) {
-        id = _open(lo, lo + 1);
-        _revealEnds(id);
+    /// @dev A dispute over a step whose committee is to be drawn.
+    function _named(uint16 step) internal returns (bytes32) {
+        return _namedAs(challenger, step);
+    }
+
+    function _namedAs(address account, uint16 step) internal returns (bytes32 id) {
+        id = _openAs(account);
+        _showTrace(id);
+        _nameStep(id, step);
     }
 
     function _draw(bytes32 id) internal returns (address[] memory committee) {
@@ -252,16 +247,6 @@ abstract contract Game {
         return abi.encodePacked(r, s, v);
     }
 
-    /// @dev Says that the move that follows is refused: moves read first, and `vm.expectRevert` takes the very next call.
-    function _refuse(bytes memory reason) internal {
-        refusal = reason;
-    }
-
-    function _expectRefusal() private {
-        if (refusal.length > 0) vm.expectRevert(refusal);
-        delete refusal;
-    }
-
     // --- what is
 
     function _status(bytes32 id) internal view returns (uint256) {
@@ -278,6 +263,9 @@ abstract contract Game {
         held += disputes.credits(provider) + disputes.credits(challenger) + disputes.credits(stranger);
         for (uint256 i = 0; i < REFEREES; ++i) {
             held += disputes.credits(referees[i]);
+        }
+        for (uint256 i = 0; i < OTHERS; ++i) {
+            held += disputes.credits(_other(i));
         }
         vm.assertEq(token.balanceOf(address(disputes)), held);
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {IDisputes} from "../../src/interfaces/IDisputes.sol";
 import {UnitCommitment} from "../../src/Messages.sol";
 import {Tree} from "./Tree.sol";
 
-/// @notice Traces of four segments whose states follow from the unit's payload hash. Those with an even hash hold a second
-/// state of the second boundary.
+/// @notice Traces of four segments whose states follow from the unit's payload hash. One in four holds a second state of the
+/// second boundary, so that it cannot be shown.
 library Traces {
     uint16 internal constant SEGMENTS = 4;
     uint16 internal constant DOUBLED = 2;
@@ -20,15 +19,14 @@ library Traces {
     }
 
     function isDoubled(UnitCommitment memory unit) internal pure returns (bool) {
-        return uint256(unit.payloadHash) % 2 == 0;
+        return uint256(unit.payloadHash) % 4 == 0;
     }
 
-    function opening(UnitCommitment memory unit, uint16 boundary) internal pure returns (IDisputes.Opening memory) {
-        return IDisputes.Opening(_state(unit, boundary), Tree.proof(leaves(unit), boundary));
-    }
-
-    function secondOpening(UnitCommitment memory unit) internal pure returns (IDisputes.Opening memory) {
-        return IDisputes.Opening(_state(unit, SEGMENTS + 1), Tree.proof(leaves(unit), SEGMENTS + 1));
+    function states(UnitCommitment memory unit) internal pure returns (bytes32[] memory list) {
+        list = new bytes32[](SEGMENTS + 1);
+        for (uint256 i = 0; i < list.length; ++i) {
+            list[i] = _state(unit, i);
+        }
     }
 
     function leaves(UnitCommitment memory unit) internal pure returns (bytes32[] memory list) {

@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
-import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {DisputeMessages} from "../DisputeMessages.sol";
@@ -12,14 +11,17 @@ import {IZenToken} from "../interfaces/IZenToken.sol";
 import {ExactTransfers} from "./ExactTransfers.sol";
 import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
 
-/// @title Opening a dispute and narrowing it down to one step
-/// @dev The present turn is in a dispute's first slot; an opened middle overwrites one end's state when it is answered.
-abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
+/// @title Opening a dispute, showing the unit's trace, and naming the step in dispute
+/// @dev The present turn and the named step are in a dispute's first slot. Of the trace nothing is kept: the signed root has
+/// no other one.
+abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
     using DisputeMessages for UnitCommitment;
     using ExactTransfers for IZenToken;
     using Messages for JobOrder;
     using Messages for UnitCommitment;
 
+    /// @notice Most segments of a unit that can be disputed: what one transaction shows with ease, and most that a job has.
+    uint16 public constant MAX_SEGMENTS = 64;
     uint40 internal constant NO_DEADLINE = type(uint40).max;
 
     /// @notice The ZEN token.
@@ -58,67 +60,48 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
         UnitCommitment calldata unit,
         bytes calldata commitmentSignature,
         bytes32 windowRoot,
-        bytes32[] calldata windowProof,
-        uint16 lo,
-        uint16 hi
+        bytes32[] calldata windowProof
     ) external nonReentrant returns (bytes32 disputeId) {
         require(order.hash() == unit.jobId, WrongOrder(unit.jobId));
-        require(lo < hi && hi <= order.segments, InvalidRange(lo, hi, order.segments));
+        uint16 segments = order.segments;
+        require(segments > 0 && segments <= MAX_SEGMENTS, InvalidSegments(segments));
         require(windows.includes(windowRoot, unit, windowProof), NotInWindow(windowRoot));
         _requireSigned(unit, commitmentSignature);
 
         bytes32 unitId = unit.leaf();
         _admit(unitId, windowRoot);
-        disputeId = disputeIdOf(unitId, msg.sender, lo, hi);
+        disputeId = disputeIdOf(unitId, msg.sender);
         Dispute storage dispute = _disputes[disputeId];
         require(dispute.status == Status.None, DisputeExists(disputeId));
-        (dispute.challenger, dispute.lo, dispute.hi) = (msg.sender, lo, hi);
+        (dispute.challenger, dispute.segments) = (msg.sender, segments);
         (dispute.provider, dispute.payer, dispute.unitId) = (unit.provider, order.payer, unitId);
-        emit DisputeOpened(disputeId, unitId, unit.provider, msg.sender, lo, hi);
-        _startTurn(disputeId, Status.Ends, _turnPeriod);
+        emit DisputeOpened(disputeId, unitId, unit.provider, msg.sender, segments);
+        _startTurn(disputeId, Status.Trace, _turnPeriod);
         token.take(msg.sender, _bond);
     }
 
     /// @inheritdoc IDisputes
-    function revealEnds(
+    function showTrace(
         bytes32 disputeId,
         UnitCommitment calldata unit,
         bytes32 environmentClass,
-        Opening calldata lo,
-        Opening calldata hi
+        bytes32[] calldata states
     ) external nonReentrant {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Ends);
-        _requireOpening(dispute, unit, dispute.lo, environmentClass, lo);
-        _requireOpening(dispute, unit, dispute.hi, environmentClass, hi);
-        dispute.environmentClass = environmentClass;
-        dispute.loState = lo.state;
-        dispute.hiState = hi.state;
-        emit EndsRevealed(disputeId, environmentClass, lo.state, hi.state);
-        _proceed(disputeId);
+        Dispute storage dispute = _requireTurn(disputeId, Status.Trace);
+        require(unit.leaf() == dispute.unitId, WrongUnit(dispute.unitId));
+        require(states.length == uint256(dispute.segments) + 1, WrongStateCount(states.length));
+        require(unit.rootOf(environmentClass, states) == unit.traceRoot, InvalidTrace());
+        emit TraceShown(disputeId, environmentClass, states);
+        if (dispute.segments == 1) _name(disputeId, 0);
+        else _startTurn(disputeId, Status.Step, _turnPeriod);
     }
 
     /// @inheritdoc IDisputes
-    function revealMiddle(bytes32 disputeId, UnitCommitment calldata unit, Opening calldata middle)
-        external
-        nonReentrant
-    {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Middle);
-        uint16 boundary = _middle(dispute);
-        _requireOpening(dispute, unit, boundary, dispute.environmentClass, middle);
-        dispute.middleState = middle.state;
-        emit MiddleRevealed(disputeId, boundary, middle.state);
-        _startTurn(disputeId, Status.Answer, _turnPeriod);
-    }
-
-    /// @inheritdoc IDisputes
-    function answer(bytes32 disputeId, bool agrees) external nonReentrant {
-        Dispute storage dispute = _requireTurn(disputeId, Status.Answer);
+    function nameStep(bytes32 disputeId, uint16 step) external nonReentrant {
+        Dispute storage dispute = _requireTurn(disputeId, Status.Step);
         require(msg.sender == dispute.challenger, NotChallenger(msg.sender));
-        uint16 middle = _middle(dispute);
-        if (agrees) (dispute.lo, dispute.loState) = (middle, dispute.middleState);
-        else (dispute.hi, dispute.hiState) = (middle, dispute.middleState);
-        emit Narrowed(disputeId, dispute.lo, dispute.hi);
-        _proceed(disputeId);
+        require(step < dispute.segments, NoSuchStep(step, dispute.segments));
+        _name(disputeId, step);
     }
 
     /// @inheritdoc IDisputes
@@ -132,16 +115,11 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
     }
 
     /// @inheritdoc IDisputes
-    function middleOf(bytes32 disputeId) external view returns (uint16) {
-        return _middle(_disputes[disputeId]);
+    function disputeIdOf(bytes32 unitId, address challenger) public pure returns (bytes32) {
+        return keccak256(abi.encode(unitId, challenger));
     }
 
-    /// @inheritdoc IDisputes
-    function disputeIdOf(bytes32 unitId, address challenger, uint16 lo, uint16 hi) public pure returns (bytes32) {
-        return keccak256(abi.encode(unitId, challenger, lo, hi));
-    }
-
-    /// @dev The step from `lo` to `hi` = `lo` + 1 is isolated and both its states are known.
+    /// @dev The step is named and all states are shown.
     function _judge(bytes32 disputeId) internal virtual;
 
     function _startTurn(bytes32 disputeId, Status status, uint256 period) internal {
@@ -161,9 +139,10 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
         require(!_units[unitId].convicted, UnitConvicted(unitId));
     }
 
-    function _proceed(bytes32 disputeId) private {
-        if (_disputes[disputeId].hi - _disputes[disputeId].lo == 1) _judge(disputeId);
-        else _startTurn(disputeId, Status.Middle, _turnPeriod);
+    function _name(bytes32 disputeId, uint16 step) private {
+        _disputes[disputeId].step = step;
+        emit StepNamed(disputeId, step);
+        _judge(disputeId);
     }
 
     /// @dev Counts a new dispute of the unit. A unit in two windows can be disputed in the period of either.
@@ -179,22 +158,5 @@ abstract contract Bisection is IDisputes, ReentrancyGuardTransient {
     function _requireSigned(UnitCommitment calldata unit, bytes calldata signature) private view {
         (address signer,,) = ECDSA.tryRecoverCalldata(escrow.commitmentDigest(unit), signature);
         require(signer == unit.provider && signer != address(0), InvalidCommitmentSignature());
-    }
-
-    function _requireOpening(
-        Dispute storage dispute,
-        UnitCommitment calldata unit,
-        uint16 boundary,
-        bytes32 environmentClass,
-        Opening calldata opening
-    ) internal view {
-        require(unit.leaf() == dispute.unitId, WrongUnit(dispute.unitId));
-        bytes32 leaf = unit.stateLeaf(boundary, opening.state, environmentClass);
-        require(MerkleProof.verifyCalldata(opening.proof, unit.traceRoot, leaf), InvalidOpening(boundary));
-    }
-
-    /// @dev The lower of two middles; between the ends whenever a step is left to find.
-    function _middle(Dispute storage dispute) private view returns (uint16) {
-        return dispute.lo + (dispute.hi - dispute.lo) / 2;
     }
 }
