@@ -22,7 +22,7 @@ from support.anvil import AnvilProcess
 from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.chain.contracts import decode_log, decode_result, encode_call
+from market.chain.contracts import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
 from zoo_protocol import merkle, trace
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -190,19 +190,23 @@ class Bench:
     # --- a dispute
 
     def dispute(self) -> list[Row]:
-        """One challenge of a unit with a false end, from the bond to the verdict of three referees."""
-        spent = self.transactions_of_a_dispute(4)
-        steps = [turn + reply for turn, reply in zip(spent["reveal_middle"], spent["answer"], strict=True)]
+        """One challenge of a unit of 64 segments, the most there are, from the bond to the three signed verdicts."""
+        spent = self.transactions_of_a_dispute(64)
+        step = max(spent["show"], spent["name"])
         return [
-            row("dispute_open", "gas", spent["open"]),
-            row("dispute_step", "gas", steps, "one halving: the provider opens a state, the challenger takes a half"),
-            row("dispute_ends", "gas", spent["reveal_ends"], "the provider opens both ends of the disputed stretch"),
-            row("dispute_draw", "gas", spent["draw"], "of five referees"),
-            row("dispute_verdict", "gas", spent["verdict"], "three signatures; slashes"),
+            row("dispute_open", "gas", [spent["open"]]),
+            row("dispute_step", "gas", [step], "a party's dearest turn: the provider shows a trace of 64 segments"),
+            row("dispute_name", "gas", [spent["name"]], "the challenger names the step"),
+            row("dispute_draw", "gas", [spent["draw"]], "of five referees"),
+            row("dispute_verdict", "gas", [spent["verdict"]], "three signatures; slashes"),
         ]
 
-    def transactions_of_a_dispute(self, segments: int) -> dict[str, list[int]]:
-        """Gas of each transaction of one dispute about a whole unit whose last segment is false, by kind of call."""
+    def transactions_of_a_dispute(self, segments: int, *, joined: bool = False) -> dict[str, int]:
+        """Gas of each transaction of one dispute about a unit whose last segment is false, in their order.
+
+        Of one segment there is no step to name. ``joined``: the draw and its verdict are one transaction. Who sends it
+        asks the node beforehand who will be drawn.
+        """
         provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
         deployment = self._chain.deployment
         self._fund([challenger], DEVNET.disputes.bond_wei)
@@ -221,25 +225,21 @@ class Bench:
         self._gas(OPERATOR.address, "WorkWindows", "commitWindow", window, 1)
 
         fields = {name: getattr(unit, name) for name in unit.__slots__}
-        opening = [arguments[0], fields, signature, window, [], 0, segments]
-        spent = {"open": [self._gas(challenger.address, "Disputes", "open", *opening)]}
-        dispute = self._view("Disputes", "disputeIdOf", window, challenger.address, 0, segments)
-        openings = [
-            {"state": to_hex(state), "proof": [to_hex(node) for node in merkle.proof(leaves, j)]}
-            for j, state in enumerate(states)
-        ]
-        ends = [dispute, fields, ENVIRONMENT, openings[0], openings[segments]]
-        spent["reveal_ends"] = [self._gas(provider.address, "Disputes", "revealEnds", *ends)]
-        low, high = 0, segments
-        spent |= {"reveal_middle": [], "answer": []}
-        while high - low > 1:
-            low = (low + high) // 2
-            middle = [dispute, fields, openings[low]]
-            spent["reveal_middle"].append(self._gas(provider.address, "Disputes", "revealMiddle", *middle))
-            spent["answer"].append(self._gas(challenger.address, "Disputes", "answer", dispute, True))
+        opening = [arguments[0], fields, signature, window, []]
+        spent = {"open": self._gas(challenger.address, "Disputes", "open", *opening)}
+        dispute = self._view("Disputes", "disputeIdOf", window, challenger.address)
+        trace_ = [dispute, fields, ENVIRONMENT, [to_hex(state) for state in states]]
+        spent["show"] = self._gas(provider.address, "Disputes", "showTrace", *trace_)
+        if segments > 1:
+            spent["name"] = self._gas(challenger.address, "Disputes", "nameStep", dispute, segments - 1)
         self._chain.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
-        spent["draw"] = [self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)]
-        return spent | {"verdict": [self._verdict(dispute, referees)]}
+        verdict = self._verdict(dispute, referees)
+        if joined:
+            draw = encode_call("Disputes", "drawCommittee", [dispute])
+            calls = [draw, encode_call("Disputes", "submitVerdict", verdict)]
+            return spent | {"draw_and_verdict": self._gas(OTHER.address, "Disputes", "multicall", calls)}
+        spent["draw"] = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
+        return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
 
     def _register(self, referees: Sequence[LocalAccount]) -> None:
         """Have the referees stake and stand in the list, unless they do."""
@@ -253,35 +253,22 @@ class Bench:
             self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
             self._gas(referee.address, "Disputes", "registerReferee")
 
-    def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> int:
-        address = self._chain.deployment.address("Disputes")
-        query = {"fromBlock": "0x0", "address": address, "topics": [_topic("CommitteeDrawn")]}
-        log = self._chain.anvil.rpc("eth_getLogs", query)[-1]
-        decoded = decode_log("Disputes", log["topics"], bytes.fromhex(log["data"][2:]))
-        assert decoded is not None
-        committee = decoded[1]["committee"]
+    def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:
+        """Arguments of ``submitVerdict`` by the committee that is drawn as soon as somebody says so."""
+        committee = self._view("Disputes", "drawCommittee", dispute)
         digest = self._view("Disputes", "verdictDigest", dispute, 0, False)
         keys = {referee.address: referee for referee in referees}
         signatures = [
             to_hex(bytes(keys[address].unsafe_sign_hash(Hash32(from_hex(digest))).signature)) if seat < 3 else "0x"
             for seat, address in enumerate(committee)
         ]
-        return self._gas(OTHER.address, "Disputes", "submitVerdict", dispute, False, committee, signatures)
+        return [dispute, False, committee, signatures]
 
     def _view(self, contract: str, function: str, *arguments: Any) -> Any:
         data = to_hex(encode_call(contract, function, arguments))
         call = {"to": self._chain.deployment.address(contract), "data": data}
         answer = self._chain.anvil.rpc("eth_call", call, "latest")
         return decode_result(contract, function, bytes.fromhex(answer[2:]))
-
-
-def _topic(event: str) -> str:
-    from eth_utils.abi import event_abi_to_log_topic
-
-    from zoo_protocol.contracts import artifact
-
-    abi: Any = next(item for item in artifact("Disputes").abi if item["type"] == "event" and item["name"] == event)
-    return "0x" + event_abi_to_log_topic(abi).hex()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ RATES = range(1, 26)  # per cent
 CHEATERS = 10_000
 SEGMENTS = 100  # so that a rate of r per cent draws r segments
 FALSIFIED = (1, 5, 20)
-LENGTHS = (4, 16, 64)  # segments of a unit in dispute
+LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
 _Z99 = NormalDist().inv_cdf(0.995)
 
 
@@ -35,7 +35,7 @@ def measure(quick: bool) -> list[Row]:
             *_honest(Path(directory), quick),
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
-            *_disputes(LENGTHS[:1] if quick else LENGTHS),
+            *_disputes(LENGTHS[:3] if quick else LENGTHS),
             *_strategies(40 if quick else 1_000),
         ]
 
@@ -181,9 +181,11 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
     with gas.deployed() as bench:
         for length in lengths:
             progress(f"disputing a unit of {length} segments")
-            count = sum(len(calls) for calls in bench.transactions_of_a_dispute(length).values())
-            aim = math.ceil(math.log2(length)) + 3
-            rows.append(row(f"dispute_transactions_{length}", "transactions", [count], f"to the verdict; aim {aim}"))
+            joined = length <= 2  # else the aim leaves room for both
+            count = len(bench.transactions_of_a_dispute(length, joined=joined))
+            note = f"to the verdict; aim {math.ceil(math.log2(length)) + 3}"
+            note += "; draw and verdict sent as one" if joined else ""
+            rows.append(row(f"dispute_transactions_{length}", "transactions", [count], note))
     return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]
 
 
