@@ -183,12 +183,12 @@ class _Start:
     """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
 
     checkpoint_cid: str
-    error_feedback_cid: str | None
+    slot_state_cid: str | None
     top_k: int | None
 
 
 def _start_of(unit: UnitRecord) -> _Start:
-    return _Start(unit.start_checkpoint_cid, unit.start_error_feedback_cid, unit.top_k)
+    return _Start(unit.start_checkpoint_cid, unit.start_slot_state_cid, unit.top_k)
 
 
 def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
@@ -253,7 +253,7 @@ class _Replay:
             **asdict(place),
             "spec": self.spec.to_dict(),
             "checkpoint_cid": start.checkpoint_cid,
-            "error_feedback_cid": start.error_feedback_cid,
+            "slot_state_cid": start.slot_state_cid,
             "environment": environment_class,
         }
         self._workspace = Workspace(workdir)

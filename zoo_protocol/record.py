@@ -44,13 +44,13 @@ class UnitRecord:
     status: str
     reason: str | None
     start_checkpoint_cid: str
-    start_error_feedback_cid: str | None
+    start_slot_state_cid: str | None
     top_k: int | None
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None
     salt: str | None
-    error_feedback_cid: str | None
+    slot_state_cid: str | None
     commitment_signature: str | None
     window: int | None
     window_index: int | None

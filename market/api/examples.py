@@ -281,7 +281,7 @@ FIELDS: dict[str, Any] = {
     "spec_cid": CID,
     "payload_cid": CID,
     "state_cid": CID,
-    "error_feedback_cid": CID,
+    "slot_state_cid": CID,
     "evidence_cid": CID,
     "evidence": HASH,
     "spec_hash": HASH,

@@ -98,12 +98,12 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             parts=parts,
             leaves=leaves,
             error_feedback={
-                slot.slot: slot.error_feedback_cid
+                slot.slot: slot.slot_state_cid
                 for slot in repository.slots(session, job_id)
-                if slot.error_feedback_cid is not None
+                if slot.slot_state_cid is not None
             },
             next_error_feedback={
-                part.place: units[part.unit_id].error_feedback_cid or "" for part in parts if part.round == number
+                part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
         )
 
@@ -167,7 +167,7 @@ def _apply(
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
             if unit.included and unit.round == round_.number:  # a late one's slot has gone on from it already
-                slots[unit.slot].error_feedback_cid = unit.error_feedback_cid
+                slots[unit.slot].slot_state_cid = unit.slot_state_cid
         elif unit.status in repository.DELIVERED_UNIT:
             _keep_for_later(job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
@@ -183,7 +183,7 @@ def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
         unit.included, unit.exclusion_reason = False, "late"
         return
     if unit.round == job.current_round:
-        slot.error_feedback_cid = unit.error_feedback_cid
+        slot.slot_state_cid = unit.slot_state_cid
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 

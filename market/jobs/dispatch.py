@@ -203,7 +203,7 @@ def _offer_unit(
         provider=provider,
         status=UnitStatus.LEASED,
         start_checkpoint_cid=checkpoint.cid,
-        start_error_feedback_cid=slot.error_feedback_cid,
+        start_slot_state_cid=slot.slot_state_cid,
         top_k=choose_top_k(
             TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
         ),
@@ -216,7 +216,7 @@ def _offer_unit(
         "round": unit.round,
         "slot": unit.slot,
         "checkpoint_cid": unit.start_checkpoint_cid,
-        "error_feedback_cid": unit.start_error_feedback_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
         "environment": job.environment_class,
     }
     create_lease(

@@ -88,7 +88,7 @@ class CompleteTraining(RequestModel):
     payload_cid: CidString
     payload_sha256: HashString
     salt: HashString
-    error_feedback_cid: CidString
+    slot_state_cid: CidString
     leaves: list[HashString] = Field(min_length=2, max_length=1025)
     end_state_digest: HashString
     train_loss: DecimalString

@@ -205,11 +205,11 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
     except PayloadError as error:
         return _Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
     try:
-        error_feedback = storage.get(result.error_feedback_cid, max_bytes=state_bytes(spec))
+        error_feedback = storage.get(result.slot_state_cid, max_bytes=state_bytes(spec))
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
-        return _Refusal("error_feedback_missing", "error_feedback_cid", f"The file cannot be read: {error}")
+        return _Refusal("error_feedback_missing", "slot_state_cid", f"The file cannot be read: {error}")
     refusal = _check_ends(storage, spec, job, unit, result, payload, error_feedback)
     if refusal is not None:
         return refusal
@@ -268,7 +268,7 @@ def _check_state(
 
 def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
     """The unit's input as the training library takes it, without the data, which only training needs."""
-    feedback = unit.start_error_feedback_cid
+    feedback = unit.start_slot_state_cid
     try:
         stored = None if feedback is None else storage.get(feedback, max_bytes=state_bytes(spec))
         checkpoint = load_parameters(storage, spec, unit.start_checkpoint_cid)
@@ -295,7 +295,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.payload_cid = result.payload_cid
             unit.payload_sha256 = result.payload_sha256
             unit.salt = result.salt
-            unit.error_feedback_cid = result.error_feedback_cid
+            unit.slot_state_cid = result.slot_state_cid
             unit.leaves = list(result.leaves)
             unit.uploaded_bytes = found.size
             unit.train_loss = result.train_loss
@@ -325,10 +325,10 @@ def _place_in_time(session: Session, job: Job, unit: Unit, found: _Accepted) -> 
     if not unit.rounds_late:
         return
     [slot] = [slot for slot in repository.slots(session, job.id) if slot.slot == unit.slot]
-    slot.error_feedback_cid = unit.error_feedback_cid
+    slot.slot_state_cid = unit.slot_state_cid
     if unit.rounds_late > MAX_STALENESS:
         unit.included, unit.exclusion_reason = False, "too_late"
-        slot.error_feedback_cid = found.restored_cid
+        slot.slot_state_cid = found.restored_cid
 
 
 def _require_kind(lease: Lease, kind: LeaseKind) -> None:

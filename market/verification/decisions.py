@@ -171,7 +171,7 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
             "provider": unit.provider,
             "environment_class": unit.environment_class,
             "start_checkpoint_cid": unit.start_checkpoint_cid,
-            "start_error_feedback_cid": unit.start_error_feedback_cid,
+            "start_slot_state_cid": unit.start_slot_state_cid,
             "trace_root": unit.trace_root,
             "leaves": unit.leaves,
             "payload_hash": unit.payload_hash,

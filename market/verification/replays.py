@@ -124,7 +124,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         "slot": unit.slot,
         "segment": sample.segment,
         "checkpoint_cid": unit.start_checkpoint_cid,
-        "error_feedback_cid": unit.start_error_feedback_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
         "state_cid": sample.state_cid,
         "start_leaf": unit.leaves[sample.segment],
         "environment": unit.environment_class,

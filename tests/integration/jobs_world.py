@@ -319,7 +319,7 @@ class Work:
     def unit(self) -> trace_of_unit.Unit:
         """The unit's input, from storage."""
         task, storage = self.lease.task, self.world.storage
-        feedback = task["error_feedback_cid"]
+        feedback = task["slot_state_cid"]
         return trace_of_unit.Unit(
             spec=self.spec,
             job_id=task["job_id"],
@@ -359,7 +359,7 @@ class Work:
             "payload_cid": self.world.storage.put(self.payload, max_bytes=2**24).cid,
             "payload_sha256": to_hex(sha256(self.payload)),
             "salt": to_hex(self.salt),
-            "error_feedback_cid": self.feedback,
+            "slot_state_cid": self.feedback,
             "leaves": [to_hex(leaf) for leaf in self.leaves],
             "end_state_digest": to_hex(self.end_state_digest),
             "train_loss": "5.5",

@@ -75,7 +75,7 @@ def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World,
     world.dispatch(job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.rounds_late, unit.included) == (UnitStatus.UPLOADED, 1, None)
-    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
     for node in nodes:
         world.deliver(node)
     _close_round(world, job_id)
@@ -89,7 +89,7 @@ def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World,
         *((slot, 1, 4096) for slot in range(4)),
         (7, 0, WEIGHT_OF_ONE_ROUND),
     ]
-    assert manifest.error_feedback["3"] == world.units(job_id, round=1, slot=3)[0].error_feedback_cid
+    assert manifest.error_feedback["3"] == world.units(job_id, round=1, slot=3)[0].slot_state_cid
 
 
 @pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
@@ -103,7 +103,7 @@ def test_beyond_the_greatest_age_a_payload_is_restored_instead(
     [following] = world.units(job_id, round=rounds, slot=3)
     assert unit.status == UnitStatus.UPLOADED
     if rounds == MAX_STALENESS:
-        assert (unit.included, following.start_error_feedback_cid) == (None, unit.error_feedback_cid)
+        assert (unit.included, following.start_slot_state_cid) == (None, unit.slot_state_cid)
         for node in nodes[:3]:
             world.deliver(node)
         _close_round(world, job_id)
@@ -112,9 +112,9 @@ def test_beyond_the_greatest_age_a_payload_is_restored_instead(
         return
     assert (unit.included, unit.exclusion_reason) == (False, "too_late")
     limit = state_bytes(world.spec)
-    left = load_error_feedback(world.spec, world.storage.get(unit.error_feedback_cid or "", max_bytes=limit))
+    left = load_error_feedback(world.spec, world.storage.get(unit.slot_state_cid or "", max_bytes=limit))
     sent = decode(world.spec, late.payload).dense()
-    start = world.storage.get(following.start_error_feedback_cid or "", max_bytes=limit)
+    start = world.storage.get(following.start_slot_state_cid or "", max_bytes=limit)
     assert (load_error_feedback(world.spec, start) == left + sent).all()
 
 
@@ -151,7 +151,7 @@ def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "node_silent")
     [following] = world.units(job_id, round=1, slot=3)
     assert following.provider in (spare, nodes[3])  # who comes back may go on
-    assert following.start_error_feedback_cid is None
+    assert following.start_slot_state_cid is None
 
 
 def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
@@ -173,7 +173,7 @@ def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
     monkeypatch.setattr(aggregation, "_join", original)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.rounds_late) == (None, 1)
-    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
     for node in nodes[:3]:
         world.deliver(node)
     _close_round(world, job_id)

@@ -119,7 +119,7 @@ def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # no
         "round": 0,
         "slot": 2,
         "checkpoint_cid": store.add(manifest.to_bytes()),
-        "error_feedback_cid": None,
+        "slot_state_cid": None,
         "environment": executor.environment_class,
     }
 

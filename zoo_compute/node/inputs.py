@@ -29,7 +29,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
-    feedback = task["error_feedback_cid"]
+    feedback = task["slot_state_cid"]
     return {
         "spec": task["spec"],
         "job_id": task["job_id"],

@@ -74,14 +74,14 @@ class Worker:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload_cid = self.market.upload(Path(result["payload"]).read_bytes())
-            error_feedback_cid = self.market.upload(Path(result["error_feedback"]).read_bytes())
+            slot_state_cid = self.market.upload(Path(result["error_feedback"]).read_bytes())
         self.market.complete(
             lease,
             {
                 "payload_cid": payload_cid,
                 "payload_sha256": result["payload_sha256"],
                 "salt": to_hex(salt),
-                "error_feedback_cid": error_feedback_cid,
+                "slot_state_cid": slot_state_cid,
                 "leaves": result["leaves"],
                 "end_state_digest": result["end_state_digest"],
                 "train_loss": f"{result['train_loss']:.6f}",
@@ -114,7 +114,7 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        start = [task["checkpoint_cid"], task["error_feedback_cid"], task["spec"]["training_config"]["top_k"]]
+        start = [task["checkpoint_cid"], task["slot_state_cid"], task["spec"]["training_config"]["top_k"]]
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
             if known["start"] == start:

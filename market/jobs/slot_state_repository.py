@@ -1,0 +1,42 @@
+"""Queries over slot states, which are columns of the units that hand them on, and over the leases that ask for them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitStatus
+from market.jobs.lease_schemas import LeaseKind
+from market.jobs.models import Lease, Unit
+
+
+def is_public(session: Session, job_id: str, cid: str) -> bool:
+    query = select(Unit.id).where(Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_public)
+    return session.scalar(query.limit(1)) is not None
+
+
+def make_public(session: Session, job_id: str, cid: str) -> None:
+    of_cid = Unit.job_id == job_id, Unit.slot_state_cid == cid
+    session.execute(update(Unit).where(*of_cid).values(slot_state_public=True))
+
+
+def wanted(session: Session, job_id: str) -> Sequence[Unit]:
+    """The units whose slot states the newest kept checkpoint names and storage lacks, in slot order."""
+    newest = select(func.max(Unit.slot_state_round)).where(Unit.job_id == job_id).scalar_subquery()
+    query = select(Unit).where(
+        Unit.job_id == job_id,
+        Unit.slot_state_round == newest,
+        Unit.slot_state_public.is_(False),
+        Unit.status != UnitStatus.REJECTED,
+    )
+    return session.scalars(query.order_by(Unit.slot)).all()
+
+
+def attempts(session: Session, job_id: str) -> dict[int, list[Lease]]:
+    """The job's publish leases by unit, open ones too."""
+    found: dict[int, list[Lease]] = {}
+    query = select(Lease).where(Lease.job_id == job_id, Lease.kind == LeaseKind.PUBLISH)
+    for lease in session.scalars(query.order_by(Lease.created_at, Lease.id)):
+        if lease.unit_id is not None:
+            found.setdefault(lease.unit_id, []).append(lease)
+    return found

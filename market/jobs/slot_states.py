@@ -1,0 +1,137 @@
+"""Slot states: what a slot's units hand on to one another. The file stays on the node that made it.
+
+The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
+them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
+The file is asked for when a drawn segment needs it (:mod:`market.verification.replays`), and, of every checkpoint that
+is kept, in the background by the ``publish`` leases made here; what arrives is compared with what was declared.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitStatus
+from market.events.service import emit
+from market.jobs import repository, slot_state_repository
+from market.jobs.lease_schemas import LeaseKind
+from market.jobs.leases import create_lease
+from market.jobs.models import Job, Lease, Slot, Unit
+from market.settings import Settings
+
+MAX_ATTEMPTS = 3
+"""How often a node is asked to upload one slot state that a checkpoint names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a unit starts from: a slot state, with a payload added back that came too late. All None: a fresh one."""
+
+    cid: str | None = None
+    digest: str | None = None
+    restored_payload_cid: str | None = None
+
+
+def start_of(session: Session, job: Job, slot: Slot, provider: str) -> Start:
+    """What the slot's next unit starts from on this node. That a state is given up is told as an event."""
+    if slot.state_unit_id is None:
+        return Start()
+    [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
+    if before.status == UnitStatus.REJECTED:
+        reason = "unit_rejected"
+    elif before.provider != provider and not before.slot_state_public:
+        reason = "held_by_another_node"
+    else:
+        restored = before.payload_cid if slot.state_restored else None
+        return Start(before.slot_state_cid, before.slot_state_digest, restored)
+    _tell_fresh(session, job.id, job.current_round, slot.slot, before, reason)
+    return Start()
+
+
+def go_on_from(slot: Slot, unit: Unit, *, restored: bool = False) -> None:
+    """The slot's next unit starts from what ``unit`` hands on; ``restored``: with its payload added back."""
+    slot.state_unit_id, slot.state_restored = unit.id, restored
+
+
+def give_up(session: Session, unit: Unit) -> None:
+    """The node that held what ``unit`` was to start from has lost it, so the slot starts afresh."""
+    [slot] = [slot for slot in repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    if slot.state_unit_id is None or unit.start_slot_state_cid is None:
+        return
+    [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
+    if before.slot_state_cid == unit.start_slot_state_cid and not before.slot_state_public:
+        slot.state_unit_id, slot.state_restored = None, False
+        _tell_fresh(session, unit.job_id, unit.round, unit.slot, before, "lost_by_its_node")
+
+
+def _tell_fresh(session: Session, job_id: str, round_: int, slot: int, before: Unit, reason: str) -> None:
+    emit(
+        session,
+        job_id,
+        "slot_fresh",
+        {"round": round_, "slot": slot, "reason": reason, "slot_state_cid": before.slot_state_cid},
+    )
+
+
+def is_private(session: Session, job_id: str, cid: str | None) -> bool:
+    """Whether only its node has a slot state. A fresh one (None) anybody can make."""
+    return cid is not None and not slot_state_repository.is_public(session, job_id, cid)
+
+
+def make_public(session: Session, job_id: str, cid: str) -> None:
+    """Storage has the slot state, and it is what was declared."""
+    slot_state_repository.make_public(session, job_id, cid)
+
+
+# --- of checkpoints
+
+
+def named(session: Session, job_id: str) -> dict[int, str]:
+    """By slot, the CID of what its next unit starts from, as the manifest of a checkpoint names it now.
+
+    A slot that goes on from a state with a payload added back is not named: no file is of that.
+    """
+    plain = {slot.slot: slot.state_unit_id for slot in repository.slots(session, job_id) if not slot.state_restored}
+    units = repository.units_by_id(session, [unit_id for unit_id in plain.values() if unit_id is not None])
+    found = {slot: units[unit_id].slot_state_cid for slot, unit_id in plain.items() if unit_id is not None}
+    return {slot: cid for slot, cid in found.items() if cid is not None}
+
+
+def note_kept(session: Session, job: Job, round_: int) -> None:
+    """The checkpoint before ``round_`` is kept, so the slots' present states are to be uploaded."""
+    ids = [slot.state_unit_id for slot in repository.slots(session, job.id) if slot.state_unit_id is not None]
+    for unit in repository.units_by_id(session, ids).values():
+        unit.slot_state_round = round_
+
+
+def request_uploads(session: Session, settings: Settings, job: Job) -> None:
+    """Ask for the slot states that the newest kept checkpoint names and storage does not have; one a slot at a time.
+
+    What a node has not begun to send when a newer checkpoint names another state is asked for no longer.
+    """
+    wanted = slot_state_repository.wanted(session, job.id)
+    attempts = slot_state_repository.attempts(session, job.id)
+    open_slots = {lease.task["slot"] for leases in attempts.values() for lease in leases if _is_open(lease)}
+    for unit in wanted:
+        if unit.slot not in open_slots and len(attempts.get(unit.id, [])) < MAX_ATTEMPTS:
+            task = {"job_id": job.id, "round": unit.round, "slot": unit.slot, "slot_state_cid": unit.slot_state_cid}
+            create_lease(
+                session,
+                kind=LeaseKind.PUBLISH,
+                holder=unit.provider,
+                job_id=job.id,
+                task=task,
+                unit_id=unit.id,
+                seconds=settings.lease_seconds,
+            )
+
+
+def _is_open(lease: Lease) -> bool:
+    return lease.status in repository.OPEN_LEASE
+
+
+def published(session: Session, lease: Lease) -> None:
+    """A node has uploaded what a ``publish`` lease asked for, and it is what was declared."""
+    make_public(session, lease.job_id, lease.task["slot_state_cid"])
+    seen: Mapping[str, object] = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
+    emit(session, lease.job_id, "slot_state", {**seen, "provider": lease.holder})
