@@ -3,13 +3,14 @@
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from training_gym.aggregation import WEIGHT_ONE
-from training_gym.checkpoint import load_error_feedback, save_error_feedback
 from training_gym.compression.wire import decode
 from training_gym.config import TrainingSpec
+from training_gym.slot_state import SlotState
 
 SPREADS = 3.0
 LEAST_SLACK = 0.1
@@ -35,18 +36,18 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0) -> float:
     return middle + max(SPREADS * spread, LEAST_SLACK * middle, least_slack)
 
 
-def restored(spec: TrainingSpec, error_feedback: bytes, payload: bytes) -> bytes:
-    """The error feedback file of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
+def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:
+    """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
 
-    One float32 addition an element, so anybody makes the same file; where a sum is beyond float32 it is left away.
+    One float32 addition an element, so anybody makes the same state; where a sum is beyond float32 it is left away.
 
     Raises:
-        StateError, PayloadError: naming what is malformed in the files, which come from strangers.
+        PayloadError: naming what is malformed in a payload from a stranger.
     """
-    left = load_error_feedback(spec, error_feedback)
+    left = slot_state.error_feedback
     with np.errstate(over="ignore"):
         total = left + decode(spec, payload).dense()
-    return save_error_feedback(np.where(np.isfinite(total), total, left))
+    return replace(slot_state, error_feedback=np.where(np.isfinite(total), total, left))
 
 
 def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:

@@ -17,9 +17,10 @@ import numpy as np
 from training_gym.adaptation import with_top_k
 from training_gym.compression.wire import decode
 from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import Unit, boundary_leaf, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, inner_leaf, load_boundary_state, state_path
 from training_gym.errors import GymError
 from training_gym.models.layout import Arrays
+from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import unflatten
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
@@ -259,6 +260,7 @@ class _Replay:
         self._workspace = Workspace(workdir)
         self._states = self._workspace.unit(place.job_id, place.round, place.slot)
         self.unit: Unit
+        self._feedback = b""
         self.leaves: list[bytes] = []
         self._payload = Path()
 
@@ -270,6 +272,7 @@ class _Replay:
         """Run the unit from its checkpoint and what its slot had left unsent."""
         task = unit_task(self._task, self._workspace, self.gateway)
         self.unit = take_unit(task, self._task["environment"], "cpu")
+        self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
         result = run({"kind": "train", "output": str(self._states), **task})
         self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
         self._payload = Path(result["payload"])
@@ -281,7 +284,7 @@ class _Replay:
     def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
         """The state that an attempt served; None unless it is the one that it committed to."""
         state = load_boundary_state(self.spec, self.gateway.fetch(cid, max_bytes=1 << 36))
-        return state if boundary_leaf(self.unit, boundary, state, self.unit.error_feedback) == leaf else None
+        return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
 
     def payload(self, cid: str | None = None) -> Arrays:
         """What the payload with this CID (None: the right one) moves each parameter by."""

@@ -160,7 +160,7 @@ class _Run:
             outer_state=None,
             update=self._store.add(update) if update else None,
             aggregation=None,
-            error_feedback={str(slot): cid for slot, cid in self._feedback.items()},
+            slot_states={str(slot): cid for slot, cid in self._feedback.items()},
             data_cursor=round_ * STEPS,
             spec_hash=self.spec.spec_hash(),
             validation_loss="1.000000",

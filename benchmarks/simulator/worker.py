@@ -76,7 +76,7 @@ class _Worker:
         if order["unit"] in self._stopped:
             raise _Stopped
         with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
-            payload, feedback = (_upload(http, Path(result[name])) for name in ("payload", "error_feedback"))
+            payload, feedback = (_upload(http, Path(result[name])) for name in ("payload", "slot_state"))
         marks.append(time.monotonic())
         seconds = [after - before for before, after in pairwise(marks)]
         return {"unit": order["unit"], "payload": payload, "feedback": feedback, "seconds": seconds}

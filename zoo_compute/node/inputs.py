@@ -37,7 +37,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "slot": task["slot"],
         "checkpoint": str(_model_file(spec, checkpoint, workspace, gateway)),
         "train_data": str(workspace.fetch(gateway, dataset.train.cid)),
-        "error_feedback": None if feedback is None else str(workspace.fetch(gateway, feedback)),
+        "slot_state": None if feedback is None else str(workspace.fetch(gateway, feedback)),
         "environment": task["environment"],
     }
 
