@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from training_gym.adaptation import with_top_k
 from training_gym.aggregation import WEIGHT_ONE
-from training_gym.compression.wire import decode
+from training_gym.compression.wire import decode, top_k_of
 from training_gym.config import TrainingSpec
-from training_gym.slot_state import SlotState
+from training_gym.slot_state import SlotState, load_slot_state
 
 SPREADS = 3.0
 LEAST_SLACK = 0.1
@@ -48,6 +49,18 @@ def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotS
     with np.errstate(over="ignore"):
         total = left + decode(spec, payload).dense()
     return replace(slot_state, error_feedback=np.where(np.isfinite(total), total, left))
+
+
+def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> SlotState:
+    """What a unit starts with: the state in a slot state file, or the fresh one; a payload is added back if given.
+
+    Of each chunk the payload has as many entries as its own unit was told, which need not be what ``spec`` says.
+
+    Raises:
+        StateError, PayloadError: naming what is malformed.
+    """
+    state = load_slot_state(spec, data)
+    return state if payload is None else restored(with_top_k(spec, top_k_of(payload)), state, payload)
 
 
 def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:

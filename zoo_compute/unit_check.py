@@ -24,7 +24,7 @@ from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import unflatten
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import unit_task
+from zoo_compute.node.inputs import SlotStateMissing, unit_task
 from zoo_compute.node.tasks import take_unit
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_check import fetch_record
@@ -151,7 +151,8 @@ def check_unit(
         find_trace: asked where the record's evidence does not have an attempt's leaves.
 
     Raises:
-        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``.
+        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
+            ``slot-state-held-by-node``: nobody but its provider has what the unit starts from.
         Mismatch: the record or the unit is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
@@ -176,6 +177,13 @@ def check_unit(
         found = [_judge(replays[_start_of(attempt)], record, attempt, find_trace) for attempt in attempts]
     except GymError as error:
         raise ZooError("replay-failed", str(error)) from error
+    except SlotStateMissing as error:
+        raise ZooError(
+            "slot-state-held-by-node",
+            f"the unit starts from the slot state {error.cid}, which its node keeps and was never asked for",
+            remedy="Ask its provider to put the file on storage (POST /v1/blobs), or take a unit of which a segment "
+            "was drawn: what that starts from is public.",
+        ) from error
     return UnitCheck(place, environment_class, found)
 
 
@@ -185,11 +193,12 @@ class _Start:
 
     checkpoint_cid: str
     slot_state_cid: str | None
+    restored_payload_cid: str | None
     top_k: int | None
 
 
 def _start_of(unit: UnitRecord) -> _Start:
-    return _Start(unit.start_checkpoint_cid, unit.start_slot_state_cid, unit.top_k)
+    return _Start(unit.start_checkpoint_cid, unit.start_slot_state_cid, unit.start_restored_payload_cid, unit.top_k)
 
 
 def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
@@ -255,6 +264,7 @@ class _Replay:
             "spec": self.spec.to_dict(),
             "checkpoint_cid": start.checkpoint_cid,
             "slot_state_cid": start.slot_state_cid,
+            "restored_payload_cid": start.restored_payload_cid,
             "environment": environment_class,
         }
         self._workspace = Workspace(workdir)
@@ -269,7 +279,7 @@ class _Replay:
         return to_hex(trace.trace_root(self.leaves))
 
     def train(self, run: Run) -> None:
-        """Run the unit from its checkpoint and what its slot had left unsent."""
+        """Run the unit from its checkpoint and its slot state."""
         task = unit_task(self._task, self._workspace, self.gateway)
         self.unit = take_unit(task, self._task["environment"], "cpu")
         self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)

@@ -32,11 +32,6 @@ def wanted(session: Session, job_id: str) -> Sequence[Unit]:
     return session.scalars(query.order_by(Unit.slot)).all()
 
 
-def attempts(session: Session, job_id: str) -> dict[int, list[Lease]]:
-    """The job's publish leases by unit, open ones too."""
-    found: dict[int, list[Lease]] = {}
-    query = select(Lease).where(Lease.job_id == job_id, Lease.kind == LeaseKind.PUBLISH)
-    for lease in session.scalars(query.order_by(Lease.created_at, Lease.id)):
-        if lease.unit_id is not None:
-            found.setdefault(lease.unit_id, []).append(lease)
-    return found
+def publish_leases(session: Session, job_id: str) -> Sequence[Lease]:
+    """All that were ever made for the job."""
+    return session.scalars(select(Lease).where(Lease.job_id == job_id, Lease.kind == LeaseKind.PUBLISH)).all()

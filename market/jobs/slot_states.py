@@ -2,11 +2,10 @@
 
 The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
 them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
-The file is asked for when a drawn segment needs it (:mod:`market.verification.replays`), and, of every checkpoint that
-is kept, in the background by the ``publish`` leases made here; what arrives is compared with what was declared.
+The file is asked for when a drawn segment needs it (:mod:`market.verification.replays`), and in the background when a
+checkpoint that is kept names it (:mod:`market.jobs.publishing`); what arrives is compared with what was declared.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -14,13 +13,10 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import UnitStatus
 from market.events.service import emit
 from market.jobs import repository, slot_state_repository
-from market.jobs.lease_schemas import LeaseKind
-from market.jobs.leases import create_lease
-from market.jobs.models import Job, Lease, Slot, Unit
-from market.settings import Settings
+from market.jobs.models import Job, Slot, Unit
 
-MAX_ATTEMPTS = 3
-"""How often a node is asked to upload one slot state that a checkpoint names."""
+MISSING = "slot_state_missing"
+"""A node fails its unit so if it has lost the slot state that the unit starts from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,40 +94,9 @@ def named(session: Session, job_id: str) -> dict[int, str]:
 
 
 def note_kept(session: Session, job: Job, round_: int) -> None:
-    """The checkpoint before ``round_`` is kept, so the slots' present states are to be uploaded."""
+    """If the checkpoint before ``round_`` is kept, and is not the last, the slots' states now are to be uploaded."""
+    if round_ % job.checkpoint_interval or round_ == job.rounds:
+        return
     ids = [slot.state_unit_id for slot in repository.slots(session, job.id) if slot.state_unit_id is not None]
     for unit in repository.units_by_id(session, ids).values():
         unit.slot_state_round = round_
-
-
-def request_uploads(session: Session, settings: Settings, job: Job) -> None:
-    """Ask for the slot states that the newest kept checkpoint names and storage does not have; one a slot at a time.
-
-    What a node has not begun to send when a newer checkpoint names another state is asked for no longer.
-    """
-    wanted = slot_state_repository.wanted(session, job.id)
-    attempts = slot_state_repository.attempts(session, job.id)
-    open_slots = {lease.task["slot"] for leases in attempts.values() for lease in leases if _is_open(lease)}
-    for unit in wanted:
-        if unit.slot not in open_slots and len(attempts.get(unit.id, [])) < MAX_ATTEMPTS:
-            task = {"job_id": job.id, "round": unit.round, "slot": unit.slot, "slot_state_cid": unit.slot_state_cid}
-            create_lease(
-                session,
-                kind=LeaseKind.PUBLISH,
-                holder=unit.provider,
-                job_id=job.id,
-                task=task,
-                unit_id=unit.id,
-                seconds=settings.lease_seconds,
-            )
-
-
-def _is_open(lease: Lease) -> bool:
-    return lease.status in repository.OPEN_LEASE
-
-
-def published(session: Session, lease: Lease) -> None:
-    """A node has uploaded what a ``publish`` lease asked for, and it is what was declared."""
-    make_public(session, lease.job_id, lease.task["slot_state_cid"])
-    seen: Mapping[str, object] = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
-    emit(session, lease.job_id, "slot_state", {**seen, "provider": lease.holder})

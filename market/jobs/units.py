@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
-from market.jobs import repository
+from market.jobs import repository, slot_states
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
 from training_gym.adaptation import with_top_k
@@ -53,6 +53,7 @@ class UnitFacts:
     reason: str | None
     start_checkpoint_cid: str
     start_slot_state_cid: str | None
+    start_restored_payload_cid: str | None
     environment_class: str
     segments: int
     spec: dict[str, Any]
@@ -107,6 +108,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         reason=unit.reason,
         start_checkpoint_cid=unit.start_checkpoint_cid,
         start_slot_state_cid=unit.start_slot_state_cid,
+        start_restored_payload_cid=unit.start_restored_payload_cid,
         environment_class=job.environment_class or "",
         segments=job.segments,
         spec=_spec_document(job, unit),
@@ -171,6 +173,11 @@ def unit_facts(session: Session, unit_id: int) -> UnitFacts:
     if found is None:
         raise LookupError(f"no unit {unit_id}")
     return facts(*found)
+
+
+def starts_privately(session: Session, unit: UnitFacts) -> bool:
+    """Whether only its node has the slot state that the unit starts from."""
+    return slot_states.is_private(session, unit.job_id, unit.start_slot_state_cid)
 
 
 def job_units(session: Session, job_id: str) -> list[UnitFacts]:

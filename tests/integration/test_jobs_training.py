@@ -88,7 +88,7 @@ def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(
     assert rows == built
 
 
-def test_an_excluded_payload_leaves_its_slots_error_feedback_and_is_recorded(world: World, nodes: list[str]) -> None:
+def test_an_excluded_payload_leaves_its_slots_state_and_is_recorded(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
         world.deliver(node)

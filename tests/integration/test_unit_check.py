@@ -108,7 +108,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                 {
                     **task,
                     **files,
-                    "error_feedback": None,
+                    "slot_state": None,
                     "environment": executor.environment_class,
                     "output": str(output),
                 },
@@ -124,6 +124,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                     reason=None if provider == HONEST else "incorrect_computation",
                     start_checkpoint_cid=checkpoint,
                     start_slot_state_cid=None,
+                    start_restored_payload_cid=None,
                     top_k=spec.training.top_k,
                     trace_root=result["trace_root"],
                     payload_hash="0x" + "cc" * 32,

@@ -114,7 +114,7 @@ def describe_attempt(attempt: "Attempt") -> str:
     at = attempt.difference
     steps = "" if at.first_step is None else f" first in steps {at.first_step} to {at.last_step}"
     if at.first_step == 0:
-        steps = " from the start: another checkpoint or error feedback"
+        steps = " from the start: another checkpoint or slot state"
     tensor = "" if at.tensor is None else f"; {at.where}: {at.tensor} differs in {at.entries:,} of {at.of:,} entries"
     size = "" if at.tensor is None else f", by up to {at.largest:.3g}"
     return f"{decided}: differs{steps}{tensor}{size}"

@@ -2,7 +2,8 @@
 
 Every path names a file that was fetched and verified before; ``output`` names an existing directory.
 
-``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), environment, output
+``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
+              null: added back to the slot state), environment, output
 ``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
 ``evaluate``  spec, checkpoint, validation_data
 ``probe``     nothing more
@@ -18,7 +19,7 @@ from training_gym.config import TrainingSpec
 from training_gym.data.dataset import tokens_of
 from training_gym.distributed.trace import Unit, UnitResult, state_path
 from training_gym.errors import GymError
-from training_gym.slot_state import load_slot_state
+from training_gym.lateness import start_slot_state
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
@@ -94,7 +95,9 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         slot=take_count(task, "slot", 1 << 32),
         checkpoint=load_state(spec, take_file(task, "checkpoint")),
         train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
-        slot_state=load_slot_state(spec, take_optional_file(task, "slot_state")),
+        slot_state=start_slot_state(
+            spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
+        ),
         environment=environment,
         device=device,
     )
