@@ -18,7 +18,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Link
+from zoo_compute.link import Background, Link
 from zoo_compute.node import work as node_work
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -88,9 +88,9 @@ class Market:
     def complete(self, lease: Lease, body: dict[str, Any]) -> None:
         self._called("complete", body)
 
-    def upload(self, content: bytes) -> str:
+    def upload(self, content: bytes | Background) -> str:
         self._called("upload", {"size": len(content)})
-        return self.store.add(content)
+        return self.store.add(content if isinstance(content, bytes) else b"".join(content))
 
     def order(self) -> list[str]:
         return [name for name, _ in self.calls if name != "keep"]
