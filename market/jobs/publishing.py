@@ -12,7 +12,7 @@ from market.events.service import emit
 from market.jobs import repository, slot_state_repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import NODE_STOPPING, create_lease
-from market.jobs.models import Job, Lease
+from market.jobs.models import Job, Lease, Unit
 from market.jobs.slot_states import make_public
 from market.settings import Settings
 
@@ -43,8 +43,8 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
             )
 
 
-def published(session: Session, lease: Lease) -> None:
-    """A node has uploaded what a ``publish`` lease asked for, and it is what was declared."""
-    make_public(session, lease.job_id, lease.task["slot_state_cid"])
+def published(session: Session, lease: Lease, unit: Unit) -> None:
+    """A node has uploaded what ``unit`` handed on, as its ``publish`` lease asked, and it is what was declared."""
+    make_public(session, lease.job_id, lease.task["slot_state_cid"], unit.slot_state_digest)
     seen = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
     emit(session, lease.job_id, "slot_state", seen | {"provider": lease.holder})

@@ -354,8 +354,9 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
         case CompleteReveal():
-            if lease.task["slot_state_cid"] is not None:
-                slot_states.make_public(session, job.id, lease.task["slot_state_cid"])
+            if (cid := lease.task["slot_state_cid"]) is not None:
+                assert unit is not None
+                slot_states.make_public(session, job.id, cid, unit.start_slot_state_digest)
             verification().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
@@ -363,7 +364,8 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             record_pin(session, lease, result.proof, found.size)
             wake_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
-            publishing.published(session, lease)
+            assert unit is not None
+            publishing.published(session, lease, unit)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 

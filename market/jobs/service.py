@@ -32,6 +32,7 @@ from market.jobs.payment import (
 )
 from market.jobs.placing import deal
 from market.jobs.reservations import Reservation, reserve
+from market.jobs.slot_states import starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.tree import work_leaf
 from market.jobs.units import (
@@ -45,7 +46,6 @@ from market.jobs.units import (
     outstanding_acknowledgements,
     pass_unit,
     reject_unit,
-    starts_privately,
     unit_facts,
     unverified_units_of,
     window_leaves,

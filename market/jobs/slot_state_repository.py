@@ -10,14 +10,15 @@ from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Lease, Unit
 
 
-def is_public(session: Session, job_id: str, cid: str) -> bool:
-    query = select(Unit.id).where(Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_public)
-    return session.scalar(query.limit(1)) is not None
+def is_public(session: Session, job_id: str, cid: str, digest: str) -> bool:
+    """Whether storage has the state; a public file is not enough, since anybody can declare its CID with a digest."""
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    return session.scalar(select(Unit.id).where(*of_pair, Unit.slot_state_public).limit(1)) is not None
 
 
-def make_public(session: Session, job_id: str, cid: str) -> None:
-    of_cid = Unit.job_id == job_id, Unit.slot_state_cid == cid
-    session.execute(update(Unit).where(*of_cid).values(slot_state_public=True))
+def make_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    session.execute(update(Unit).where(*of_pair).values(slot_state_public=True))
 
 
 def wanted(session: Session, job_id: str) -> Sequence[Unit]:

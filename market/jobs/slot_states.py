@@ -69,14 +69,18 @@ def _tell_fresh(session: Session, job_id: str, round_: int, slot: int, before: U
     )
 
 
-def is_private(session: Session, job_id: str, cid: str | None) -> bool:
-    """Whether only its node has a slot state. A fresh one (None) anybody can make."""
-    return cid is not None and not slot_state_repository.is_public(session, job_id, cid)
+def starts_privately(session: Session, unit_id: int) -> bool:
+    """Whether only its node has what a unit starts from. A fresh state anybody can make."""
+    [unit] = repository.units_by_id(session, [unit_id]).values()
+    if unit.start_slot_state_cid is None or unit.start_slot_state_digest is None:
+        return False
+    declared = unit.start_slot_state_cid, unit.start_slot_state_digest
+    return not slot_state_repository.is_public(session, unit.job_id, *declared)
 
 
-def make_public(session: Session, job_id: str, cid: str) -> None:
-    """Storage has the slot state, and it is what was declared."""
-    slot_state_repository.make_public(session, job_id, cid)
+def make_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
+    """Storage has the file with this CID, and it holds the state with this digest, as was declared."""
+    slot_state_repository.make_public(session, job_id, cid, digest)
 
 
 # --- of checkpoints

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
-from market.jobs import repository, slot_states
+from market.jobs import repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
 from training_gym.adaptation import with_top_k
@@ -173,11 +173,6 @@ def unit_facts(session: Session, unit_id: int) -> UnitFacts:
     if found is None:
         raise LookupError(f"no unit {unit_id}")
     return facts(*found)
-
-
-def starts_privately(session: Session, unit: UnitFacts) -> bool:
-    """Whether only its node has the slot state that the unit starts from."""
-    return slot_states.is_private(session, unit.job_id, unit.start_slot_state_cid)
 
 
 def job_units(session: Session, job_id: str) -> list[UnitFacts]:

@@ -71,7 +71,7 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
             "round": unit.round,
             "slot": unit.slot,
             "segment": sample.segment,
-            "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit) else None,
+            "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
         }
         lease = jobs.create_lease(
             session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left

@@ -10,11 +10,13 @@ from verification_world import VerificationWorld
 
 from market.db.base import utc_now
 from market.jobs import aggregation, results
+from market.jobs import service as jobs
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompleteReveal, LeaseKind
 from market.jobs.models import Job
 from market.settings import Settings
 from market.storage.service import Storage
+from training_gym.slot_state import fresh_slot_state, save_slot_state
 from zoo_protocol.hashing import to_hex
 
 NONE: list[int] = []  # segments
@@ -43,12 +45,10 @@ def _close(world: VerificationWorld, job_id: str) -> None:
     world.dispatch(job_id)
 
 
-def _second_unit(world: VerificationWorld, node: str, **first: str) -> tuple[Work, int]:
-    """The first unit, spoilt by ``first``, and the id of the second, which goes on from it; both delivered."""
+def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
+    """The first unit of a job, and the id of the second, which goes on from it; both delivered."""
     job_id = world.running([node], rounds=4)
-    work = world.work(node, **first)
-    work.commit()
-    work.complete()
+    work = world.deliver(node)
     _close(world, job_id)
     world.deliver(node)
     return work, world.units(job_id, round=1)[0].id
@@ -106,16 +106,47 @@ def test_a_node_that_has_lost_its_slot_state_has_withheld_it(
 def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_shown(
     world: VerificationWorld, verifiers: list[str], node: str
 ) -> None:
-    other = world.keep(node, b"not the state that the last leaf is of")
-    _, unit_id = _second_unit(world, node, slot_state_cid=other)
+    lie = save_slot_state(fresh_slot_state(world.spec))
+    cid = world.storage.put(lie, max_bytes=2**20).cid
+    job_id = world.running([node], rounds=4)
+    first = world.work(node, slot_state_cid=cid)
+    first.commit()
+    first.complete()
+    _close(world, job_id)
+    world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
+    world.deliver(node)
+    [unit] = world.units(job_id, round=1)
+    assert unit.status == "uploaded"
+    unit_id = unit.id
     _challenge(world, unit_id, [0])
-    with pytest.raises(ResultRefused) as refused:
-        world.reveal(node)
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
+    with pytest.raises(ResultRefused, match="does not hold") as refused:
+        world.complete(lease, node, answer)
     assert (refused.value.field, refused.value.extra["reason"]) == ("slot_state_cid", "wrong_slot_state")
     [sample] = world.samples()
     world.pass_deadline(sample.id)
     world.advance()
     assert world.unit(unit_id).reason == "withheld_data"
+
+
+def test_a_public_file_with_another_digest_is_not_taken_for_the_state(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    """Else its declarer need not show anything, and who took its slot over would start from something else."""
+    other = world.node()
+    job_id = world.running([node, other], rounds=4)
+    honest = world.deliver(other)
+    cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
+    cheat.commit()
+    cheat.complete()
+    _close(world, job_id)
+    assert world.publish(other)
+    public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
+    [following] = world.units(job_id, round=1, provider=node)
+    assert public == {following.slot: False, 1 - following.slot: True}
+    assert world.rows(lambda session: jobs.starts_privately(session, following.id))
 
 
 def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
