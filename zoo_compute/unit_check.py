@@ -112,11 +112,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class UnitCheck:
-    """A unit, and every attempt at it that was committed on chain."""
+    """A unit, and every attempt at it that was committed on chain.
+
+    ``unchecked``: providers of attempts that start from a slot state which nobody else has.
+    """
 
     place: Place
     environment_class: str
     attempts: list[Attempt]
+    unchecked: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -152,7 +156,7 @@ def check_unit(
 
     Raises:
         ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
-            ``slot-state-held-by-node``: nobody but its provider has what the unit starts from.
+            ``slot-state-held-by-node``: only its provider has what the unit, or each attempt at it, starts from.
         Mismatch: the record or the unit is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
@@ -168,23 +172,29 @@ def check_unit(
     if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:
         raise Mismatch("wrong-spec", f"{record.spec_cid} is not the specification that was escrowed for")
     try:
-        replays: dict[_Start, _Replay] = {}
+        replays: dict[_Start, _Replay | None] = {}
         for start in map(_start_of, attempts):
             if start not in replays:
                 directory = workdir / f"replay-{len(replays)}"
-                replays[start] = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
-                replays[start].train(run)
-        found = [_judge(replays[_start_of(attempt)], record, attempt, find_trace) for attempt in attempts]
+                replay = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
+                replays[start] = replay if replay.train(run) else None
+        found, private = [], []
+        for attempt in attempts:
+            known = replays[_start_of(attempt)]
+            if known is None:
+                private.append(attempt.provider)
+            else:
+                found.append(_judge(known, record, attempt, find_trace))
     except GymError as error:
         raise ZooError("replay-failed", str(error)) from error
-    except SlotStateMissing as error:
+    if not found:
         raise ZooError(
             "slot-state-held-by-node",
-            f"the unit starts from the slot state {error.cid}, which its node keeps and was never asked for",
+            f"the unit starts from a slot state which {', '.join(private)} keeps, and was never asked for",
             remedy="Ask its provider to put the file on storage (POST /v1/blobs), or take a unit of which a segment "
             "was drawn: what that starts from is public.",
-        ) from error
-    return UnitCheck(place, environment_class, found)
+        )
+    return UnitCheck(place, environment_class, found, private)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,14 +288,18 @@ class _Replay:
     def trace_root(self) -> str:
         return to_hex(trace.trace_root(self.leaves))
 
-    def train(self, run: Run) -> None:
-        """Run the unit from its checkpoint and its slot state."""
-        task = unit_task(self._task, self._workspace, self.gateway)
+    def train(self, run: Run) -> bool:
+        """Run the unit from its checkpoint and its slot state; False if that is not public."""
+        try:
+            task = unit_task(self._task, self._workspace, self.gateway)
+        except SlotStateMissing:
+            return False
         self.unit = take_unit(task, self._task["environment"], "cpu")
         self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
         result = run({"kind": "train", "output": str(self._states), **task})
         self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
         self._payload = Path(result["payload"])
+        return True
 
     def state(self, boundary: int) -> Arrays:
         """The state after so many segments, before the last."""

@@ -274,6 +274,17 @@ def test_data_that_is_gone_is_named_by_its_cid(world: World) -> None:
         world.check()
 
 
+def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: World) -> None:
+    private = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+    world.change(0, start_slot_state_cid=private)
+    found = world.check()  # the other attempt began with what everybody has
+    assert ([attempt.provider for attempt in found.attempts], found.unchecked) == ([CHEAT], [HONEST])
+    world.change(1, start_slot_state_cid=private)
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert (error.value.code, bool(error.value.remedy)) == ("slot-state-held-by-node", True)
+
+
 def test_a_result_is_plain_json(world: World) -> None:
     document = json.loads(json.dumps(world.check().to_dict()))
     assert document["attempts"][0]["right_root"] == world.results[HONEST]["trace_root"]

@@ -96,6 +96,8 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         print_facts({"environment class": found.environment_class})
         for attempt in found.attempts:
             print(describe_attempt(attempt))
+        for provider in found.unchecked:
+            print(f"{provider}: not replayed, its slot state was never made public")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if wrong:
         raise Mismatch(
