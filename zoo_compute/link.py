@@ -18,6 +18,9 @@ _TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip tha
 _REMEMBERED = 16
 _BITS_PER_MEGABIT = 1_000_000
 _BACKGROUND_BYTES = 64 * 1024
+BACKGROUND = "zoo.background"
+"""Extension of a request whose content is :class:`Background`: no rate is taken from it."""
+
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
@@ -107,7 +110,8 @@ class Link:
 
     def _receive(self, response: httpx.Response) -> None:
         sent = response.request.stream
-        if isinstance(sent, _Body):  # what it sent has arrived once there is an answer
+        gave_way = response.request.extensions.get(BACKGROUND)  # so that its time says nothing of the link
+        if isinstance(sent, _Body) and not gave_way:  # what it sent has arrived once there is an answer
             self.up.note(sent.size, time.monotonic() - sent.started)
         if isinstance(response.stream, httpx.SyncByteStream):
             response.stream = _Body(response.stream, self.down, on_end=self.down.note)

@@ -124,6 +124,8 @@ class Unit(Base, CreatedAt):
         Index(
             "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
         ),
+        Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
+        Index("ix_units_slot_state_cid", "slot_state_cid"),
         CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 

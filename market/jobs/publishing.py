@@ -25,8 +25,11 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
 
     So a node that needs longer than from one kept checkpoint to the next sends every second one, or fewer.
     """
-    wanted = slot_state_repository.wanted(session, job.id)
-    asked = slot_state_repository.publish_leases(session, job.id)
+    newest = job.current_round - job.current_round % job.checkpoint_interval
+    wanted = slot_state_repository.wanted(session, job.id, newest)
+    if not wanted:
+        return
+    asked = slot_state_repository.publish_leases(session, job.id, [unit.id for unit in wanted])
     under_way = {lease.task["slot"] for lease in asked if lease.status in repository.OPEN_LEASE}
     attempts = Counter(lease.unit_id for lease in asked if lease.reason != NODE_STOPPING)
     for unit in wanted:

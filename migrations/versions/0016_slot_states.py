@@ -28,6 +28,8 @@ def upgrade() -> None:
     for name, kind in _UNITS.items():
         op.add_column("units", sa.Column(name, kind, nullable=True))
     op.add_column("units", sa.Column("slot_state_public", sa.Boolean(), server_default="false", nullable=False))
+    op.create_index("ix_units_slot_state_round", "units", ["job_id", "slot_state_round"])
+    op.create_index("ix_units_slot_state_cid", "units", ["slot_state_cid"])
     op.drop_column("slots", "error_feedback_cid")
     op.add_column("slots", sa.Column("state_unit_id", sa.Integer(), nullable=True))
     op.add_column("slots", sa.Column("state_restored", sa.Boolean(), server_default="false", nullable=False))
@@ -39,6 +41,8 @@ def downgrade() -> None:
     op.drop_column("slots", "state_restored")
     op.drop_column("slots", "state_unit_id")
     op.add_column("slots", sa.Column("error_feedback_cid", sa.String(length=128), nullable=True))
+    op.drop_index("ix_units_slot_state_cid", table_name="units")
+    op.drop_index("ix_units_slot_state_round", table_name="units")
     op.drop_column("units", "slot_state_public")
     for name in reversed(_UNITS):
         op.drop_column("units", name)

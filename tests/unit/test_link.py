@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from zoo_compute.link import Background, Link
+from zoo_compute.link import BACKGROUND, Background, Link
 
 SIZE = 200_000
 
@@ -98,18 +98,24 @@ def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_pa
 
     content = Background(tmp_path / "state", link, count)
     answers: list[bytes] = []
-    with httpx.Client(event_hooks=link.hooks()) as client:
+
+    def send() -> None:
+        extensions = {BACKGROUND: True}
         headers = {"Content-Length": str(len(content))}
-        transfer = threading.Thread(
-            target=lambda: answers.append(client.post(url, content=content, headers=headers).content)  # type: ignore[arg-type]
-        )
+        answer = client.post(url, content=content, headers=headers, extensions=extensions)  # type: ignore[arg-type]
+        answers.append(answer.content)
+
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        transfer = threading.Thread(target=send)
         with link.urgent():
             transfer.start()
             transfer.join(0.5)
             assert pieces == 0
         transfer.join(30)
-        assert answers == [b"b" * SIZE]
-        assert client.post(url, content=content, headers=headers).content == answers[0]  # and again from its start
+        send()  # and again from its start
+    assert answers == [b"b" * SIZE] * 2
+    assert link.up.bytes == 2 * SIZE
+    assert link.up.bytes_per_second is None  # what gave way tells nothing of the link
 
 
 def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:

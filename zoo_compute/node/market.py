@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo_compute.http import Connection
-from zoo_compute.link import Background
+from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
@@ -81,7 +81,10 @@ class Market:
     def upload(self, content: bytes | Background) -> str:
         """Put content on storage; returns its CID."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(content))}
-        stored = self._connection.call("POST", "/v1/blobs", repeatable=True, content=content, headers=headers)
+        extensions = {BACKGROUND: isinstance(content, Background)}
+        stored = self._connection.call(
+            "POST", "/v1/blobs", repeatable=True, content=content, headers=headers, extensions=extensions
+        )
         return str(stored["cid"])
 
     def next_lease(self, kinds: list[str], wait_seconds: float) -> Lease | None:
