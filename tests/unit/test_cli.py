@@ -162,7 +162,7 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
             "0xA (verified): differs first in steps 5 to 8; state 2: parameters.head differs in 7 of 4,096 entries, "
             "by up to 0.25",
         ),
-        (Difference(0, 0), "0xA (verified): differs from the start: another checkpoint or error feedback"),
+        (Difference(0, 0), "0xA (verified): differs from the start: another checkpoint or slot state"),
     ],
 )
 def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
