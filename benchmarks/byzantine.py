@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.wire import decode, encode
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import Tokens
@@ -35,6 +34,7 @@ from training_gym.distributed.unit import run_unit
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import Arrays, initial_parameters
 from training_gym.outer import OuterState, initial_outer_state, outer_step
+from training_gym.slot_state import fresh_slot_state, load_slot_state
 
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
@@ -152,17 +152,17 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
     seed = spec.training.seed
     noise = np.random.default_rng(seed)
     parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
-    feedback = dict.fromkeys(range(WORKERS), load_error_feedback(spec, None))
+    states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
     first: dict[int, bytes] = {}
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(spec.training.rounds):
-            payloads, unsent = {}, {}
+            payloads, after = {}, {}
             for slot in range(WORKERS):
                 if slot >= WORKERS - bad and (attack != "stale" or round_):
                     continue
-                unit = Unit(spec, _NO_HASH, round_, slot, parameters, texts[0], feedback[slot], _NO_HASH)
+                unit = Unit(spec, _NO_HASH, round_, slot, parameters, texts[0], states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
-                payloads[slot], unsent[slot] = result.payload, load_error_feedback(spec, result.error_feedback)
+                payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
             lie = ATTACKS[attack]
             if bad and lie is not None:
                 honest = _decoded(spec, payloads)
@@ -172,7 +172,7 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
             if attack == "stale":
                 payloads |= {slot: first[slot] for slot in range(WORKERS - bad, WORKERS)}
             parameters, state, included = _next(aggregator, spec, parameters, payloads, state)
-            feedback |= {slot: vector for slot, vector in unsent.items() if slot in included}
+            states |= {slot: left for slot, left in after.items() if slot in included}
     return validation_loss(spec, parameters, texts[1])
 
 

@@ -27,13 +27,14 @@ from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
 from market.storage.service import Storage
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import CheckpointManifest, load_error_feedback, load_state, save_state
+from training_gym.checkpoint import CheckpointManifest, load_state, save_state
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.trace import Unit
 from training_gym.distributed.unit import run_unit
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from training_gym.models.layout import initial_parameters
 from training_gym.outer import initial_outer_state, save_outer_state
+from training_gym.slot_state import fresh_slot_state, load_slot_state
 from training_gym.tensors import tensor_digest
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.gateway import GatewayClient
@@ -113,16 +114,16 @@ def _shared(seed: int, quick: bool, **settings: Any) -> float:
     spec = TrainingSpec(model, _ANY_CID, training)
     train, _ = standard_library(1 << 20)
     parameters, state = initial_parameters(model, seed), initial_outer_state(spec)
-    feedback = {slot: load_error_feedback(spec, None) for slot in range(2)}
+    states = {slot: fresh_slot_state(spec) for slot in range(2)}
     shares, before = [], set[object]()
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(3):
             payloads = {}
-            for slot, unsent in feedback.items():
-                unit = Unit(spec, _JOB, round_, slot, parameters, train, unsent, _JOB)
+            for slot, slot_state in states.items():
+                unit = Unit(spec, _JOB, round_, slot, parameters, train, slot_state, _JOB)
                 result = run_unit(unit, Path(directory))
                 payloads[slot] = result.payload
-                feedback[slot] = load_error_feedback(spec, result.error_feedback)
+                states[slot] = load_slot_state(spec, result.slot_state)
             joined = aggregate(spec, parameters, payloads, outer_state=state)
             parameters, state = joined.parameters, joined.outer_state
             blocks: set[object] = set()

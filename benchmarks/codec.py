@@ -21,13 +21,13 @@ import torch
 
 from benchmarks.corpus import standard_library
 from benchmarks.report import Row, row, run
-from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.quantise import chunk_count, quantise
 from training_gym.compression.wire import Format, decode, decode_vector, encode_vector, layout_digest
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.trace import Unit
 from training_gym.distributed.unit import run_unit
 from training_gym.models.layout import initial_parameters
+from training_gym.slot_state import fresh_slot_state, load_slot_state
 from training_gym.tensors import Vector
 
 SETTINGS = [(960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
@@ -44,11 +44,11 @@ def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     spec = TrainingSpec(model, "unused", training)
     train, _ = standard_library(1 << 20)
     start = initial_parameters(model, seed)
-    nothing = load_error_feedback(spec, None)
+    nothing = fresh_slot_state(spec)
     unit = Unit(spec, _NO_HASH, 0, seed, start, train, nothing, _NO_HASH)
     with tempfile.TemporaryDirectory() as directory:
         result = run_unit(unit, Path(directory))
-    learned = load_error_feedback(spec, result.error_feedback) + decode(spec, result.payload).dense()
+    learned = load_slot_state(spec, result.slot_state).error_feedback + decode(spec, result.payload).dense()
     return learned, layout_digest(spec)
 
 

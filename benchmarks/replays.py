@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import standard_library
-from training_gym.checkpoint import load_error_feedback
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.distributed.trace import Unit, state_path
 from training_gym.models.layout import initial_parameters
 from training_gym.profile import CPU, ExecutionProfile
+from training_gym.slot_state import error_feedback_digest, fresh_slot_state
 from zoo_protocol.hashing import from_hex, to_hex
 
 _TEXT_BYTES = 1 << 20
@@ -113,7 +113,7 @@ def unit_of(spec_name: str, number: int, environment: str) -> Unit:
         slot=number,
         checkpoint=initial_parameters(spec.model, spec.training.seed),
         train=_text(),
-        error_feedback=load_error_feedback(spec, None),
+        slot_state=fresh_slot_state(spec),
         environment=environment,
     )
 
@@ -160,7 +160,7 @@ def _replay(directory: Path, other: str) -> Any:
 def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
     """Every smallest cheat in every single segment of a unit of each specification: whether its replay finds it."""
     from training_gym.distributed.cheats import Cheat, cheating, movement
-    from training_gym.distributed.trace import check_ends, load_boundary_state
+    from training_gym.distributed.trace import check_result, load_boundary_state
     from training_gym.distributed.unit import replay_segment, run_unit
 
     found: dict[str, list[bool]] = {cheat.value: [] for cheat in Cheat}
@@ -173,7 +173,7 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
         for cheat in Cheat:
             for segment in range(unit.spec.segments):
                 result = run_unit(unit, directory, train=cheating(cheat, {segment}, earlier))
-                check_ends(unit, result)  # all that is checked without a replay
+                check_result(unit, result)  # all that is checked without a replay
                 state = state_path(directory, segment).read_bytes()
                 end = replay_segment(unit, segment, result.leaves[segment], state)
                 found[cheat.value].append(end != result.leaves[segment + 1])
@@ -182,7 +182,7 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
 
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
     """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
-    from training_gym.distributed.trace import boundary_leaf, load_boundary_state
+    from training_gym.distributed.trace import inner_leaf, load_boundary_state
     from training_gym.distributed.unit import replay_segment, run_unit
 
     unit = unit_of(spec, 0, environment)
@@ -201,8 +201,10 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
         replayed = time.process_time()
         known = load_boundary_state(unit.spec, state)
         hashing = time.process_time()
+        feedback = error_feedback_digest(unit.slot_state.error_feedback)
         for boundary in range(unit.spec.segments + 1):
-            boundary_leaf(unit, boundary, known, unit.error_feedback)
+            inner_leaf(unit, boundary, known, feedback)
+        unit.slot_state.digest()  # as the last leaf needs it anew
         hashed = time.process_time()
         found.append({"train": trained - began, "replay": replayed - trained, "hash": hashed - hashing})
     return {"parameters": unit.spec.num_parameters(), "seconds": found}

@@ -21,7 +21,6 @@ import torch.distributed as dist
 
 from benchmarks.report import progress
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import load_error_feedback
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.distributed.per_step import ProcessGroup
@@ -30,6 +29,7 @@ from training_gym.distributed.unit import run_unit
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
 from training_gym.outer import initial_outer_state
+from training_gym.slot_state import fresh_slot_state, load_slot_state
 from training_gym.tensors import load_arrays
 
 ROOT = Path(__file__).parents[1]
@@ -61,18 +61,18 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fet
         everybody_fetches_all: count the way down as the other seven payloads, as in an all-gather without a server.
     """
     parameters, state = initial_parameters(spec.model, spec.training.seed), initial_outer_state(spec)
-    feedback = dict.fromkeys(range(WORKERS), load_error_feedback(spec, None))
+    states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
     up = down = excluded = 0
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(spec.training.rounds):
-            payloads, unsent = {}, {}
+            payloads, after = {}, {}
             for slot in range(WORKERS):
-                unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, feedback[slot], _NO_HASH)
+                unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
-                payloads[slot], unsent[slot] = result.payload, load_error_feedback(spec, result.error_feedback)
+                payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
             joined = aggregate(spec, parameters, payloads, outer_state=state)
             included = {slot for slot, verdict in joined.verdicts.items() if verdict.included}
-            feedback |= {slot: unsent[slot] for slot in included}
+            states |= {slot: after[slot] for slot in included}
             parameters, state = joined.parameters, joined.outer_state
             sent = sum(len(payload) for payload in payloads.values())
             up, excluded = up + sent, excluded + WORKERS - len(included)
@@ -115,7 +115,7 @@ def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answe
     try:
         train = np.load(Path(directory) / "train.npy", mmap_mode="r")
         start, group = initial_parameters(spec.model, spec.training.seed), ProcessGroup(spec, WORKERS)
-        unit = Unit(spec, _NO_HASH, 0, 0, start, train, load_error_feedback(spec, None), _NO_HASH)
+        unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
         run_unit(unit, workdir, group=group)
         answers.put(group.bytes_sent)
     finally:

@@ -66,7 +66,6 @@ class Plan:
     jitter: float = 0.01
     straggler_share: float = 0.0
     pin_interval: int = 1
-    feedback_stays: bool = False
     tree: int = 0
     validated_beside: bool = False
     prompt: bool = False
@@ -89,7 +88,7 @@ class Plan:
             payload=costs.payload * size,
             update=costs.update * size,
             model=vector,
-            feedback=vector,
+            slot_state=3 * vector,  # error feedback, and AdamW's moments
             dataset=DATASET_BYTES,
             state=3 * vector,  # AdamW's moments too
             segments=DEFAULTS.inner_steps // DEFAULTS.segment_steps,
@@ -128,13 +127,12 @@ class Plan:
             market,
             self.rounds,
             seed=seed,
-            feedback_stays=self.feedback_stays,
             warm_spares=self.prompt,
             hopeless_not_awaited=self.prompt,
         )
 
 
-IMPROVED = Plan(SPARSER, feedback_stays=True, tree=4, validated_beside=True, prompt=True, pin_interval=24, steps=96)
+IMPROVED = Plan(SPARSER, tree=4, validated_beside=True, prompt=True, pin_interval=24, steps=96)
 """What would mend the product's delays but for overlapping, at the settings that suit it best of those tried."""
 
 
@@ -166,10 +164,8 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
 
     sparser = replace(base, settings=SPARSER, steps=IMPROVED.steps, pin_interval=IMPROVED.pin_interval)
     yield "efficiency_1b_h96_k64_b2", "H 96, k 64, a pin every 24 rounds: what follows starts here", sparser
-    stays = replace(sparser, feedback_stays=True)
-    yield "if_feedback_stays_1b", "error feedback stays on its node", stays
-    yield "if_validated_beside_1b", "… and validation delays no round", replace(stays, validated_beside=True)
-    yield "if_joined_by_four_1b", "… and four processes join", replace(stays, validated_beside=True, tree=4)
+    yield "if_validated_beside_1b", "validation delays no round", replace(sparser, validated_beside=True)
+    yield "if_joined_by_four_1b", "… and four processes join", replace(sparser, validated_beside=True, tree=4)
     yield "if_all_1b", "… and warm spares, no waiting for the hopeless", better
     yield "if_all_1b_h100_bf16_h480", "all that, 400 TFLOP/s, H 480", replace(better, flops=H100_BF16, steps=480)
     yield "if_all_1b_h100_bf16", "all that, 400 TFLOP/s", replace(better, flops=H100_BF16)

@@ -1,13 +1,13 @@
-"""Checkpoints: the model file, the error feedback file and the manifest that ties them to a job. No network, no torch.
+"""Checkpoints: the model file, and the manifest that ties them to a job. No network, no torch.
 
 A manifest is the canonical JSON of::
 
-    {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
-     "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "error_feedback": {slot: CID},
+    {"kind": "zoo-checkpoint/2", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
+     "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "slot_states": {slot: CID},
      "data_cursor": inner steps done per slot,
      "spec_hash": "0x...", "validation_loss": decimal string}
 
-``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
+``slot_states`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
 ``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
 ``update`` names what makes the parent's model this one (``outer.catch_up``); null where nodes fetch the whole model.
 ``aggregation`` names the record of the payloads that it was made of (docs/protocol.md); null for the initial one.
@@ -17,16 +17,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from training_gym.config import TrainingSpec
 from training_gym.errors import ManifestError
 from training_gym.manifests import read_cid, read_fields, read_hash, read_integer, read_json, read_pattern
 from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
-from training_gym.tensors import Vector, load_arrays, save_arrays
+from training_gym.tensors import load_arrays, save_arrays
 from zoo_protocol.hashing import canonical_json
 
-KIND = "zoo-checkpoint/1"
+KIND = "zoo-checkpoint/2"
 MAX_ROUNDS = 10_000
 MAX_SLOTS = 4096
 
@@ -39,7 +37,7 @@ _FIELDS = [
     "outer_state",
     "update",
     "aggregation",
-    "error_feedback",
+    "slot_states",
     "data_cursor",
     "spec_hash",
     "validation_loss",
@@ -57,7 +55,7 @@ class CheckpointManifest:
     outer_state: str | None
     update: str | None
     aggregation: str | None
-    error_feedback: dict[str, str]
+    slot_states: dict[str, str]
     data_cursor: int
     spec_hash: str
     validation_loss: str
@@ -84,7 +82,7 @@ class CheckpointManifest:
             outer_state=_read_optional_cid(document, "outer_state"),
             update=_read_optional_cid(document, "update"),
             aggregation=_read_optional_cid(document, "aggregation"),
-            error_feedback=_read_error_feedback(document["error_feedback"]),
+            slot_states=_read_slot_states(document["slot_states"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
             validation_loss=read_pattern(
@@ -97,13 +95,11 @@ def _read_optional_cid(document: Mapping[str, Any], field: str) -> str | None:
     return None if document[field] is None else read_cid(document[field], field)
 
 
-def _read_error_feedback(document: object) -> dict[str, str]:
+def _read_slot_states(document: object) -> dict[str, str]:
     if not isinstance(document, dict) or len(document) > MAX_SLOTS:
-        raise ManifestError("wrong_type", "error_feedback", f"must be an object of at most {MAX_SLOTS} slots")
+        raise ManifestError("wrong_type", "slot_states", f"must be an object of at most {MAX_SLOTS} slots")
     return {
-        read_pattern(slot, "error_feedback", "0|[1-9][0-9]{0,3}", "a slot number"): read_cid(
-            cid, f"error_feedback.{slot}"
-        )
+        read_pattern(slot, "slot_states", "0|[1-9][0-9]{0,3}", "a slot number"): read_cid(cid, f"slot_states.{slot}")
         for slot, cid in document.items()
     }
 
@@ -125,20 +121,3 @@ def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
         StateError: too large, malformed, not this specification's model, or not finite.
     """
     return load_arrays(data, parameter_shapes(spec.model), "checkpoint")
-
-
-def save_error_feedback(vector: Vector) -> bytes:
-    """The error feedback file: one flat vector in canonical parameter order."""
-    return save_arrays({"error_feedback": vector})
-
-
-def load_error_feedback(spec: TrainingSpec, data: bytes | None) -> Vector:
-    """The vector in an error feedback file; without a file, zeros (how every slot begins).
-
-    Raises:
-        StateError: too large, malformed, not this specification's size, or not finite.
-    """
-    size = spec.num_parameters()
-    if data is None:
-        return np.zeros(size, np.float32)
-    return load_arrays(data, {"error_feedback": (size,)}, "error_feedback")["error_feedback"]

@@ -55,7 +55,7 @@ class TrainingConfig:
         learning_rate: peak rate of AdamW.
         muon_learning_rate: peak rate of Muon; used by ``muon`` alone.
         final_rate_share: share of the peak rates that a linear decay over the whole job ends at; 1 is no decay.
-        warmup_steps: steps of linear warm-up at the start of every unit, because its optimiser starts fresh.
+        warmup_steps: steps of linear warm-up, counted by what a slot's moments have seen.
         weight_decay: decoupled decay of matrices (norm gains are not decayed).
         gradient_clip: largest global gradient norm of an inner step.
         top_k: entries sent per 4096 parameters.

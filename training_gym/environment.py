@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training_gym.checkpoint import load_error_feedback
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.trace import Unit
 from training_gym.distributed.unit import run_unit
 from training_gym.models.layout import initial_parameters
 from training_gym.profile import ExecutionProfile
+from training_gym.slot_state import fresh_slot_state
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
 _NO_HASH = "0x" + "00" * 32
@@ -51,7 +51,7 @@ def probe(profile: ExecutionProfile) -> bytes:
         slot=0,
         checkpoint=initial_parameters(spec.model, spec.training.seed),
         train=np.frombuffer(hashlib.shake_256(b"zoo-probe-1").digest(1 << 14), np.uint8),
-        error_feedback=load_error_feedback(spec, None),
+        slot_state=fresh_slot_state(spec),
         environment=_NO_HASH,
         device=profile.device,
     )

@@ -3,13 +3,15 @@
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from training_gym.adaptation import with_top_k
 from training_gym.aggregation import WEIGHT_ONE
-from training_gym.checkpoint import load_error_feedback, save_error_feedback
-from training_gym.compression.wire import decode
+from training_gym.compression.wire import decode, top_k_of
 from training_gym.config import TrainingSpec
+from training_gym.slot_state import SlotState, load_slot_state
 
 SPREADS = 3.0
 LEAST_SLACK = 0.1
@@ -35,18 +37,30 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0) -> float:
     return middle + max(SPREADS * spread, LEAST_SLACK * middle, least_slack)
 
 
-def restored(spec: TrainingSpec, error_feedback: bytes, payload: bytes) -> bytes:
-    """The error feedback file of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
+def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:
+    """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
 
-    One float32 addition an element, so anybody makes the same file; where a sum is beyond float32 it is left away.
+    One float32 addition an element, so anybody makes the same state; where a sum is beyond float32 it is left away.
 
     Raises:
-        StateError, PayloadError: naming what is malformed in the files, which come from strangers.
+        PayloadError: naming what is malformed in a payload from a stranger.
     """
-    left = load_error_feedback(spec, error_feedback)
+    left = slot_state.error_feedback
     with np.errstate(over="ignore"):
         total = left + decode(spec, payload).dense()
-    return save_error_feedback(np.where(np.isfinite(total), total, left))
+    return replace(slot_state, error_feedback=np.where(np.isfinite(total), total, left))
+
+
+def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> SlotState:
+    """What a unit starts with: the state in a slot state file, or the fresh one; a payload is added back if given.
+
+    Of each chunk the payload has as many entries as its own unit was told, which need not be what ``spec`` says.
+
+    Raises:
+        StateError, PayloadError: naming what is malformed.
+    """
+    state = load_slot_state(spec, data)
+    return state if payload is None else restored(with_top_k(spec, top_k_of(payload)), state, payload)
 
 
 def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 
@@ -15,6 +17,11 @@ _PIECE_BYTES = 16 * 1024
 _TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip than of the rate
 _REMEMBERED = 16
 _BITS_PER_MEGABIT = 1_000_000
+_BACKGROUND_BYTES = 64 * 1024
+BACKGROUND = "zoo.background"
+"""Extension of a request whose content is :class:`Background`: no rate is taken from it."""
+
+_LONGEST_PAUSE_SECONDS = 5.0
 
 
 class _Direction:
@@ -62,6 +69,36 @@ class Link:
     def __init__(self, mbps: float | None = None) -> None:
         self.up = _Direction(mbps)
         self.down = _Direction(mbps)
+        self._giving_way = threading.Condition()
+        self._urgent = 0
+        self._stopped = False
+
+    @contextmanager
+    def urgent(self) -> Iterator[None]:
+        """While the block runs, what goes in the background gives way."""
+        with self._giving_way:
+            self._urgent += 1
+        try:
+            yield
+        finally:
+            with self._giving_way:
+                self._urgent -= 1
+                self._giving_way.notify_all()
+
+    def give_way(self) -> None:
+        """Wait while there are urgent transfers, but not so long that a connection would count as dead.
+
+        Raises:
+            ConnectionAbortedError: :meth:`stop` was called.
+        """
+        with self._giving_way:
+            self._giving_way.wait_for(lambda: self._stopped or not self._urgent, timeout=_LONGEST_PAUSE_SECONDS)
+        if self._stopped:
+            raise ConnectionAbortedError("this node is stopping")
+
+    def stop(self) -> None:
+        """End what goes in the background. May be called from a signal handler."""
+        self._stopped = True
 
     def hooks(self) -> dict[str, list[Callable[..., None]]]:
         """Event hooks for an ``httpx.Client`` whose traffic goes over this link."""
@@ -73,10 +110,32 @@ class Link:
 
     def _receive(self, response: httpx.Response) -> None:
         sent = response.request.stream
-        if isinstance(sent, _Body):  # what it sent has arrived once there is an answer
+        gave_way = response.request.extensions.get(BACKGROUND)  # so that its time says nothing of the link
+        if isinstance(sent, _Body) and not gave_way:  # what it sent has arrived once there is an answer
             self.up.note(sent.size, time.monotonic() - sent.started)
         if isinstance(response.stream, httpx.SyncByteStream):
             response.stream = _Body(response.stream, self.down, on_end=self.down.note)
+
+
+class Background:
+    """The content of a file, for a request that gives way to urgent transfers over the same link.
+
+    Args:
+        check: called before each piece; what it raises ends the transfer.
+    """
+
+    def __init__(self, path: Path, link: Link, check: Callable[[], None]) -> None:
+        self._path, self._link, self._check = path, link, check
+
+    def __len__(self) -> int:
+        return self._path.stat().st_size
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            while piece := file.read(_BACKGROUND_BYTES):
+                self._link.give_way()
+                self._check()
+                yield piece
 
 
 class _Body(httpx.SyncByteStream):

@@ -149,8 +149,6 @@ def _check_unit(
     if payload is not None and unit.salt is not None:
         bound = to_hex(payload_hash(sha256(payload), unit.provider, from_hex(unit.salt)))
         result.expect("wrong_payload", where, unit.payload_hash, bound)
-    if unit.error_feedback_cid is not None:
-        _fetch(result, gateway, f"{where}.error_feedback_cid", unit.error_feedback_cid)
 
 
 def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, unit: UnitRecord, where: str) -> None:

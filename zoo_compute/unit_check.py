@@ -17,13 +17,14 @@ import numpy as np
 from training_gym.adaptation import with_top_k
 from training_gym.compression.wire import decode
 from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import Unit, boundary_leaf, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, inner_leaf, load_boundary_state, state_path
 from training_gym.errors import GymError
 from training_gym.models.layout import Arrays
+from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import unflatten
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import unit_task
+from zoo_compute.node.inputs import SlotStateMissing, unit_task
 from zoo_compute.node.tasks import take_unit
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_check import fetch_record
@@ -111,11 +112,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class UnitCheck:
-    """A unit, and every attempt at it that was committed on chain."""
+    """A unit, and every attempt at it that was committed on chain.
+
+    ``unchecked``: providers of attempts that start from a slot state which nobody else has.
+    """
 
     place: Place
     environment_class: str
     attempts: list[Attempt]
+    unchecked: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -150,7 +155,8 @@ def check_unit(
         find_trace: asked where the record's evidence does not have an attempt's leaves.
 
     Raises:
-        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``.
+        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
+            ``slot-state-held-by-node``: only its provider has what the unit, or each attempt at it, starts from.
         Mismatch: the record or the unit is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
@@ -166,16 +172,29 @@ def check_unit(
     if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:
         raise Mismatch("wrong-spec", f"{record.spec_cid} is not the specification that was escrowed for")
     try:
-        replays: dict[_Start, _Replay] = {}
+        replays: dict[_Start, _Replay | None] = {}
         for start in map(_start_of, attempts):
             if start not in replays:
                 directory = workdir / f"replay-{len(replays)}"
-                replays[start] = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
-                replays[start].train(run)
-        found = [_judge(replays[_start_of(attempt)], record, attempt, find_trace) for attempt in attempts]
+                replay = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
+                replays[start] = replay if replay.train(run) else None
+        found, private = [], []
+        for attempt in attempts:
+            known = replays[_start_of(attempt)]
+            if known is None:
+                private.append(attempt.provider)
+            else:
+                found.append(_judge(known, record, attempt, find_trace))
     except GymError as error:
         raise ZooError("replay-failed", str(error)) from error
-    return UnitCheck(place, environment_class, found)
+    if not found:
+        raise ZooError(
+            "slot-state-held-by-node",
+            f"the unit starts from a slot state which {', '.join(private)} keeps, and was never asked for",
+            remedy="Ask its provider to put the file on storage (POST /v1/blobs), or take a unit of which a segment "
+            "was drawn: what that starts from is public.",
+        )
+    return UnitCheck(place, environment_class, found, private)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +202,13 @@ class _Start:
     """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
 
     checkpoint_cid: str
-    error_feedback_cid: str | None
+    slot_state_cid: str | None
+    restored_payload_cid: str | None
     top_k: int | None
 
 
 def _start_of(unit: UnitRecord) -> _Start:
-    return _Start(unit.start_checkpoint_cid, unit.start_error_feedback_cid, unit.top_k)
+    return _Start(unit.start_checkpoint_cid, unit.start_slot_state_cid, unit.start_restored_payload_cid, unit.top_k)
 
 
 def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
@@ -253,12 +273,14 @@ class _Replay:
             **asdict(place),
             "spec": self.spec.to_dict(),
             "checkpoint_cid": start.checkpoint_cid,
-            "error_feedback_cid": start.error_feedback_cid,
+            "slot_state_cid": start.slot_state_cid,
+            "restored_payload_cid": start.restored_payload_cid,
             "environment": environment_class,
         }
         self._workspace = Workspace(workdir)
         self._states = self._workspace.unit(place.job_id, place.round, place.slot)
         self.unit: Unit
+        self._feedback = b""
         self.leaves: list[bytes] = []
         self._payload = Path()
 
@@ -266,13 +288,18 @@ class _Replay:
     def trace_root(self) -> str:
         return to_hex(trace.trace_root(self.leaves))
 
-    def train(self, run: Run) -> None:
-        """Run the unit from its checkpoint and what its slot had left unsent."""
-        task = unit_task(self._task, self._workspace, self.gateway)
+    def train(self, run: Run) -> bool:
+        """Run the unit from its checkpoint and its slot state; False if that is not public."""
+        try:
+            task = unit_task(self._task, self._workspace, self.gateway)
+        except SlotStateMissing:
+            return False
         self.unit = take_unit(task, self._task["environment"], "cpu")
+        self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
         result = run({"kind": "train", "output": str(self._states), **task})
         self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
         self._payload = Path(result["payload"])
+        return True
 
     def state(self, boundary: int) -> Arrays:
         """The state after so many segments, before the last."""
@@ -281,7 +308,7 @@ class _Replay:
     def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
         """The state that an attempt served; None unless it is the one that it committed to."""
         state = load_boundary_state(self.spec, self.gateway.fetch(cid, max_bytes=1 << 36))
-        return state if boundary_leaf(self.unit, boundary, state, self.unit.error_feedback) == leaf else None
+        return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
 
     def payload(self, cid: str | None = None) -> Arrays:
         """What the payload with this CID (None: the right one) moves each parameter by."""

@@ -22,9 +22,6 @@ from training_gym.tensors import Vector
 from zoo_protocol.hashing import sha256
 
 FEW, MANY = 2, 6
-_HASHED_VECTORS = 5
-"""The first leaf is of parameters, two moments and error feedback, the last one of the next error feedback."""
-
 _T = TypeVar("_T")
 
 
@@ -49,7 +46,8 @@ class Costs:
     Attributes:
         payload, update: bytes up, and down; ``update`` is 0 where the whole model goes down.
         encode: seconds of compressing a unit's result.
-        admit: of checking it: its payload decodes, and its first and last leaf are those of its files.
+        admit: of checking it: its payload decodes, and its first leaf is of the checkpoint's parameters. What else the
+            ends of its trace are of is known by digests.
         join: of adding one payload to the round's sum.
         close: of the rest of ``aggregate``, the outer step in it.
     """
@@ -92,7 +90,7 @@ class Samples:
             payload=sum(map(len, payloads)) / len(payloads) / size,
             update=update / size,
             encode=encode / FEW / size,
-            admit=(decode / FEW + _HASHED_VECTORS * hashing) / size,
+            admit=(decode / FEW + hashing) / size,
             join=join / size,
             close=max(0.0, few - FEW * join) / size,
         )

@@ -1,6 +1,6 @@
 """The simulator held against real processes: the same rounds in both, and how far their mean round times differ.
 
-Real are the training, the node's way to its inputs (manifests, updates, error feedback), payloads, the embedded store
+Real are the training, the node's way to its inputs (manifests, updates, slot states), payloads, the embedded store
 as a process of its own, the aggregation and the rule that closes a round; every worker is a process behind a slow, far
 link of its own (``shaping``). Not there are the market's API and database. One device is slow, one leaves without a
 word, and the slow one takes its place. What the simulator is told was measured before, on as many workers without the
@@ -147,7 +147,7 @@ class _Run:
         self.spec = TrainingSpec.from_dict(document)
         self._model = load_state(self.spec, initial_checkpoint(self.spec))
         self._state: OuterState | None = None
-        self._feedback: dict[int, str] = {}
+        self._slot_states: dict[int, tuple[str, _Process]] = {}  # with who holds it
         self.sizes = {"model": len(initial_checkpoint(self.spec)), "update": 0}
         self._checkpoint = self._store_checkpoint(0, None, b"")
 
@@ -160,7 +160,7 @@ class _Run:
             outer_state=None,
             update=self._store.add(update) if update else None,
             aggregation=None,
-            error_feedback={str(slot): cid for slot, cid in self._feedback.items()},
+            slot_states={str(slot): cid for slot, (cid, _) in self._slot_states.items()},
             data_cursor=round_ * STEPS,
             spec_hash=self.spec.spec_hash(),
             validation_loss="1.000000",
@@ -215,13 +215,15 @@ class _Run:
 
     def _offer(self, round_: int, slot: int, worker: _Process) -> _Unit:
         self._units += 1
+        cid, holder = self._slot_states.get(slot, (None, None))
         task = {
             "job_id": JOB,
             "spec": self.spec.to_dict(),
             "round": round_,
             "slot": slot,
             "checkpoint_cid": self._checkpoint,
-            "error_feedback_cid": self._feedback.get(slot),
+            "slot_state_cid": cid if holder is worker else None,
+            "restored_payload_cid": None,
             "environment": self._environment,
         }
         worker.tell({"unit": self._units, "task": task, "output": str(self._directory / f"unit-{self._units}")})
@@ -254,10 +256,9 @@ class _Run:
         payloads = {slot: self._store.get(answer["payload"]) for slot, answer in answers.items()}
         joined = aggregate(self.spec, self._model, payloads, outer_state=self._state)
         self._model, self._state = joined.parameters, joined.outer_state
-        self._feedback |= {slot: answer["feedback"] for slot, answer in answers.items()}
+        self._slot_states |= {slot: (answer["slot_state"], delivered[slot].worker) for slot, answer in answers.items()}
         self.sizes["update"] = len(joined.update)
         self.sizes["payload"] = max(map(len, payloads.values()))
-        self.sizes["feedback"] = len(self._store.get(next(iter(self._feedback.values()))))
         self._checkpoint = self._store_checkpoint(round_ + 1, self._checkpoint, joined.update)
         self.last = [answer["seconds"] for answer in answers.values()]
 
@@ -341,7 +342,7 @@ def _calibrated(store: _Store, slots: int, paces: tuple[float, ...], rounds: int
         payload=sizes["payload"],
         update=sizes["update"],
         model=sizes["model"],
-        feedback=sizes["feedback"],
+        slot_state=0.0,  # nobody asks for it
         dataset=dataset,
     )
     market = Market(

@@ -65,7 +65,8 @@ class Outcome:
 @dataclass(slots=True)
 class _Slot:
     holder: Node | None = None
-    has_feedback: bool = False
+    has_state: bool = False
+    uploading: Node | None = None  # its state
 
 
 @dataclass(slots=True)
@@ -268,17 +269,20 @@ class _Job:
         state.open -= 1
         state.delivered += 1
         self._arrivals[-1].append(self._clock.now - unit.offered_at)
-        for _ in range(self._drawn_states()):
+        drawn = self._drawn_segments()
+        for _ in range(sum(segment > 0 for segment in drawn)):
             unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
+        if drawn and self._slots[unit.slot].has_state:
+            unit.node.serve(iter([(Step.UP, self._scenario.work.slot_state)]))
         if state.open <= state.hopeless or state.timer is None:
             self._consider()
 
-    def _drawn_states(self) -> int:
-        """How many of a unit's states are asked for; of segment 0 everybody has the state."""
+    def _drawn_segments(self) -> list[int]:
+        """Which of a unit's segments are drawn; the first starts from the checkpoint, which everybody has."""
         segments = self._scenario.work.segments
         wanted = segments * self._scenario.market.sampling
         count = int(wanted) + (self._random.random() < wanted % 1)
-        return sum(self._random.random() < 1 - 1 / segments for _ in range(count))
+        return [self._random.randrange(segments) for _ in range(count)]
 
     def _consider(self) -> None:
         """Close the round if the market would; otherwise look again when its deadline has passed.
@@ -326,7 +330,7 @@ class _Job:
         """The next checkpoint is there: who is still at work is told to stop and leaves its slot."""
         state = self._round
         for unit in included:
-            self._slots[unit.slot].has_feedback = True
+            self._slots[unit.slot].has_state = True
         stragglers = [unit for unit in state.units.values() if not unit.delivered]
         for unit in stragglers:
             self._stop(unit)
@@ -341,23 +345,32 @@ class _Job:
         self._open_round()
 
     def _pin(self) -> None:
-        """The job's own nodes fetch the checkpoint with all its files, beside their training."""
+        """The job's own nodes fetch the checkpoint, and each uploads its slot's state, beside their training.
+
+        Here such an upload has an equal share of the link; a real node lets a unit's own transfers go first.
+        """
         market, work = self._scenario.market, self._scenario.work
         if not market.pins or len(self._rounds) % market.pin_interval:
             return
         size = work.model + work.outer_state + work.update
-        if not self._scenario.feedback_stays:
-            size += work.feedback * sum(slot.has_feedback for slot in self._slots)
         holders = [slot.holder for slot in self._slots if slot.holder is not None and slot.holder.alive]
         for node in holders[: market.pins]:
             node.serve(iter([(Step.DOWN, size)]))
+        for slot in self._slots:
+            if slot.holder is not None and slot.holder.alive and slot.has_state and slot.uploading is not slot.holder:
+                slot.uploading = slot.holder
+                slot.holder.serve(self._upload_state(slot))
+
+    def _upload_state(self, slot: _Slot) -> Steps:
+        yield Step.UP, self._scenario.work.slot_state
+        slot.uploading = None
 
     # --- a node's work
 
     def _unit_steps(self, state: _State, unit: _Unit) -> Steps:
         """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment, uploads, completion."""
         work, market, node = self._scenario.work, self._scenario.market, unit.node
-        trip, feedback = node.link.round_trip_seconds, 0.0 if self._scenario.feedback_stays else work.feedback
+        trip = node.link.round_trip_seconds
         yield Step.WAIT, market.requests_before * trip
         requests, size = self._model_fetch(node, state.number)
         yield Step.WAIT, requests * trip
@@ -367,17 +380,11 @@ class _Job:
             yield Step.WAIT, trip
             yield Step.DOWN, work.dataset
         node.dataset_used_at = self._clock.now
-        if self._slots[unit.slot].has_feedback and feedback:
-            yield Step.WAIT, trip
-            yield Step.DOWN, feedback
         jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
         yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
         unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(state, unit))
         yield Step.WAIT, trip
         yield Step.UP, work.payload
-        if feedback:
-            yield Step.WAIT, trip
-            yield Step.UP, feedback
         yield Step.WAIT, market.requests_after * trip + market.admit
 
     def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:

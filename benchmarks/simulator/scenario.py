@@ -34,7 +34,8 @@ class Work:
         payload: what a unit sends.
         update: what a node fetches of a checkpoint whose parent's model it has; 0 has it fetch the model.
         model: the model file.
-        feedback: the error feedback file, which a unit sends too and the slot's next unit fetches.
+        slot_state: the slot state file, which stays on its node; beside the training the node sends the one that a
+            drawn unit started from, and those that checkpoints to be pinned name.
         dataset: the training split, which a node fetches before its first unit.
         state: what a node sends of a segment that was drawn for verification.
         segments: of a unit.
@@ -44,7 +45,7 @@ class Work:
     compute: float
     payload: float
     model: float
-    feedback: float
+    slot_state: float
     encode: float = 0.0
     update: float = 0.0
     dataset: float = 0.0
@@ -133,10 +134,9 @@ class Market:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One run: so many rounds, of which the first ``unmeasured`` fetch model and data and are left out of the figures.
-    The last three are what the product does not do, to see what it would bring:
+    The last two are what the product does not do, to see what it would bring:
 
     Attributes:
-        feedback_stays: error feedback is kept by its node; who takes a slot over begins without.
         warm_spares: spares have data and newest model before they are needed.
         hopeless_not_awaited: a round does not wait for a unit that was offered so late that even the fastest of the
             recent ones would not have come before the deadline.
@@ -148,6 +148,5 @@ class Scenario:
     rounds: int = 10
     unmeasured: int = 1
     seed: int = 0
-    feedback_stays: bool = False
     warm_spares: bool = False
     hopeless_not_awaited: bool = False

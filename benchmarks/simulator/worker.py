@@ -1,7 +1,7 @@
 """A real node's work without the market: fetch inputs, train, upload, with the node's own code. Ends with its input.
 
 Reads one JSON object per line: ``{"unit": number, "task": …, "output": directory}`` starts a unit, ``{"stop": number}``
-gives it up. Answers ``{"unit", "payload", "feedback", "seconds": [fetch, train, upload]}``. ``pace``: seconds that an
+gives it up. Answers ``{"unit", "payload", "slot_state", "seconds": [fetch, train, upload]}``. ``pace``: seconds that an
 inner step takes at least, so that a device has the speed that it is meant to have.
 """
 
@@ -72,14 +72,16 @@ class _Worker:
             time.sleep(max(0.0, due - time.monotonic()))
 
         result = self._trainer.run({"kind": "train", "output": str(output), **inputs}, paced)
+        task = order["task"]
+        state = self._workspace.keep_slot_state(task["job_id"], task["slot"], Path(result["slot_state"]))
         marks.append(time.monotonic())
         if order["unit"] in self._stopped:
             raise _Stopped
         with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
-            payload, feedback = (_upload(http, Path(result[name])) for name in ("payload", "error_feedback"))
+            payload = _upload(http, Path(result["payload"]))
         marks.append(time.monotonic())
         seconds = [after - before for before, after in pairwise(marks)]
-        return {"unit": order["unit"], "payload": payload, "feedback": feedback, "seconds": seconds}
+        return {"unit": order["unit"], "payload": payload, "slot_state": state, "seconds": seconds}
 
     def _say(self, message: dict[str, Any]) -> None:
         print(json.dumps(message), file=self._replies, flush=True)

@@ -12,6 +12,18 @@ OFFENCE_IDS = {"downtime": 1, "incorrect_computation": 2, "bandwidth_violation":
 DIVERGED = "diverged"
 """Result of a replay in which the loss was no longer finite; equals no leaf (0x hex), so no provider can claim it."""
 
+WRONG_START = "start_state_mismatch"
+"""Result of a replay of the first segment whose start is not what the first leaf says; equals no leaf either."""
+
+
+def is_finding(reason: str | None, segment: int) -> bool:
+    """Whether a replay that a verifier gave up for ``reason`` says something about the unit, as a leaf would.
+
+    The start of the first segment follows from public files alone. Those of later ones the market has compared with
+    their leaves, so a verifier that finds them different has made a mistake.
+    """
+    return reason == DIVERGED or (reason == WRONG_START and segment == 0)
+
 
 def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
     """Share of a unit's segments that is replayed, in basis points.

@@ -13,7 +13,7 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
-from market.jobs import repository, tree
+from market.jobs import repository, slot_states, tree
 from market.jobs.checkpoints import StoredCheckpoint, load_outer, load_parameters, record_checkpoint, store_checkpoint
 from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
@@ -32,7 +32,7 @@ from training_gym.outer import save_outer_state
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round that can be closed: its parts, and what each slot's error feedback was before and is with its part.
+    """A round that can be closed: its parts, and by CID what each slot goes on from without and with its part.
 
     ``leaves`` are those of its tree, all done; none where it is aggregated here.
     """
@@ -42,8 +42,8 @@ class _Round:
     checkpoint_cid: str
     parts: list[Part]
     leaves: Sequence[AggregationLeaf]
-    error_feedback: dict[int, str]
-    next_error_feedback: dict[int, str]
+    slot_states: dict[int, str]
+    next_slot_states: dict[int, str]
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -97,13 +97,9 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             checkpoint_cid=checkpoint.cid,
             parts=parts,
             leaves=leaves,
-            error_feedback={
-                slot.slot: slot.error_feedback_cid
-                for slot in repository.slots(session, job_id)
-                if slot.error_feedback_cid is not None
-            },
-            next_error_feedback={
-                part.place: units[part.unit_id].error_feedback_cid or "" for part in parts if part.round == number
+            slot_states=slot_states.named(session, job_id),
+            next_slot_states={
+                part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
         )
 
@@ -115,7 +111,7 @@ def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
 
 
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier error feedback."""
+    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state."""
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     joined = _aggregate(storage, round_, parameters)
     included = {place for place, verdict in joined.verdicts.items() if verdict.included}
@@ -129,11 +125,11 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         outer_state=save_outer_state(round_.spec, joined.outer_state),
         update=joined.update,
         aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
-        error_feedback=round_.error_feedback
+        slot_states=round_.slot_states
         | {
-            part.slot: round_.next_error_feedback[part.place]
+            part.slot: round_.next_slot_states[part.place]
             for part in round_.parts
-            if part.place in included and part.place in round_.next_error_feedback
+            if part.place in included and part.place in round_.next_slot_states
         },
     )
     return stored, joined.verdicts
@@ -167,11 +163,12 @@ def _apply(
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
             if unit.included and unit.round == round_.number:  # a late one's slot has gone on from it already
-                slots[unit.slot].error_feedback_cid = unit.error_feedback_cid
+                slot_states.go_on_from(slots[unit.slot], unit)
         elif unit.status in repository.DELIVERED_UNIT:
             _keep_for_later(job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
             _close_straggler(session, job_id, unit.id)
+    slot_states.note_kept(session, job, round_.number + 1)
     record_checkpoint(session, stored)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
@@ -183,7 +180,7 @@ def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
         unit.included, unit.exclusion_reason = False, "late"
         return
     if unit.round == job.current_round:
-        slot.error_feedback_cid = unit.error_feedback_cid
+        slot_states.go_on_from(slot, unit)
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 

@@ -37,12 +37,17 @@ class StoredCheckpoint:
 
 
 def state_bytes(spec: TrainingSpec) -> int:
-    """Most bytes that a model file or an error feedback file of this specification takes."""
+    """Most bytes that a model file of this specification takes."""
     return 4 * spec.num_parameters() + _FILE_ALLOWANCE
 
 
 def outer_state_bytes(spec: TrainingSpec) -> int:
     """Most bytes that an outer state file of this specification takes: three vectors of the model's size."""
+    return 3 * state_bytes(spec)
+
+
+def slot_state_bytes(spec: TrainingSpec) -> int:
+    """Most bytes that a slot state file of this specification takes: error feedback and two moments."""
     return 3 * state_bytes(spec)
 
 
@@ -54,7 +59,7 @@ def store_checkpoint(
     round_: int,
     parent: str | None,
     parameters: Arrays,
-    error_feedback: dict[int, str],
+    slot_states: dict[int, str],
     outer_state: bytes | None = None,
     update: bytes = b"",
     aggregation: str | None = None,
@@ -64,7 +69,7 @@ def store_checkpoint(
     Equal arguments give an equal CID, so repeating it after a crash changes nothing.
 
     Args:
-        error_feedback: CID by slot of what that slot's next unit starts with.
+        slot_states: CID by slot of what that slot's next unit starts with.
         outer_state: the file that the next outer step starts with; none before the first.
         update: what makes the parent's parameters these; empty where nodes fetch the whole model.
         aggregation: CID of the record of the payloads that it was made of; none for the initial one.
@@ -82,7 +87,7 @@ def store_checkpoint(
         outer_state=state,
         update=storage.put(update, max_bytes=state_bytes(spec)).cid if update else None,
         aggregation=aggregation,
-        error_feedback={str(slot): cid for slot, cid in error_feedback.items()},
+        slot_states={str(slot): cid for slot, cid in slot_states.items()},
         data_cursor=round_ * spec.training.inner_steps,
         spec_hash=spec.spec_hash(),
         validation_loss=_validation_loss(storage, spec, parameters),
@@ -130,7 +135,7 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
                 round_=0,
                 parent=None,
                 parameters=load_state(spec, _initial_model(storage, spec)),
-                error_feedback={},
+                slot_states={},
             )
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge) as error:
             raise UnusableDataset(str(error)) from error

@@ -14,7 +14,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.domain.placement import Requirements
-from market.jobs import pins, placing, renewals, repository
+from market.jobs import pins, placing, publishing, renewals, repository, slot_states
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
@@ -88,6 +88,8 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
             pins.request_pins(session, settings, job)
+        if job.status == JobStatus.RUNNING:
+            publishing.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())
 
 
@@ -125,7 +127,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _rest(session, settings, job, slots, units)
         return
     done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
-    # What its late payload leaves unsent is what the slot's next unit starts with, so that has to wait for it.
+    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
     done |= repository.late_slots(session, job.id, job.current_round)
     idle = [slot for slot in slots if slot.slot not in done]
     renewals.release_dearer(session, settings, job, idle)
@@ -195,6 +197,7 @@ def _fill(
 def _offer_unit(
     session: Session, settings: Settings, job: Job, slot: Slot, provider: str, checkpoint: Checkpoint
 ) -> Unit:
+    start = slot_states.start_of(session, job, slot, provider)
     report = repository.last_report(session, job.id, provider) or {}
     unit = Unit(
         job_id=job.id,
@@ -203,7 +206,9 @@ def _offer_unit(
         provider=provider,
         status=UnitStatus.LEASED,
         start_checkpoint_cid=checkpoint.cid,
-        start_error_feedback_cid=slot.error_feedback_cid,
+        start_slot_state_cid=start.cid,
+        start_slot_state_digest=start.digest,
+        start_restored_payload_cid=start.restored_payload_cid,
         top_k=choose_top_k(
             TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
         ),
@@ -216,7 +221,8 @@ def _offer_unit(
         "round": unit.round,
         "slot": unit.slot,
         "checkpoint_cid": unit.start_checkpoint_cid,
-        "error_feedback_cid": unit.start_error_feedback_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
+        "restored_payload_cid": unit.start_restored_payload_cid,
         "environment": job.environment_class,
     }
     create_lease(

@@ -16,6 +16,7 @@ class LeaseKind(StrEnum):
     REVEAL = "reveal"
     REPLAY = "replay"
     PIN = "pin"
+    PUBLISH = "publish"
 
 
 Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
@@ -81,24 +82,29 @@ class NodeReport(RequestModel):
 class CompleteTraining(RequestModel):
     """What was committed, now uploaded. ``leaves`` has one leaf per segment boundary, so ``segments + 1``.
 
-    ``end_state_digest`` (:mod:`training_gym.distributed.trace`) shows that the last leaf is of this payload.
+    The digests (:mod:`training_gym.distributed.trace`) show that the last leaf is of this payload and slot state. The
+    slot state itself stays on the node, under the CID that it is declared with here.
     """
 
     token: Token
     payload_cid: CidString
     payload_sha256: HashString
     salt: HashString
-    error_feedback_cid: CidString
+    slot_state_cid: CidString
+    slot_state_digest: HashString
     leaves: list[HashString] = Field(min_length=2, max_length=1025)
-    end_state_digest: HashString
+    end_parameters_digest: HashString
     train_loss: DecimalString
     steps: int = Field(ge=1, lt=2**31)
     report: NodeReport | None = None
 
 
 class CompleteReveal(RequestModel):
+    """``state_cid`` is null for segment 0; ``slot_state_cid`` is that of the task, null where the task has none."""
+
     token: Token
-    state_cid: CidString
+    state_cid: CidString | None
+    slot_state_cid: CidString | None = None
 
 
 class CompleteReplay(RequestModel):
@@ -112,6 +118,13 @@ class CompletePin(RequestModel):
 
     token: Token
     proof: HashString
+
+
+class CompletePublish(RequestModel):
+    """The slot state that the task names, now uploaded."""
+
+    token: Token
+    published_cid: CidString
 
 
 def _by_key(keys: dict[str, str], default: str) -> Discriminator:
@@ -132,8 +145,9 @@ Complete = Annotated[
     Annotated[CompleteTraining, Tag("train")]
     | Annotated[CompleteReveal, Tag("reveal")]
     | Annotated[CompleteReplay, Tag("replay")]
-    | Annotated[CompletePin, Tag("pin")],
-    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin"}, "train"),
+    | Annotated[CompletePin, Tag("pin")]
+    | Annotated[CompletePublish, Tag("publish")],
+    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin", "published_cid": "publish"}, "train"),
 ]
 
 

@@ -19,7 +19,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent
 from market.domain.verification import DIVERGED
 from market.events.service import emit
-from market.jobs import repository
+from market.jobs import repository, slot_states
 from market.jobs.errors import LeaseLost
 from market.jobs.lease_schemas import LeaseKind, LeaseView
 from market.jobs.models import Job, Lease, Unit
@@ -187,6 +187,8 @@ def abandon(
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:
         move_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        if reason == slot_states.MISSING:
+            slot_states.give_up(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
             providers.note_lost(session, lease.holder, now)
         if job.status == JobStatus.RUNNING:

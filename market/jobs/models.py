@@ -95,7 +95,10 @@ class Slot(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
     provider: Mapped[str | None] = mapped_column(Address)
-    error_feedback_cid: Mapped[str | None] = mapped_column(Cid)  # of the last unit included in this slot
+    # The unit whose slot state the next one goes on from (None: a fresh one), with that unit's payload, which came too
+    # late to be used, added back or not.
+    state_unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"))
+    state_restored: Mapped[bool] = mapped_column(default=False, server_default="false")
 
 
 class Unit(Base, CreatedAt):
@@ -121,6 +124,8 @@ class Unit(Base, CreatedAt):
         Index(
             "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
         ),
+        Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
+        Index("ix_units_slot_state_cid", "slot_state_cid"),
         CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 
@@ -132,7 +137,10 @@ class Unit(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.UnitStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     start_checkpoint_cid: Mapped[str] = mapped_column(Cid)
-    start_error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
+    # What it starts from: a slot state (None: a fresh one), to which a payload may be added back.
+    start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
+    start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
+    start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
     trace_root: Mapped[str | None] = mapped_column(Hash32)
     payload_hash: Mapped[str | None] = mapped_column(Hash32)
     commitment_signature: Mapped[str | None] = mapped_column(String(132))
@@ -141,7 +149,11 @@ class Unit(Base, CreatedAt):
     payload_cid: Mapped[str | None] = mapped_column(Cid)
     payload_sha256: Mapped[str | None] = mapped_column(Hash32)
     top_k: Mapped[int | None] = mapped_column(Integer)  # entries that it sends per chunk; None: the job's
-    error_feedback_cid: Mapped[str | None] = mapped_column(Cid)
+    # What it hands on, as its node declared it: the file, which stays there, and the digest that the last leaf binds.
+    slot_state_cid: Mapped[str | None] = mapped_column(Cid)
+    slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
+    slot_state_public: Mapped[bool] = mapped_column(default=False, server_default="false")  # on storage, and checked
+    slot_state_round: Mapped[int | None] = mapped_column(Integer)  # of the newest checkpoint to be kept that names it
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
     included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
@@ -185,7 +197,7 @@ class Lease(Base, CreatedAt):
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin
+    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish
     holder: Mapped[str] = mapped_column(Address)
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))

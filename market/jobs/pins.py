@@ -5,10 +5,11 @@ The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce"
     SHA2-256( nonce || file(cids[0]) || file(cids[1]) || ... )        as 0x hex
 
 ``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
-blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, the outer state, the update and
-the aggregation record if the manifest names them, and the error feedback files in ascending slot number. The market
-reads the same files from storage and compares. The node keeps all of them until a later lease names the checkpoint in
-``release``: a newer one is then proven to be kept by enough nodes (:func:`releasable`).
+blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, and the outer state, the update
+and the aggregation record if the manifest names them. Slot states are not among them: they come later, or not at all
+(:mod:`market.jobs.publishing`). The market reads the same files from storage and compares. The node keeps all of them
+until a later lease names the checkpoint in ``release``: a newer one is then proven to be kept by enough nodes
+(:func:`releasable`).
 """
 
 import hashlib
@@ -36,10 +37,9 @@ MAX_ATTEMPTS = 3
 
 
 def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:
-    """CIDs of all files of a checkpoint, in the order in which a pin proof reads them."""
+    """CIDs of the files of a checkpoint but for slot states, in the order in which a pin proof reads them."""
     state = [cid for cid in (manifest.outer_state, manifest.update, manifest.aggregation) if cid is not None]
-    feedback = [manifest.error_feedback[slot] for slot in sorted(manifest.error_feedback, key=int)]
-    return [manifest_cid, manifest.model, *state, *feedback]
+    return [manifest_cid, manifest.model, *state]
 
 
 def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, int]:

@@ -6,6 +6,7 @@ fetched from storage is fetched with no session open; the outcome is applied onl
 
 import hmac
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from eth_utils.address import to_checksum_address
@@ -15,15 +16,16 @@ from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
-from market.jobs import repository
+from market.jobs import publishing, repository, slot_states
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
-from market.jobs.checkpoints import load_parameters, state_bytes
+from market.jobs.checkpoints import load_parameters, slot_state_bytes
 from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitReplay,
     CommitTraining,
     CompletePin,
+    CompletePublish,
     CompleteReplay,
     CompleteReveal,
     CompleteTraining,
@@ -37,30 +39,27 @@ from market.jobs.replaying import verification
 from market.jobs.units import unit_spec
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
-from training_gym.checkpoint import load_error_feedback
 from training_gym.compression.wire import decode, payload_size
 from training_gym.config import TrainingSpec
 from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import UnitResult, boundary_leaf, check_ends, load_boundary_state
+from training_gym.distributed.trace import Ends, check_ends, inner_leaf, load_boundary_state
 from training_gym.errors import GymError, PayloadError
-from training_gym.lateness import MAX_STALENESS, restored
+from training_gym.lateness import MAX_STALENESS, start_slot_state
+from training_gym.models.layout import Arrays
+from training_gym.slot_state import error_feedback_digest, fresh_slot_state, load_slot_state
 from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
 
-Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin
+Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish
 
 
 @dataclass(frozen=True, slots=True)
 class _Accepted:
-    """A result that passed its checks: how many bytes it is of, uploaded or proved to be held.
-
-    ``restored_cid``: the error feedback that a unit's slot goes on with if its payload is too late to be used.
-    """
+    """A result that passed its checks: how many bytes it is of, uploaded or proved to be held."""
 
     size: int = 0
-    restored_cid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ def _check(
             case CompleteReveal():
                 _require_kind(lease, LeaseKind.REVEAL)
                 assert found is not None  # every reveal lease has a unit
-                return _check_state(storage, *found, lease.task["segment"], result, max_blob_bytes) or _Accepted()
+                return _check_reveal(storage, *found, lease.task, result, max_blob_bytes) or _Accepted()
             case CompleteReplay():
                 _require_kind(lease, LeaseKind.REPLAY)
                 return _Accepted()  # verification judges it in the transaction that applies it
@@ -176,6 +175,12 @@ def _check(
                 if not hmac.compare_digest(expected, result.proof):
                     return _Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
                 return _Accepted(size)
+            case CompletePublish():
+                _require_kind(lease, LeaseKind.PUBLISH)
+                assert found is not None  # every publish lease has a unit
+                asked, digest = lease.task["slot_state_cid"], found[1].slot_state_digest
+                refusal = _check_slot_state(storage, *found, "published_cid", result.published_cid, asked, digest)
+                return refusal or _Accepted()
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
@@ -204,44 +209,69 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
         decode(spec, payload)
     except PayloadError as error:
         return _Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
-    try:
-        error_feedback = storage.get(result.error_feedback_cid, max_bytes=state_bytes(spec))
-    except StorageUnavailable:
-        raise
-    except (StorageError, InvalidCid) as error:
-        return _Refusal("error_feedback_missing", "error_feedback_cid", f"The file cannot be read: {error}")
-    refusal = _check_ends(storage, spec, job, unit, result, payload, error_feedback)
-    if refusal is not None:
-        return refusal
-    restored_cid = None
-    if job.current_round - unit.round >= MAX_STALENESS:  # or a round may close until the result is accepted
-        again = restored(spec, error_feedback, payload)
-        restored_cid = storage.put(again, max_bytes=state_bytes(spec)).cid
-    return _Accepted(len(payload) + len(error_feedback), restored_cid)
+    refusal = _check_ends(storage, spec, job, unit, result, payload)
+    return refusal or _Accepted(len(payload))
 
 
 def _check_ends(
-    storage: Storage,
-    spec: TrainingSpec,
-    job: Job,
-    unit: Unit,
-    result: CompleteTraining,
-    payload: bytes,
-    error_feedback: bytes,
+    storage: Storage, spec: TrainingSpec, job: Job, unit: Unit, result: CompleteTraining, payload: bytes
 ) -> _Refusal | None:
-    """Tie the leaves to the unit's input and to what was handed in; replays vouch only for what lies between."""
-    delivered = UnitResult(
+    """Tie the leaves to the unit's input and to what was handed in; replays vouch only for what lies between.
+
+    Of a start with a payload added back no digest is known: its first leaf is left to who replays the first segment.
+    """
+    ends = Ends(
+        start=None if unit.start_restored_payload_cid is not None else _start_digest(spec, unit),
+        parameters=from_hex(result.end_parameters_digest),
+        slot_state=from_hex(result.slot_state_digest),
         payload=payload,
-        error_feedback=error_feedback,
-        leaves=[from_hex(leaf) for leaf in result.leaves],
-        end_state_digest=from_hex(result.end_state_digest),
-        train_loss=float(result.train_loss),
-        steps=result.steps,
     )
+    leaves = [from_hex(leaf) for leaf in result.leaves]
     try:
-        check_ends(_unit_of(storage, spec, job, unit), delivered)
+        check_ends(_place(job, unit), spec, _checkpoint(storage, spec, unit), leaves, ends)
     except GymError as error:
         return _Refusal(error.code, error.field, str(error))
+    return None
+
+
+def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
+    if unit.start_slot_state_digest is None:
+        return fresh_slot_state(spec).digest()
+    return from_hex(unit.start_slot_state_digest)
+
+
+def _check_reveal(
+    storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal, max_blob_bytes: int
+) -> _Refusal | None:
+    """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
+    asked = task["slot_state_cid"]
+    if asked is not None:
+        digest = unit.start_slot_state_digest
+        refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
+        if refusal is not None:
+            return refusal
+    if task["segment"] == 0:
+        return None  # starts from the checkpoint and the slot state
+    return _check_state(storage, job, unit, task["segment"], result, max_blob_bytes)
+
+
+def _check_slot_state(
+    storage: Storage, job: Job, unit: Unit, field: str, given: str | None, asked: str, digest: str | None
+) -> _Refusal | None:
+    """Whether storage has the slot state that was asked for, and its file holds what was declared with its CID."""
+    if given != asked:
+        return _Refusal("wrong_slot_state", field, f"The slot state that was declared, and is asked for, is {asked}.")
+    spec = unit_spec(job, unit)
+    try:
+        found = load_slot_state(spec, storage.get(asked, max_bytes=slot_state_bytes(spec))).digest()
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return _Refusal("slot_state_missing", field, f"The slot state cannot be read: {error}")
+    except GymError as error:
+        return _Refusal("wrong_slot_state", field, str(error))
+    if digest is None or found != from_hex(digest):
+        return _Refusal("wrong_slot_state", field, f"The file does not hold the state that was declared as {digest}.")
     return None
 
 
@@ -250,6 +280,8 @@ def _check_state(
 ) -> _Refusal | None:
     """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
     spec = unit_spec(job, unit)
+    if result.state_cid is None:
+        return _Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
     try:
         data = storage.get(result.state_cid, max_bytes=max_blob_bytes)
     except StorageUnavailable:
@@ -257,8 +289,9 @@ def _check_state(
     except (StorageError, InvalidCid) as error:
         return _Refusal("state_missing", "state_cid", f"The state cannot be read: {error}")
     work = _unit_of(storage, spec, job, unit)
+    feedback = error_feedback_digest(work.slot_state.error_feedback)
     try:
-        leaf = boundary_leaf(work, segment, load_boundary_state(spec, data), work.error_feedback)
+        leaf = inner_leaf(work, segment, load_boundary_state(spec, data), feedback)
     except GymError as error:
         return _Refusal(error.code, "state_cid", str(error))
     if unit.leaves is None or to_hex(leaf) != unit.leaves[segment]:
@@ -267,11 +300,14 @@ def _check_state(
 
 
 def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
-    """The unit's input as the training library takes it, without the data, which only training needs."""
-    feedback = unit.start_error_feedback_cid
+    """The unit's input as the training library takes it, without the data, which only training needs.
+
+    What it starts from is public by now.
+    """
+    cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
-        stored = None if feedback is None else storage.get(feedback, max_bytes=state_bytes(spec))
-        checkpoint = load_parameters(storage, spec, unit.start_checkpoint_cid)
+        data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
+        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=payload_size(spec))
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
     return trace_of_unit.Unit(
@@ -279,11 +315,22 @@ def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trac
         job_id=job.id,
         round=unit.round,
         slot=unit.slot,
-        checkpoint=checkpoint,
+        checkpoint=_checkpoint(storage, spec, unit),
         train=np.zeros(0, np.uint8),
-        error_feedback=load_error_feedback(spec, stored),
+        slot_state=start_slot_state(spec, data, payload),
         environment=job.environment_class or "",
     )
+
+
+def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
+    try:
+        return load_parameters(storage, spec, unit.start_checkpoint_cid)
+    except StorageError as error:
+        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _place(job: Job, unit: Unit) -> trace_of_unit.Place:
+    return trace_of_unit.Place(job.id, unit.round, unit.slot, job.environment_class or "")
 
 
 def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: _Accepted) -> None:
@@ -295,28 +342,34 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.payload_cid = result.payload_cid
             unit.payload_sha256 = result.payload_sha256
             unit.salt = result.salt
-            unit.error_feedback_cid = result.error_feedback_cid
+            unit.slot_state_cid, unit.slot_state_digest = result.slot_state_cid, result.slot_state_digest
             unit.leaves = list(result.leaves)
             unit.uploaded_bytes = found.size
             unit.train_loss = result.train_loss
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps
-            _place_in_time(session, job, unit, found)
+            _place_in_time(session, job, unit)
             move_unit(session, unit, UnitEvent.UPLOAD, at=now)
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
         case CompleteReveal():
+            if (cid := lease.task["slot_state_cid"]) is not None:
+                assert unit is not None
+                slot_states.make_public(session, job.id, cid, unit.start_slot_state_digest)
             verification().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
             record_pin(session, lease, result.proof, found.size)
             wake_after_commit(session, "jobs.dispatch", job.id)
+        case CompletePublish():
+            assert unit is not None
+            publishing.published(session, lease, unit)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
-def _place_in_time(session: Session, job: Job, unit: Unit, found: _Accepted) -> None:
+def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
     """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
 
     It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent.
@@ -324,11 +377,11 @@ def _place_in_time(session: Session, job: Job, unit: Unit, found: _Accepted) -> 
     unit.rounds_late = job.current_round - unit.round
     if not unit.rounds_late:
         return
-    [slot] = [slot for slot in repository.slots(session, job.id) if slot.slot == unit.slot]
-    slot.error_feedback_cid = unit.error_feedback_cid
-    if unit.rounds_late > MAX_STALENESS:
+    too_late = unit.rounds_late > MAX_STALENESS
+    if too_late:
         unit.included, unit.exclusion_reason = False, "too_late"
-        slot.error_feedback_cid = found.restored_cid
+    [slot] = [slot for slot in repository.slots(session, job.id) if slot.slot == unit.slot]
+    slot_states.go_on_from(slot, unit, restored=too_late)
 
 
 def _require_kind(lease: Lease, kind: LeaseKind) -> None:

@@ -32,6 +32,7 @@ from market.jobs.payment import (
 )
 from market.jobs.placing import deal
 from market.jobs.reservations import Reservation, reserve
+from market.jobs.slot_states import starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.tree import work_leaf
 from market.jobs.units import (
@@ -99,6 +100,7 @@ __all__ = [
     "reserve",
     "set_record",
     "start_settling",
+    "starts_privately",
     "strike_unit",
     "take_from_batch",
     "unit_facts",

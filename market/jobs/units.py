@@ -52,7 +52,8 @@ class UnitFacts:
     status: str
     reason: str | None
     start_checkpoint_cid: str
-    start_error_feedback_cid: str | None
+    start_slot_state_cid: str | None
+    start_restored_payload_cid: str | None
     environment_class: str
     segments: int
     spec: dict[str, Any]
@@ -61,7 +62,7 @@ class UnitFacts:
     payload_hash: str
     commitment_signature: str
     payload_cid: str
-    error_feedback_cid: str
+    slot_state_cid: str
     salt: str
     leaves: list[str]
     window_id: int | None
@@ -106,7 +107,8 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         status=unit.status,
         reason=unit.reason,
         start_checkpoint_cid=unit.start_checkpoint_cid,
-        start_error_feedback_cid=unit.start_error_feedback_cid,
+        start_slot_state_cid=unit.start_slot_state_cid,
+        start_restored_payload_cid=unit.start_restored_payload_cid,
         environment_class=job.environment_class or "",
         segments=job.segments,
         spec=_spec_document(job, unit),
@@ -115,7 +117,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         payload_hash=unit.payload_hash or "",
         commitment_signature=unit.commitment_signature or "",
         payload_cid=unit.payload_cid or "",
-        error_feedback_cid=unit.error_feedback_cid or "",
+        slot_state_cid=unit.slot_state_cid or "",
         salt=unit.salt or "",
         leaves=unit.leaves or [],
         window_id=unit.window_id,

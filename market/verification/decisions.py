@@ -161,7 +161,7 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
     window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     return {
-        "kind": "zoo-evidence/1",
+        "kind": "zoo-evidence/2",
         "offence": sample.reason,
         "job_id": unit.job_id,
         "spec": unit.spec,
@@ -171,7 +171,8 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
             "provider": unit.provider,
             "environment_class": unit.environment_class,
             "start_checkpoint_cid": unit.start_checkpoint_cid,
-            "start_error_feedback_cid": unit.start_error_feedback_cid,
+            "start_slot_state_cid": unit.start_slot_state_cid,
+            "start_restored_payload_cid": unit.start_restored_payload_cid,
             "trace_root": unit.trace_root,
             "leaves": unit.leaves,
             "payload_hash": unit.payload_hash,

@@ -19,7 +19,7 @@ from market.domain.lifecycle import (
     SampleStatus,
     UnitStatus,
 )
-from market.domain.verification import DIVERGED, Verdict, may_judge, verdict
+from market.domain.verification import Verdict, is_finding, may_judge, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
@@ -66,15 +66,21 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
         move_sample(session, sample, SampleEvent.FAIL, reason="withheld_data")
     elif sample.reveal_lease_id is None:
         unit = jobs.unit_facts(session, sample.unit_id)
-        task = {"job_id": unit.job_id, "round": unit.round, "slot": unit.slot, "segment": sample.segment}
+        task = {
+            "job_id": unit.job_id,
+            "round": unit.round,
+            "slot": unit.slot,
+            "segment": sample.segment,
+            "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
+        }
         lease = jobs.create_lease(
             session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
         )
         sample.reveal_lease_id = lease.id
 
 
-def state_revealed(session: Session, lease: LeaseFacts, state_cid: str) -> None:
-    """The provider served the state, which was found to be the one that its trace commits to."""
+def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
+    """The provider served what a replay starts from, which was found to be what its trace commits to."""
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.status == SampleStatus.DRAWN:
         sample.state_cid = state_cid
@@ -124,7 +130,8 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         "slot": unit.slot,
         "segment": sample.segment,
         "checkpoint_cid": unit.start_checkpoint_cid,
-        "error_feedback_cid": unit.start_error_feedback_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
+        "restored_payload_cid": unit.start_restored_payload_cid,
         "state_cid": sample.state_cid,
         "start_leaf": unit.leaves[sample.segment],
         "environment": unit.environment_class,
@@ -201,13 +208,14 @@ def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: st
 def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
     """The verifier went silent or gave up.
 
-    Training that diverges is a result like any other: an honest provider could not have finished it.
+    Training that diverges is a result like any other: an honest provider could not have finished it. So is a first leaf
+    that is not of the unit's start, which the market has checked itself unless a payload was added back to that.
     """
     sample, replay = _lock(session, lease)
     if replay.status not in OPEN:
         return
-    if lease.status == LeaseStatus.FAILED and lease.reason == DIVERGED:
-        _conclude(session, sample, replay, DIVERGED)
+    if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, sample.segment):
+        _conclude(session, sample, replay, lease.reason)
     else:
         move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
 

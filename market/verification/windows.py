@@ -164,7 +164,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
         session.add(sample)
         session.flush()
-        if segment == 0:  # starts from the checkpoint, which everybody has
+        if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
 
 

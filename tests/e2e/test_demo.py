@@ -73,7 +73,12 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
 
 def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
     """A stranger with a wallet, a node of the chain and a gateway sees where the cheat left the right path."""
-    unit = next(unit for unit in receipt["units"] if unit["provider"] == cheat and unit["status"] == "rejected")
+    found_out = {
+        "provider": cheat,
+        "status": "rejected",
+        "reason": "incorrect_computation",
+    }  # by replays of what it drew
+    unit = next(unit for unit in receipt["units"] if found_out.items() <= unit.items())
     place = f"{receipt['job_id']}:{unit['round']}:{unit['slot']}"
     argv = [sys.executable, "-m", "zoo_compute", "verify", "unit", place, "--json", "--api-url", info["api_url"]]
     stranger = {"ZOO_PRIVATE_KEY": "0x" + "77" * 32}

@@ -7,7 +7,7 @@ as it must: only replay can tell. The chain is a fake that knows balances and pe
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitTraining,
     CompletePin,
+    CompletePublish,
     CompleteTraining,
     LeaseKind,
     LeaseView,
@@ -39,16 +40,18 @@ from market.jobs.models import Job, Lease, Unit
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
-from training_gym.checkpoint import load_error_feedback, save_error_feedback
 from training_gym.compression.wire import encode
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import boundary_leaf, fresh_state
+from training_gym.distributed.trace import boundary_leaf
+from training_gym.lateness import start_slot_state
+from training_gym.slot_state import fresh_slot_state, save_slot_state
 from training_gym.tensors import tensor_digest
 from zoo_protocol import trace
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, omissions_domain, sign, struct_hash, typed_data
+from zoo_protocol.unixfs import cid_of_file
 
 ZEN = 10**18
 ENVIRONMENT = to_hex(sha256(b"environment"))
@@ -109,6 +112,7 @@ class World:
         self.storage = storage
         self.settings = settings
         self.wallets: dict[str, LocalAccount] = {}
+        self.kept: dict[str, dict[str, bytes]] = {}  # slot states by node and CID
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})
 
     def be_patient(self) -> None:
@@ -255,6 +259,28 @@ class World:
         work.complete()
         return work
 
+    def keep(self, node: str, slot_state: bytes) -> str:
+        """Keep a slot state file with its node alone; returns its CID."""
+        cid = str(cid_of_file(slot_state))
+        self.kept.setdefault(node, {})[cid] = slot_state
+        return cid
+
+    def slot_state(self, node: str, cid: str | None) -> bytes | None:
+        """A slot state file as the node has it: its own, or from storage."""
+        if cid is None:
+            return None
+        own = self.kept.get(node, {}).get(cid)
+        return self.storage.get(cid, max_bytes=2**24) if own is None else own
+
+    def publish(self, node: str) -> bool:
+        """Pull and serve one publish lease of the node, if it has one."""
+        lease = self.pull(node, LeaseKind.PUBLISH)
+        if lease is None:
+            return False
+        cid = self.storage.put(self.kept[node][lease.task["slot_state_cid"]], max_bytes=2**24).cid
+        self.complete(lease, node, CompletePublish(token=lease.token, published_cid=cid))
+        return True
+
     def pin(self, node: str) -> bool:
         """Pull and serve one pin lease of the node, if it has one."""
         lease = self.pull(node, LeaseKind.PIN)
@@ -299,27 +325,26 @@ class Work:
     def __init__(self, world: World, lease: LeaseView, node: str, **changes: Any) -> None:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
-        vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
-        self.feedback = world.storage.put(save_error_feedback(vector), max_bytes=2**24).cid
-        self.vector, unit = vector, self.unit()
-        state = fresh_state(unit.checkpoint, unit.spec.training)
-        self.end_state_digest = tensor_digest(state)
+        self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
+        self.slot_state = replace(fresh_slot_state(self.spec), error_feedback=self.vector, steps=4)
+        self.slot_state_cid = world.keep(node, save_slot_state(self.slot_state))
+        unit = self.unit()
+        self.parameters_digest = tensor_digest(unit.checkpoint)
         self.leaves = [secrets.token_bytes(32) for _ in range(self.spec.segments + 1)]
-        self.leaves[0] = boundary_leaf(unit, 0, state, unit.error_feedback)
-        self.hand_in(encode(self.spec, vector))
+        self.leaves[0] = boundary_leaf(unit.place, 0, self.parameters_digest, unit.slot_state.digest())
+        self.hand_in(encode(self.spec, self.vector))
         self.salt = secrets.token_bytes(32)
 
     def hand_in(self, payload: bytes) -> None:
         """Make ``payload`` the one that the last leaf is of."""
-        self.payload = payload
-        unit = self.unit()
-        state = fresh_state(unit.checkpoint, unit.spec.training)
-        self.leaves[-1] = boundary_leaf(unit, self.spec.segments, state, self.vector, payload)
+        self.payload, state = payload, self.slot_state.digest()
+        last = self.spec.segments
+        self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload)
 
     def unit(self) -> trace_of_unit.Unit:
-        """The unit's input, from storage."""
+        """The unit's input: from storage, and a slot state that is the node's own from there."""
         task, storage = self.lease.task, self.world.storage
-        feedback = task["error_feedback_cid"]
+        payload = task["restored_payload_cid"]
         return trace_of_unit.Unit(
             spec=self.spec,
             job_id=task["job_id"],
@@ -327,8 +352,10 @@ class Work:
             slot=task["slot"],
             checkpoint=load_parameters(storage, self.spec, task["checkpoint_cid"]),
             train=np.zeros(0, np.uint8),
-            error_feedback=load_error_feedback(
-                self.spec, None if feedback is None else storage.get(feedback, max_bytes=2**24)
+            slot_state=start_slot_state(
+                self.spec,
+                self.world.slot_state(self.node, task["slot_state_cid"]),
+                None if payload is None else storage.get(payload, max_bytes=2**24),
             ),
             environment=task["environment"],
         )
@@ -359,9 +386,10 @@ class Work:
             "payload_cid": self.world.storage.put(self.payload, max_bytes=2**24).cid,
             "payload_sha256": to_hex(sha256(self.payload)),
             "salt": to_hex(self.salt),
-            "error_feedback_cid": self.feedback,
+            "slot_state_cid": self.slot_state_cid,
+            "slot_state_digest": to_hex(self.slot_state.digest()),
             "leaves": [to_hex(leaf) for leaf in self.leaves],
-            "end_state_digest": to_hex(self.end_state_digest),
+            "end_parameters_digest": to_hex(self.parameters_digest),
             "train_loss": "5.5",
             "steps": 4,
         }

@@ -26,6 +26,7 @@ from market.jobs.lease_schemas import (
     CommitReplay,
     CommitTraining,
     CompletePin,
+    CompletePublish,
     CompleteReplay,
     CompleteReveal,
     CompleteTraining,
@@ -39,10 +40,11 @@ from market.verification import service as verification
 from training_gym.errors import GymError
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Link
+from zoo_compute.link import Background, Link
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease
+from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.market import Lease
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
@@ -55,6 +57,7 @@ _COMPLETIONS = {
     "reveal": CompleteReveal,
     "replay": CompleteReplay,
     "pin": CompletePin,
+    "publish": CompletePublish,
 }
 
 
@@ -148,10 +151,11 @@ class LiveWorld(VerificationWorld):
         try:
             with HeldLease(node.worker.market, lease) as held:
                 node.worker.do(held)
-        except (OSError, GymError, ExecutorError) as error:
+        except (OSError, GymError, ExecutorError, SlotStateMissing) as error:
             node.failures.append(type(error).__name__)
             with self.database.transaction() as session:
-                leases.fail(session, view.id, node.address, view.token, "input_missing", str(error)[:200])
+                code = str(getattr(error, "code", "input_missing"))
+                leases.fail(session, view.id, node.address, view.token, code, str(error)[:200])
 
     def step(self) -> None:
         """Let the market, its sender and its indexer do what is due, and the chain go on."""
@@ -188,8 +192,10 @@ class _Market:
     def keep_lease(self, lease: Lease, step: int) -> None:
         """Leases do not run out here."""
 
-    def upload(self, content: bytes) -> str:
-        return self.world.storage.put(content, max_bytes=2**24).cid
+    def upload(self, content: bytes | Background) -> str:
+        return self.world.storage.put(
+            b"".join([content] if isinstance(content, bytes) else content), max_bytes=2**24
+        ).cid
 
     def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
         model = CommitTraining if "trace_root" in body else CommitReplay

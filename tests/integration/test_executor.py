@@ -51,7 +51,7 @@ def task(executor: Executor, tmp_path: Path) -> dict[str, Any]:
         "slot": 1,
         "checkpoint": str(tmp_path / "checkpoint"),
         "train_data": str(tmp_path / "text"),
-        "error_feedback": None,
+        "slot_state": None,
         "environment": executor.environment_class,
         "output": str(tmp_path / "output"),
     }
@@ -101,7 +101,7 @@ def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str
         assert other.environment_class == executor.environment_class
         second = other.run({**task, "output": str(tmp_path / "other")}, 60)
     assert second["trace_root"] == first["trace_root"]
-    for file in ("payload", "error_feedback"):
+    for file in ("payload", "slot_state"):
         assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> 
         ({"round": 8}, "task.round", "invalid_task"),
         ({"checkpoint": "/nowhere"}, "task.checkpoint", "missing_input"),
         ({"checkpoint": __file__}, "checkpoint", "malformed"),
-        ({"error_feedback": __file__}, "error_feedback", "malformed"),
+        ({"slot_state": __file__}, "slot_state", "malformed"),
         ({"environment": "0x" + "00" * 32}, "task.environment", "environment_mismatch"),
         ({"output": "/nowhere"}, "task", "task_failed"),
     ],

@@ -25,7 +25,8 @@ from zoo_protocol.messages import UnitCommitment, sign, typed_data
         ({"payload_cid": cid_of_raw(b"never stored")}, "payload_cid", "payload_missing"),
         ({"payload_sha256": to_hex(b"\1" * 32)}, "payload_sha256", "payload_mismatch"),
         ({"salt": to_hex(b"\1" * 32)}, "salt", "payload_mismatch"),
-        ({"error_feedback_cid": cid_of_raw(b"never stored")}, "error_feedback_cid", "error_feedback_missing"),
+        ({"slot_state_digest": to_hex(b"\1" * 32)}, "leaves", "wrong_end_leaf"),
+        ({"end_parameters_digest": to_hex(b"\1" * 32)}, "leaves", "wrong_end_leaf"),
     ],
 )
 def test_a_result_that_breaks_its_commitment_is_refused(

@@ -42,8 +42,8 @@ def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, 
     assert job.trained_at is not None
     assert world.rows(matching.busy_providers) == set()
     assert [unit.included for unit in world.units(job_id)] == [True] * 8
-    assert world.units(job_id, round=1, slot=2)[0].start_error_feedback_cid == (
-        world.units(job_id, round=0, slot=2)[0].error_feedback_cid
+    assert world.units(job_id, round=1, slot=2)[0].start_slot_state_cid == (
+        world.units(job_id, round=0, slot=2)[0].slot_state_cid
     )
 
     rows = world.rows(lambda session: list(session.scalars(select(Checkpoint).order_by(Checkpoint.round))))
@@ -88,7 +88,7 @@ def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(
     assert rows == built
 
 
-def test_an_excluded_payload_leaves_its_slots_error_feedback_and_is_recorded(world: World, nodes: list[str]) -> None:
+def test_an_excluded_payload_leaves_its_slots_state_and_is_recorded(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     for node in nodes[:3]:
         world.deliver(node)
@@ -100,8 +100,8 @@ def test_an_excluded_payload_leaves_its_slots_error_feedback_and_is_recorded(wor
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.exclusion_reason) == (False, "norm_outlier")
     world.dispatch(job_id)
-    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid is None
-    assert world.units(job_id, round=1, slot=0)[0].start_error_feedback_cid is not None
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid is None
+    assert world.units(job_id, round=1, slot=0)[0].start_slot_state_cid is not None
 
 
 def test_another_payload_than_the_trace_ends_in_is_refused(world: World, nodes: list[str]) -> None:

@@ -11,10 +11,11 @@ from sqlalchemy import select, update
 from market.db.base import utc_now
 from market.domain.lifecycle import UnitStatus
 from market.jobs import aggregation, leases, payment, tree, units
-from market.jobs.checkpoints import load_outer, load_parameters, state_bytes
+from market.jobs.checkpoints import load_outer, load_parameters
+from market.jobs.errors import ResultRefused
 from market.jobs.models import AggregationLeaf, Checkpoint, Job
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import CheckpointManifest, load_error_feedback, save_state
+from training_gym.checkpoint import CheckpointManifest, save_state
 from training_gym.compression.wire import decode
 from training_gym.lateness import MAX_STALENESS, staleness_weight
 from zoo_protocol.unixfs import cid_of_file
@@ -75,7 +76,7 @@ def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World,
     world.dispatch(job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.rounds_late, unit.included) == (UnitStatus.UPLOADED, 1, None)
-    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
     for node in nodes:
         world.deliver(node)
     _close_round(world, job_id)
@@ -89,7 +90,7 @@ def test_a_late_payload_counts_less_in_the_round_in_which_it_comes(world: World,
         *((slot, 1, 4096) for slot in range(4)),
         (7, 0, WEIGHT_OF_ONE_ROUND),
     ]
-    assert manifest.error_feedback["3"] == world.units(job_id, round=1, slot=3)[0].error_feedback_cid
+    assert manifest.slot_states["3"] == world.units(job_id, round=1, slot=3)[0].slot_state_cid
 
 
 @pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
@@ -103,7 +104,7 @@ def test_beyond_the_greatest_age_a_payload_is_restored_instead(
     [following] = world.units(job_id, round=rounds, slot=3)
     assert unit.status == UnitStatus.UPLOADED
     if rounds == MAX_STALENESS:
-        assert (unit.included, following.start_error_feedback_cid) == (None, unit.error_feedback_cid)
+        assert (unit.included, following.start_slot_state_cid) == (None, unit.slot_state_cid)
         for node in nodes[:3]:
             world.deliver(node)
         _close_round(world, job_id)
@@ -111,11 +112,40 @@ def test_beyond_the_greatest_age_a_payload_is_restored_instead(
         assert record["payloads"][-1]["weight"] == staleness_weight(rounds) == 1831
         return
     assert (unit.included, unit.exclusion_reason) == (False, "too_late")
-    limit = state_bytes(world.spec)
-    left = load_error_feedback(world.spec, world.storage.get(unit.error_feedback_cid or "", max_bytes=limit))
-    sent = decode(world.spec, late.payload).dense()
-    start = world.storage.get(following.start_error_feedback_cid or "", max_bytes=limit)
-    assert (load_error_feedback(world.spec, start) == left + sent).all()
+    start = (following.start_slot_state_cid, following.start_restored_payload_cid)
+    assert start == (unit.slot_state_cid, unit.payload_cid)
+    following_work = world.work(nodes[3])
+    assert following_work.lease.task["restored_payload_cid"] == unit.payload_cid
+    restored = following_work.unit().slot_state
+    left, sent = late.slot_state, decode(world.spec, late.payload).dense()
+    assert (restored.error_feedback == left.error_feedback + sent).all()
+    assert restored.steps == left.steps
+    assert "3" not in _manifest(world, job_id, rounds).slot_states  # no file is of this start
+    following_work.commit()
+    following_work.complete()
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [after] = world.units(job_id, round=rounds + 1, slot=3)
+    assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (following_work.slot_state_cid, None)
+
+
+def test_the_first_leaf_of_a_restored_start_is_left_to_replays(world: World, nodes: list[str], job_id: str) -> None:
+    late = _late(world, job_id, nodes, MAX_STALENESS + 1)
+    late.complete()
+    world.dispatch(job_id)
+    work = world.work(nodes[3])
+    work.leaves[0] = b"\1" * 32
+    work.commit()
+    work.complete()
+    [unit] = world.units(job_id, round=MAX_STALENESS + 1, slot=3)
+    assert unit.status == UnitStatus.UPLOADED
+    other = world.work(nodes[0])  # any other start the market knows by its digest
+    other.leaves[0] = b"\1" * 32
+    other.commit()
+    with pytest.raises(ResultRefused) as refused:
+        other.complete()
+    assert refused.value.extra["reason"] == "wrong_start_leaf"
 
 
 @pytest.mark.parametrize("rounds", [1, MAX_STALENESS + 1])
@@ -151,7 +181,7 @@ def test_a_node_that_goes_silent_before_its_late_upload_frees_its_slot(
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "node_silent")
     [following] = world.units(job_id, round=1, slot=3)
     assert following.provider in (spare, nodes[3])  # who comes back may go on
-    assert following.start_error_feedback_cid is None
+    assert following.start_slot_state_cid is None
 
 
 def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
@@ -173,7 +203,7 @@ def test_a_payload_that_comes_while_the_round_is_joined_is_one_of_the_next(
     monkeypatch.setattr(aggregation, "_join", original)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.rounds_late) == (None, 1)
-    assert world.units(job_id, round=1, slot=3)[0].start_error_feedback_cid == unit.error_feedback_cid
+    assert world.units(job_id, round=1, slot=3)[0].start_slot_state_cid == unit.slot_state_cid
     for node in nodes[:3]:
         world.deliver(node)
     _close_round(world, job_id)

@@ -54,7 +54,7 @@ class History:
 
     def task(self, checkpoint_cid: str) -> dict[str, Any]:
         task = {"job_id": JOB, "spec": self.spec.to_dict(), "round": 0, "slot": 0, "environment": JOB}
-        return task | {"checkpoint_cid": checkpoint_cid, "error_feedback_cid": None}
+        return task | {"checkpoint_cid": checkpoint_cid, "slot_state_cid": None, "restored_payload_cid": None}
 
 
 def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> bytes:

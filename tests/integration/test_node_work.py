@@ -18,7 +18,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Link
+from zoo_compute.link import Background, Link
 from zoo_compute.node import work as node_work
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -88,9 +88,9 @@ class Market:
     def complete(self, lease: Lease, body: dict[str, Any]) -> None:
         self._called("complete", body)
 
-    def upload(self, content: bytes) -> str:
+    def upload(self, content: bytes | Background) -> str:
         self._called("upload", {"size": len(content)})
-        return self.store.add(content)
+        return self.store.add(content if isinstance(content, bytes) else b"".join(content))
 
     def order(self) -> list[str]:
         return [name for name, _ in self.calls if name != "keep"]
@@ -119,7 +119,8 @@ def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # no
         "round": 0,
         "slot": 2,
         "checkpoint_cid": store.add(manifest.to_bytes()),
-        "error_feedback_cid": None,
+        "slot_state_cid": None,
+        "restored_payload_cid": None,
         "environment": executor.environment_class,
     }
 
@@ -150,7 +151,7 @@ def test_a_unit_is_committed_before_anything_is_uploaded(
 ) -> None:
     market = Market(store)
     work(market, tmp_path, executor, lease("train", train_task))
-    assert market.order() == ["commit", "upload", "upload", "complete"]
+    assert market.order() == ["commit", "upload", "complete"]
     commitment, result = market.body("commit"), market.body("complete")
     signed = UnitCommitment(JOB, 0, 2, WALLET.address, commitment["trace_root"], commitment["payload_hash"])
     assert recover(typed_data(DOMAIN, signed), commitment["commitment_signature"]) == WALLET.address
@@ -179,7 +180,7 @@ def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
     assert Journal(Workspace(tmp_path).acknowledgements).all() == []
     slow = Market(store, silent=1)
     work(slow, tmp_path, executor, lease("train", train_task))
-    assert slow.order() == ["commit", "commit", "upload", "upload", "complete"]
+    assert slow.order() == ["commit", "commit", "upload", "complete"]
     [kept] = Journal(Workspace(tmp_path).acknowledgements).all()
     assert kept.unit.traceRoot == slow.body("commit")["trace_root"]
 
@@ -199,7 +200,7 @@ def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
     monkeypatch.setattr(executor, "run", lambda *_: pytest.fail("trained a second time"))
     second = Market(store)
     work(second, tmp_path, executor, lease("train", train_task))
-    assert second.order() == ["commit", "upload", "upload", "complete"]
+    assert second.order() == ["commit", "upload", "complete"]
     if moment != "commit":
         assert second.body("commit") == first.body("commit"), "another commitment would be refused"
 
@@ -237,7 +238,7 @@ def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
     work(provider, tmp_path / "provider", executor, lease("train", train_task))
     leaves = provider.body("complete")["leaves"]
     place = {key: train_task[key] for key in ("job_id", "round", "slot")}
-    work(provider, tmp_path / "provider", executor, lease("reveal", place | {"segment": 1}))
+    work(provider, tmp_path / "provider", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
     state_cid = provider.calls[-1][1]["state_cid"]
 
     verifier = Market(store)

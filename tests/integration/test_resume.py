@@ -26,7 +26,7 @@ from training_gym.distributed.trace import Unit
 from training_gym.distributed.unit import run_unit
 from training_gym.outer import initial_outer_state, load_outer_state, save_outer_state
 from training_gym.profile import CPU
-from training_gym.profile import CPU
+from training_gym.slot_state import load_slot_state
 from zoo_compute.gateway import GatewayClient
 import numpy as np
 
@@ -48,9 +48,9 @@ def put(data):
 def get(cid):
     return None if cid is None else gateway.fetch(cid, max_bytes=1 << 26)
 
-def manifest(round_, parent, model, state, update, feedback):
+def manifest(round_, parent, model, state, update, states):
     seen = round_ * 6
-    files = (model, state, update, None, feedback)
+    files = (model, state, update, None, states)
     return CheckpointManifest(JOB, round_, parent, *files, seen, spec.spec_hash(), "5.500000")
 
 cid = start
@@ -59,15 +59,15 @@ if start == "none":
     print(cid, flush=True)
 while (at := CheckpointManifest.from_bytes(get(cid))).round < rounds:
     parameters, state = load_state(spec, get(at.model)), load_outer_state(spec, get(at.outer_state))
-    payloads, feedback = {}, {}
+    payloads, states = {}, {}
     for slot in range(SLOTS):
-        unsent = load_error_feedback(spec, get(at.error_feedback.get(str(slot))))
+        before = load_slot_state(spec, get(at.slot_states.get(str(slot))))
         with tempfile.TemporaryDirectory() as directory:
-            done = run_unit(Unit(spec, JOB, at.round, slot, parameters, text, unsent, JOB), Path(directory))
-        payloads[slot], feedback[str(slot)] = done.payload, put(done.error_feedback)
+            done = run_unit(Unit(spec, JOB, at.round, slot, parameters, text, before, JOB), Path(directory))
+        payloads[slot], states[str(slot)] = done.payload, put(done.slot_state)
     joined = aggregate(spec, parameters, payloads, outer_state=state)
     model, outer = put(save_state(joined.parameters)), put(save_outer_state(spec, joined.outer_state))
-    cid = put(manifest(at.round + 1, cid, model, outer, put(joined.update), feedback).to_bytes())
+    cid = put(manifest(at.round + 1, cid, model, outer, put(joined.update), states).to_bytes())
     print(cid, flush=True)
 """
 

@@ -108,7 +108,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                 {
                     **task,
                     **files,
-                    "error_feedback": None,
+                    "slot_state": None,
                     "environment": executor.environment_class,
                     "output": str(output),
                 },
@@ -123,13 +123,14 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                     status="verified" if provider == HONEST else "rejected",
                     reason=None if provider == HONEST else "incorrect_computation",
                     start_checkpoint_cid=checkpoint,
-                    start_error_feedback_cid=None,
+                    start_slot_state_cid=None,
+                    start_restored_payload_cid=None,
                     top_k=spec.training.top_k,
                     trace_root=result["trace_root"],
                     payload_hash="0x" + "cc" * 32,
                     payload_cid=store.add(Path(result["payload"]).read_bytes()),
                     salt=None,
-                    error_feedback_cid=None,
+                    slot_state_cid=None,
                     commitment_signature=None,
                     window=0,
                     window_index=len(units),
@@ -271,6 +272,17 @@ def test_data_that_is_gone_is_named_by_its_cid(world: World) -> None:
     world.record = replace(world.record, units=[world.record.units[0]])
     with pytest.raises(BlockNotFound, match=gone):
         world.check()
+
+
+def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: World) -> None:
+    private = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+    world.change(0, start_slot_state_cid=private)
+    found = world.check()  # the other attempt began with what everybody has
+    assert ([attempt.provider for attempt in found.attempts], found.unchecked) == ([CHEAT], [HONEST])
+    world.change(1, start_slot_state_cid=private)
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert (error.value.code, bool(error.value.remedy)) == ("slot-state-held-by-node", True)
 
 
 def test_a_result_is_plain_json(world: World) -> None:

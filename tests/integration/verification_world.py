@@ -24,7 +24,8 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.models import Replay, Sample, Slash, Window
-from training_gym.distributed.trace import boundary_leaf, fresh_state
+from training_gym.distributed.trace import inner_leaf, start_state
+from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import save_arrays
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.sampling import draw_segments
@@ -133,8 +134,8 @@ class VerificationWorld(World):
         """As in the world of jobs; the second segment starts from a state that the node can serve."""
         work = super().work(node, **changes)
         unit = work.unit()
-        state = fresh_state(unit.checkpoint, unit.spec.training)
-        work.leaves[1] = boundary_leaf(unit, 1, state, unit.error_feedback)
+        state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
+        work.leaves[1] = inner_leaf(unit, 1, state, feedback)
         self.states[node] = save_arrays(state)
         return work
 
@@ -142,8 +143,12 @@ class VerificationWorld(World):
         """Serve the state that the node is asked for, if it is asked."""
         lease = self.pull(node, LeaseKind.REVEAL)
         if lease is not None:
-            state = self.storage.put(self.states[node], max_bytes=2**20).cid
-            self.complete(lease, node, CompleteReveal(token=lease.token, state_cid=state))
+            shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
+            if lease.task["segment"]:
+                shown["state_cid"] = self.storage.put(self.states[node], max_bytes=2**20).cid
+            if (cid := lease.task["slot_state_cid"]) is not None:
+                shown["slot_state_cid"] = self.storage.put(self.kept[node][cid], max_bytes=2**20).cid
+            self.complete(lease, node, CompleteReveal(token=lease.token, **shown))
             self.advance()
         return lease
 

@@ -7,9 +7,10 @@ import pytest
 
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.cheats import Cheat, cheating
-from training_gym.distributed.trace import Unit, check_ends, state_path
+from training_gym.distributed.trace import Unit, check_result, state_path
 from training_gym.distributed.unit import replay_segment, run_unit
 from training_gym.models.layout import initial_parameters
+from training_gym.slot_state import fresh_slot_state
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -28,7 +29,7 @@ def unit() -> Unit:
         slot=2,
         checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
         train=np.frombuffer(TEXT, np.uint8),
-        error_feedback=np.zeros(SPEC.num_parameters(), np.float32),
+        slot_state=fresh_slot_state(SPEC),
         environment="0x" + "22" * 32,
     )
 
@@ -40,7 +41,7 @@ def test_the_smallest_cheats_fail_the_replay_of_their_segment_and_of_no_other(
 ) -> None:
     earlier = np.full(SPEC.num_parameters(), 1e-3, np.float32)
     result = run_unit(unit, tmp_path, train=cheating(cheat, {false}, earlier))
-    check_ends(unit, result)  # what can be checked without training does not find it
+    check_result(unit, result)  # what can be checked without training does not find it
     for segment in range(SPEC.segments):
         state = state_path(tmp_path, segment).read_bytes()
         replayed = replay_segment(unit, segment, result.leaves[segment], state)

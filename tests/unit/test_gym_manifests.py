@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_error_feedback, load_state
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split, tokens_of
 from training_gym.errors import ManifestError, StateError
@@ -39,7 +39,7 @@ def test_manifests_survive_the_file() -> None:
     assert CheckpointManifest.from_bytes(with_state.to_bytes()) == with_state
     assert CheckpointManifest.from_bytes(CHECKPOINT.to_bytes()) == CHECKPOINT
     assert json.loads(DATASET.to_bytes())["kind"] == "zoo-dataset/1"
-    assert json.loads(CHECKPOINT.to_bytes())["error_feedback"] == {"0": CID, "11": CID}
+    assert json.loads(CHECKPOINT.to_bytes())["slot_states"] == {"0": CID, "11": CID}
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_a_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, fie
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
-        ("kind", "zoo-checkpoint/2", "manifest.kind"),
+        ("kind", "zoo-checkpoint/1", "manifest.kind"),
         ("round", -1, "round"),
         ("parent", "x", "parent"),
         ("outer_state", "x", "outer_state"),
-        ("error_feedback", {"01": CID}, "error_feedback"),
-        ("error_feedback", {"1": "x"}, "error_feedback.1"),
+        ("slot_states", {"01": CID}, "slot_states"),
+        ("slot_states", {"1": "x"}, "slot_states.1"),
         ("validation_loss", "nan", "validation_loss"),
         ("validation_loss", 1.5, "validation_loss"),
         ("spec_hash", ..., "manifest.spec_hash"),
@@ -104,13 +104,6 @@ def test_a_strangers_model_file_is_held_to_the_specification() -> None:
         assert refusal.value.code == code
     with pytest.raises(StateError, match="expected float32"):
         load_state(SPEC, save_arrays({**arrays, "norm.weight": arrays["norm.weight"][:4]}))
-
-
-def test_a_slot_begins_without_error_feedback() -> None:
-    assert load_error_feedback(SPEC, None).shape == (SPEC.num_parameters(),)
-    assert not load_error_feedback(SPEC, None).any()
-    with pytest.raises(StateError):
-        load_error_feedback(SPEC, initial_checkpoint(SPEC))
 
 
 def test_a_split_shorter_than_a_window_is_refused() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from training_gym.checkpoint import load_error_feedback
 from training_gym.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.per_step import ProcessGroup
-from training_gym.distributed.trace import Unit, check_ends, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, check_result, load_boundary_state, state_path
 from training_gym.distributed.unit import run_unit
 from training_gym.errors import SpecError
 from training_gym.models.layout import initial_parameters
+from training_gym.slot_state import fresh_slot_state
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -30,7 +30,7 @@ WORKERS = 4
 def unit_of(spec: TrainingSpec) -> Unit:
     zeros = "0x" + "00" * 32
     start = initial_parameters(spec.model, spec.training.seed)
-    return Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), load_error_feedback(spec, None), zeros)
+    return Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), fresh_slot_state(spec), zeros)
 
 
 def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answers: Any = None) -> None:
@@ -43,7 +43,7 @@ def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answer
     try:
         group, unit = ProcessGroup(spec, WORKERS), unit_of(spec)
         result = run_unit(unit, workdir, lambda step, loss: losses.append(loss), group)
-        check_ends(unit, result)
+        check_result(unit, result)
         answers.put((rank, result.trace_root, group.bytes_sent, losses))
     finally:
         dist.destroy_process_group()

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import load_error_feedback
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import configure
-from training_gym.distributed.trace import Unit, UnitResult, boundary_leaf, check_ends, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, UnitResult, check_result, inner_leaf, load_boundary_state, state_path
 from training_gym.distributed.unit import rate_share, replay_segment, run_unit
 from training_gym.errors import GymError, ProfileError, ResultMismatch, StartStateMismatch, StateError, TrainingDiverged
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import initial_parameters
 from training_gym.profile import CPU
+from training_gym.slot_state import SlotState, error_feedback_digest, fresh_slot_state, load_slot_state
 from zoo_compute.devnet.cheat import fabricate_unit
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
@@ -30,6 +30,8 @@ SPEC = TrainingSpec(
 @pytest.fixture
 def unit() -> Unit:
     noise = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
+    fresh = fresh_slot_state(SPEC)
+    moments = {name: np.full_like(moment, 1e-3) for name, moment in fresh.moments.items()}
     return Unit(
         spec=SPEC,
         job_id="0x" + "11" * 32,
@@ -37,7 +39,7 @@ def unit() -> Unit:
         slot=2,
         checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
         train=np.frombuffer(TEXT, np.uint8),
-        error_feedback=noise,
+        slot_state=SlotState(noise, moments, 12),
         environment="0x" + "22" * 32,
     )
 
@@ -48,7 +50,7 @@ def test_a_replay_of_any_segment_gives_the_committed_leaf(unit: Unit, tmp_path: 
     for segment in range(SPEC.segments):
         state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
-    check_ends(unit, result)
+    check_result(unit, result)
     assert run_unit(unit, tmp_path) == result
 
 
@@ -64,7 +66,7 @@ def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, se
     spec = replace(SPEC, training=replace(SPEC.training, **settings))
     unit = replace(unit, spec=spec)
     result = run_unit(unit, tmp_path)
-    check_ends(unit, result)
+    check_result(unit, result)
     for segment in range(spec.segments):
         state = state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
@@ -74,13 +76,15 @@ def test_every_method_leaves_a_trace_that_replays(unit: Unit, tmp_path: Path, se
     assert validation_loss(spec, joined.parameters, validation) < validation_loss(spec, unit.checkpoint, validation)
 
 
-def test_rates_warm_up_in_each_unit_and_decay_over_the_job() -> None:
+def test_rates_warm_up_with_the_moments_and_decay_over_the_job() -> None:
     training = TrainingConfig(rounds=4, inner_steps=10, segment_steps=10, warmup_steps=4, final_rate_share=0.2)
-    shares = [rate_share(training, round_, step) for round_ in range(4) for step in range(10)]
+    shares = [rate_share(training, round_, step, 10 * round_ + step) for round_ in range(4) for step in range(10)]
     assert shares[0] == 0.2
     assert shares[4] == pytest.approx(1 - 0.8 * 4 / 40)
+    assert shares[10] == pytest.approx(1 - 0.8 * 10 / 40)
     assert shares[39] == pytest.approx(1 - 0.8 * 39 / 40)
-    assert rate_share(TrainingConfig(), 7, 47) == 1.0
+    assert rate_share(training, 1, 0, 0) == pytest.approx(0.2 * shares[10])  # a slot that begins in a later round
+    assert rate_share(TrainingConfig(warmup_steps=2), 7, 47, 2) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_rates_warm_up_in_each_unit_and_decay_over_the_job() -> None:
         {"slot": 3},
         {"job_id": "0x" + "12" * 32},
         {"environment": "0x" + "23" * 32},
-        {"error_feedback": np.zeros(SPEC.num_parameters(), np.float32)},
+        {"slot_state": fresh_slot_state(SPEC)},
         {"checkpoint": initial_parameters(SPEC.model, 4)},
     ],
 )
@@ -122,8 +126,8 @@ def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> N
     ("tamper", "code"),
     [
         (lambda r: replace(r, payload=r.payload[:-1] + b"\0"), "wrong_end_leaf"),
-        (lambda r: replace(r, error_feedback=r.error_feedback[:-1] + b"\x01"), "wrong_end_leaf"),
-        (lambda r: replace(r, end_state_digest=bytes(32)), "wrong_end_leaf"),
+        (lambda r: replace(r, slot_state_digest=bytes(32)), "wrong_end_leaf"),
+        (lambda r: replace(r, end_parameters_digest=bytes(32)), "wrong_end_leaf"),
         (lambda r: replace(r, leaves=[bytes(32), *r.leaves[1:]]), "wrong_start_leaf"),
         (lambda r: replace(r, leaves=r.leaves[1:]), "wrong_leaf_count"),
     ],
@@ -132,16 +136,16 @@ def test_what_is_handed_in_must_be_what_the_trace_is_about(
     unit: Unit, tmp_path: Path, tamper: Callable[[UnitResult], UnitResult], code: str
 ) -> None:
     with pytest.raises(ResultMismatch) as refusal:
-        check_ends(unit, tamper(run_unit(unit, tmp_path)))
+        check_result(unit, tamper(run_unit(unit, tmp_path)))
     assert refusal.value.code == code
 
 
 def test_a_fabricated_unit_looks_right_and_no_segment_survives_replay(unit: Unit, tmp_path: Path) -> None:
-    cheat = fabricate_unit(unit, tmp_path)
-    check_ends(unit, cheat)
+    cheat, feedback = fabricate_unit(unit, tmp_path), error_feedback_digest(unit.slot_state.error_feedback)
+    check_result(unit, cheat)
     for segment in range(1, SPEC.segments):
         state = load_boundary_state(SPEC, state_path(tmp_path, segment).read_bytes())
-        assert boundary_leaf(unit, segment, state, unit.error_feedback) == cheat.leaves[segment]
+        assert inner_leaf(unit, segment, state, feedback) == cheat.leaves[segment]
     honest = {slot: run_unit(replace(unit, slot=slot), tmp_path).payload for slot in range(2)}
     assert aggregate(SPEC, unit.checkpoint, {**honest, 2: cheat.payload}).verdicts[2].included
     fabricate_unit(unit, tmp_path)  # the honest units wrote their states over the cheat's
@@ -153,14 +157,14 @@ def test_a_fabricated_unit_looks_right_and_no_segment_survives_replay(unit: Unit
 def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -> None:
     parameters = unit.checkpoint
     validation = np.frombuffer(TEXT[::-1][:4000], np.uint8)[::-1]
-    feedback = {slot: load_error_feedback(SPEC, None) for slot in range(2)}
+    states = {slot: fresh_slot_state(SPEC) for slot in range(2)}
     losses = [validation_loss(SPEC, parameters, validation)]
     for round_ in range(2):
         payloads = {}
-        for slot in feedback:
-            now = replace(unit, round=round_, slot=slot, checkpoint=parameters, error_feedback=feedback[slot])
+        for slot in states:
+            now = replace(unit, round=round_, slot=slot, checkpoint=parameters, slot_state=states[slot])
             result = run_unit(now, tmp_path)
-            payloads[slot], feedback[slot] = result.payload, load_error_feedback(SPEC, result.error_feedback)
+            payloads[slot], states[slot] = result.payload, load_slot_state(SPEC, result.slot_state)
         parameters = aggregate(SPEC, parameters, payloads).parameters
         losses.append(validation_loss(SPEC, parameters, validation))
     assert losses[0] > 5.3

@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
 
-from zoo_compute.link import Link
+from zoo_compute.link import BACKGROUND, Background, Link
 
 SIZE = 200_000
 
@@ -85,3 +86,43 @@ def test_a_body_that_is_sent_again_is_counted_again(url: str) -> None:
         for _ in range(2):
             client.send(request)
     assert link.up.bytes >= 2 * SIZE
+
+
+def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"b" * SIZE)
+    link, pieces = Link(), 0
+
+    def count() -> None:
+        nonlocal pieces
+        pieces += 1
+
+    content = Background(tmp_path / "state", link, count)
+    answers: list[bytes] = []
+
+    def send() -> None:
+        extensions = {BACKGROUND: True}
+        headers = {"Content-Length": str(len(content))}
+        answer = client.post(url, content=content, headers=headers, extensions=extensions)  # type: ignore[arg-type]
+        answers.append(answer.content)
+
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        transfer = threading.Thread(target=send)
+        with link.urgent():
+            transfer.start()
+            transfer.join(0.5)
+            assert pieces == 0
+        transfer.join(30)
+        send()  # and again from its start
+    assert answers == [b"b" * SIZE] * 2
+    assert link.up.bytes == 2 * SIZE
+    assert link.up.bytes_per_second is None  # what gave way tells nothing of the link
+
+
+def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"b" * SIZE)
+    link = Link()
+    pieces = iter(Background(tmp_path / "state", link, lambda: None))
+    next(pieces)
+    link.stop()
+    with pytest.raises(ConnectionAbortedError):
+        next(pieces)

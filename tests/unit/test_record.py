@@ -19,7 +19,25 @@ ADDRESS = "0x" + "11" * 20
 
 def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
     return UnitRecord(
-        round_, slot, ADDRESS, status, None, "cid", None, 64, HASH, HASH, "cid", HASH, "cid", "0x", 0, 0, 2_500, [1]
+        round_,
+        slot,
+        ADDRESS,
+        status,
+        None,
+        "cid",
+        None,
+        None,
+        64,
+        HASH,
+        HASH,
+        "cid",
+        HASH,
+        "cid",
+        "0x",
+        0,
+        0,
+        2_500,
+        [1],
     )
 
 

@@ -13,7 +13,7 @@ from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
 MB = 1e6
 FREE = Link(down_mbps=1e12, up_mbps=1e12, round_trip_seconds=0.0)
 SLOW = Link(down_mbps=80.0, up_mbps=16.0, round_trip_seconds=0.0)  # 10 MB/s and 2 MB/s
-WORK = Work(compute=60.0, payload=20 * MB, model=100 * MB, feedback=0.0)
+WORK = Work(compute=60.0, payload=20 * MB, model=100 * MB, slot_state=0.0)
 
 
 def run(scenario: Scenario) -> Outcome:
@@ -62,9 +62,8 @@ def test_a_round_takes_what_its_parts_take() -> None:
     far = Nodes(4, links={Link(80.0, 16.0, 0.5): 1.0})  # two requests, model; payload, two requests
     market = Market(requests_before=2, requests_after=2)
     assert seconds(run(Scenario(WORK, far, market))) == pytest.approx([80 + 6 * 0.5] * 9)
-    with_feedback = replace(WORK, feedback=100 * MB)
-    assert seconds(run(Scenario(with_feedback, nodes))) == pytest.approx([10 + 10 + 60 + 10 + 50] * 9)
-    assert seconds(run(Scenario(with_feedback, nodes, feedback_stays=True))) == pytest.approx([80] * 9)
+    with_state = replace(WORK, slot_state=100 * MB)  # which stays where it is
+    assert seconds(run(Scenario(with_state, nodes))) == pytest.approx([80] * 9)
     updates = replace(WORK, update=10 * MB)
     assert seconds(run(Scenario(updates, nodes))) == pytest.approx([1 + 60 + 10] * 9)
     assert run(Scenario(WORK, nodes)).efficiency == pytest.approx(60 / 80)

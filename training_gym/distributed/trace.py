@@ -2,23 +2,40 @@
 
 A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>`` and, unless Muon trains it,
 ``exp_avg_sq.<name>``; the boundary's number gives the steps done. Its leaf's digest is
-SHA2-256(tensor digest of the state || tensor digest of the error feedback || SHA2-256 of the payload), where the
-payload is empty before the end, and the error feedback is the unit's input before the end and its output there.
+SHA2-256(tensor digest of the parameters || digest of the slot state there || SHA2-256 of the payload), where the
+payload is empty before the end, and the slot state holds the state's moments and the error feedback, which is the
+unit's input before the end and its output there. So both ends of a trace can be checked by digests, without files.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from training_gym.checkpoint import load_error_feedback
-from training_gym.config import TrainingConfig, TrainingSpec
+from training_gym.config import TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.errors import ResultMismatch
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
-from training_gym.tensors import Vector, load_arrays, tensor_digest
+from training_gym.slot_state import MAX_STEPS, SlotState, slot_state_digest
+from training_gym.tensors import load_arrays, tensor_digest
 from zoo_protocol.hashing import sha256
 from zoo_protocol.trace import state_leaf, trace_root
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a leaf says it is about.
+
+    Attributes:
+        job_id: 0x hex of 32 bytes.
+        round: outer round, from 0.
+        slot: worker slot, from 0.
+        environment: environment class, 0x hex of 32 bytes.
+    """
+
+    job_id: str
+    round: int
+    slot: int
+    environment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +44,10 @@ class Unit:
 
     Attributes:
         spec: the job's specification.
-        job_id: 0x hex of 32 bytes.
-        round: outer round, from 0.
-        slot: worker slot, from 0.
+        job_id, round, slot: where it is, as in :class:`Place`.
         checkpoint: the parameters that the round starts from.
         train: tokens of the training split.
-        error_feedback: what this slot's earlier units left unsent [num_parameters].
+        slot_state: what this slot's earlier units left.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
     """
@@ -43,9 +58,13 @@ class Unit:
     slot: int
     checkpoint: Arrays
     train: Tokens
-    error_feedback: Vector
+    slot_state: SlotState
     environment: str
     device: str = "cpu"
+
+    @property
+    def place(self) -> Place:
+        return Place(self.job_id, self.round, self.slot, self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +73,20 @@ class UnitResult:
 
     Attributes:
         payload: the compressed pseudo-gradient (``compression.wire``).
-        error_feedback: the file of what remains unsent, the input of this slot's next unit.
+        slot_state: the slot state file that this slot's next unit starts with.
+        slot_state_digest: of that state (32 bytes).
         leaves: one trace leaf per boundary, ``segments + 1``.
-        end_state_digest: tensor digest of the state after the last step (32 bytes); it lets anyone see that the last
-            leaf is about this payload and this error feedback.
+        end_parameters_digest: tensor digest of the parameters after the last step (32 bytes); it lets anyone see that
+            the last leaf is about this payload and this slot state.
         train_loss: mean loss in nats over the last segment.
         steps: inner steps done.
     """
 
     payload: bytes
-    error_feedback: bytes
+    slot_state: bytes
+    slot_state_digest: bytes
     leaves: list[bytes]
-    end_state_digest: bytes
+    end_parameters_digest: bytes
     train_loss: float
     steps: int
 
@@ -83,13 +104,19 @@ def state_path(workdir: Path, segment: int) -> Path:
     return workdir / f"state-{segment}.safetensors"
 
 
-def fresh_state(parameters: Arrays, training: TrainingConfig) -> Arrays:
-    """The state a unit starts from: the checkpoint's parameters, an optimiser that has seen nothing."""
-    state: Arrays = {}
-    for name, array in parameters.items():
-        state[f"parameters.{name}"] = array
-        state |= {f"{moment}.{name}": np.zeros_like(array) for moment in moment_names(training, name, array.ndim)}
-    return state
+def start_state(unit: Unit) -> Arrays:
+    """The state a unit starts from: the checkpoint's parameters, the slot's moments."""
+    return {f"parameters.{name}": array for name, array in unit.checkpoint.items()} | unit.slot_state.moments
+
+
+def parameters_of(state: Arrays) -> Arrays:
+    """A boundary state's parameters, under their own names."""
+    return {name.removeprefix("parameters."): array for name, array in state.items() if name.startswith("parameters.")}
+
+
+def moments_of(state: Arrays) -> Arrays:
+    """A boundary state's moments, as a slot state names them."""
+    return {name: array for name, array in state.items() if not name.startswith("parameters.")}
 
 
 def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
@@ -106,32 +133,66 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
     return load_arrays(data, shapes, "state")
 
 
-def boundary_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: Vector, payload: bytes = b"") -> bytes:
-    """Leaf ``boundary`` of the unit's trace (32 bytes); see the module's docstring for what it binds."""
-    return _leaf(unit, boundary, tensor_digest(state), error_feedback, payload)
+def boundary_leaf(place: Place, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
+    """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digests of what it binds and the payload itself."""
+    digest = sha256(parameters + slot_state + sha256(payload))
+    return state_leaf(place.job_id, place.round, place.slot, boundary, digest, place.environment)
 
 
-def check_ends(unit: Unit, result: UnitResult) -> None:
-    """Check, without training, that a result's first leaf is about this unit and its last about what was handed in.
+def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+    """Leaf (32 bytes) of a boundary state before the end.
 
-    A replay vouches for leaves only; this is what ties them to the unit's input, payload and error feedback.
+    ``error_feedback`` is the digest of what the unit started with (``slot_state.error_feedback_digest``), which all
+    these leaves share.
+    """
+    slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
+    return boundary_leaf(unit.place, boundary, tensor_digest(parameters_of(state)), slot_state)
+
+
+def steps_after(unit: Unit, boundary: int) -> int:
+    """Inner steps that the slot's moments have seen at ``boundary``."""
+    return min(unit.slot_state.steps + boundary * unit.spec.training.segment_steps, MAX_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the ends of a trace are about, as digests of 32 bytes; only the payload itself is needed.
+
+    Attributes:
+        start: of the slot state that the unit started with; None where it is not known, and leaf 0 not checked.
+        parameters: of the parameters after the last step.
+        slot_state: of the slot state that the unit left.
+        payload: what it handed in.
+    """
+
+    start: bytes | None
+    parameters: bytes
+    slot_state: bytes
+    payload: bytes
+
+
+def check_ends(place: Place, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: Ends) -> None:
+    """Check, without training, that a trace's first leaf is about this unit and its last about what was handed in.
+
+    A replay vouches for leaves only; this is what ties them to the unit's input, its payload and its slot state.
 
     Raises:
-        ResultMismatch: wrong number of leaves, another start, or another payload or error feedback than committed.
-        StateError: if the error feedback file is malformed.
+        ResultMismatch: wrong number of leaves, another start, or another payload or slot state than committed.
     """
-    last = unit.spec.segments
-    if len(result.leaves) != last + 1:
-        raise ResultMismatch("wrong_leaf_count", "leaves", f"has {len(result.leaves)} leaves, expected {last + 1}")
-    if result.leaves[0] != boundary_leaf(
-        unit, 0, fresh_state(unit.checkpoint, unit.spec.training), unit.error_feedback
-    ):
-        raise ResultMismatch("wrong_start_leaf", "leaves", "leaf 0 is not this round's checkpoint and error feedback")
-    error_feedback = load_error_feedback(unit.spec, result.error_feedback)
-    if result.leaves[last] != _leaf(unit, last, result.end_state_digest, error_feedback, result.payload):
-        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} is not of this payload and error feedback")
+    last = spec.segments
+    if len(leaves) != last + 1:
+        raise ResultMismatch("wrong_leaf_count", "leaves", f"has {len(leaves)} leaves, expected {last + 1}")
+    if ends.start is not None and leaves[0] != boundary_leaf(place, 0, tensor_digest(checkpoint), ends.start):
+        raise ResultMismatch("wrong_start_leaf", "leaves", "leaf 0 is not this round's checkpoint and slot state")
+    if leaves[last] != boundary_leaf(place, last, ends.parameters, ends.slot_state, ends.payload):
+        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} is not of this payload and slot state")
 
 
-def _leaf(unit: Unit, boundary: int, state_digest: bytes, error_feedback: Vector, payload: bytes) -> bytes:
-    digest = sha256(state_digest + tensor_digest({"error_feedback": error_feedback}) + sha256(payload))
-    return state_leaf(unit.job_id, unit.round, unit.slot, boundary, digest, unit.environment)
+def check_result(unit: Unit, result: UnitResult) -> None:
+    """:func:`check_ends` of a result whose files are all at hand.
+
+    Raises:
+        ResultMismatch: see there.
+    """
+    ends = Ends(unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload)
+    check_ends(unit.place, unit.spec, unit.checkpoint, result.leaves, ends)

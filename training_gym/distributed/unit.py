@@ -6,7 +6,6 @@ from one state to the next.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training_gym.checkpoint import save_error_feedback
 from training_gym.compression.wire import decode, encode
-from training_gym.config import TrainingConfig
+from training_gym.config import TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import seed_step
 from training_gym.distributed.optimizer import optimizer_step
@@ -25,13 +23,18 @@ from training_gym.distributed.trace import (
     Unit,
     UnitResult,
     boundary_leaf,
-    fresh_state,
+    inner_leaf,
     load_boundary_state,
+    moments_of,
+    parameters_of,
+    start_state,
     state_path,
+    steps_after,
 )
 from training_gym.errors import SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
+from training_gym.slot_state import MAX_STEPS, SlotState, error_feedback_digest, save_slot_state
 from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
 
 OnStep = Callable[[int, float], None]
@@ -78,27 +81,19 @@ def run_unit(
     """
     if (unit.spec.training.averaging == "steps") != (group is not None):
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
-    state = fresh_state(unit.checkpoint, unit.spec.training)
-    leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
+    state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
+    train, leaves, loss = train or partial(train_steps, group=group), [], 0.0
     for segment in range(unit.spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
-        end = _run_segment(unit, segment, state, on_step, train or partial(train_steps, group=group))
-        state = end.state
-        leaves.append(end.leaf)
+        leaves.append(inner_leaf(unit, segment, state, feedback))
+        state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
     if group is not None:  # nobody joins payloads: this state is what the group has trained
         state_path(workdir, unit.spec.segments).write_bytes(save_arrays(state))
-    return UnitResult(
-        payload=end.payload,
-        error_feedback=save_error_feedback(end.error_feedback),
-        leaves=leaves,
-        end_state_digest=tensor_digest(state),
-        train_loss=end.loss,
-        steps=unit.spec.training.inner_steps,
-    )
+    return finished(unit, leaves, state, loss)
 
 
 def replay_segment(
-    unit: Unit, segment: int, start_leaf: bytes, start_state: bytes | None, on_step: OnStep = _ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> bytes:
     """Leaf ``segment + 1`` as it must be, from the state the worker committed to as ``start_leaf``.
 
@@ -106,7 +101,7 @@ def replay_segment(
         unit: the unit, with the verifier's own environment class.
         segment: which segment, from 0.
         start_leaf: leaf ``segment`` of the worker's trace.
-        start_state: the revealed state file. Segment 0 starts from the checkpoint, whatever was revealed.
+        state_file: the revealed state. Segment 0 starts from checkpoint and slot state, whatever was revealed.
         on_step: observer of inner steps.
 
     Raises:
@@ -115,36 +110,40 @@ def replay_segment(
         TrainingDiverged: if a loss is not finite.
     """
     if segment == 0:
-        state = fresh_state(unit.checkpoint, unit.spec.training)
-    elif start_state is None:
+        state = start_state(unit)
+    elif state_file is None:
         raise StartStateMismatch("start_state_missing", "state", f"segment {segment} needs the revealed start state")
     else:
-        state = load_boundary_state(unit.spec, start_state)
-    if boundary_leaf(unit, segment, state, unit.error_feedback) != start_leaf:
+        state = load_boundary_state(unit.spec, state_file)
+    feedback = error_feedback_digest(unit.slot_state.error_feedback)
+    if inner_leaf(unit, segment, state, feedback) != start_leaf:
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
-    return _run_segment(unit, segment, state, on_step, train_steps).leaf
+    state, loss = train_steps(unit, state, steps_of(unit.spec, segment), on_step)
+    if segment + 1 < unit.spec.segments:
+        return inner_leaf(unit, segment + 1, state, feedback)
+    return finished(unit, [], state, loss).leaves[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _SegmentEnd:
-    """Where a segment ends; the payload is empty and the error feedback unchanged before the last segment."""
-
-    state: Arrays
-    payload: bytes
-    error_feedback: Vector
-    leaf: bytes
-    loss: float
+def steps_of(spec: TrainingSpec, segment: int) -> range:
+    """The inner steps of a segment."""
+    length = spec.training.segment_steps
+    return range(segment * length, (segment + 1) * length)
 
 
-def _run_segment(unit: Unit, segment: int, state: Arrays, on_step: OnStep, train: Train) -> _SegmentEnd:
-    """The segment's inner steps and, in the last one, compression."""
-    steps = unit.spec.training.segment_steps
-    state, loss = train(unit, state, range(segment * steps, (segment + 1) * steps), on_step)
-    payload, error_feedback = b"", unit.error_feedback
-    if segment + 1 == unit.spec.segments:
-        payload, error_feedback = _compress(unit, state)
-    leaf = boundary_leaf(unit, segment + 1, state, error_feedback, payload)
-    return _SegmentEnd(state, payload, error_feedback, leaf, loss)
+def finished(unit: Unit, leaves: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+    """What a unit that ended in ``state`` hands in; its last leaf is added to ``leaves``."""
+    payload, error_feedback = _compress(unit, state)
+    slot_state = SlotState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
+    digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
+    return UnitResult(
+        payload=payload,
+        slot_state=save_slot_state(slot_state),
+        slot_state_digest=digest,
+        leaves=[*leaves, boundary_leaf(unit.place, unit.spec.segments, parameters, digest, payload)],
+        end_parameters_digest=parameters,
+        train_loss=loss,
+        steps=unit.spec.training.inner_steps,
+    )
 
 
 def train_steps(
@@ -174,7 +173,8 @@ def train_steps(
         decoder.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)
-        optimizer_step(training, parameters, moments, step, rate_share(training, unit.round, step))
+        seen = min(unit.slot_state.steps + step, MAX_STEPS)
+        optimizer_step(training, parameters, moments, seen, rate_share(training, unit.round, step, seen))
         losses.append(loss.item())
         if not math.isfinite(losses[-1]):
             raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
@@ -187,17 +187,19 @@ def train_steps(
     return after, sum(losses) / max(len(losses), 1)
 
 
-def rate_share(training: TrainingConfig, round_: int, step: int) -> float:
-    """Share of the peak rate at an inner step: warm-up within the unit, linear decay over the job."""
-    warm = min(1.0, (step + 1) / (training.warmup_steps + 1))
+def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
+    """Share of the peak rate at an inner step of a round: warm-up by the steps that the slot's moments have seen,
+    linear decay over the job.
+    """
+    warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
     done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
     return warm * (1.0 - (1.0 - training.final_rate_share) * done)
 
 
 def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
     """The payload of what the unit learned plus what was left unsent before, and what is left unsent now."""
-    trained = flatten({name: state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)})
     decay = np.float32(unit.spec.training.error_feedback_decay)
-    wanted = decay * unit.error_feedback + (flatten(unit.checkpoint) - trained)
+    learned = flatten(unit.checkpoint) - flatten(parameters_of(state))
+    wanted = decay * unit.slot_state.error_feedback + learned
     payload = encode(unit.spec, wanted)
     return payload, wanted - decode(unit.spec, payload).dense()

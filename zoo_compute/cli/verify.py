@@ -96,6 +96,8 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         print_facts({"environment class": found.environment_class})
         for attempt in found.attempts:
             print(describe_attempt(attempt))
+        for provider in found.unchecked:
+            print(f"{provider}: not replayed, its slot state was never made public")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if wrong:
         raise Mismatch(
@@ -114,7 +116,7 @@ def describe_attempt(attempt: "Attempt") -> str:
     at = attempt.difference
     steps = "" if at.first_step is None else f" first in steps {at.first_step} to {at.last_step}"
     if at.first_step == 0:
-        steps = " from the start: another checkpoint or error feedback"
+        steps = " from the start: another checkpoint or slot state"
     tensor = "" if at.tensor is None else f"; {at.where}: {at.tensor} differs in {at.entries:,} of {at.of:,} entries"
     size = "" if at.tensor is None else f", by up to {at.largest:.3g}"
     return f"{decided}: differs{steps}{tensor}{size}"

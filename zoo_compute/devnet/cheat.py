@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.checkpoint import save_error_feedback
-from training_gym.compression.wire import decode, encode
-from training_gym.distributed.trace import Unit, UnitResult, boundary_leaf, fresh_state, state_path
+from training_gym.distributed.trace import Unit, UnitResult, inner_leaf, start_state, state_path
+from training_gym.distributed.unit import finished
 from training_gym.models.layout import Arrays
 from training_gym.profile import ExecutionProfile
-from training_gym.tensors import flatten, save_arrays, tensor_digest
+from training_gym.slot_state import error_feedback_digest
+from training_gym.tensors import save_arrays
 from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.executor import Executor, Progress
 from zoo_compute.node.tasks import take_unit, write_unit_result
@@ -87,26 +87,12 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps
-    state = fresh_state(unit.checkpoint, training)
-    leaves = [boundary_leaf(unit, 0, state, unit.error_feedback)]
+    state, feedback, leaves = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback), []
     for segment in range(spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
+        leaves.append(inner_leaf(unit, segment, state, feedback))
         state = _drift(state, noise, deviation)
-        if segment + 1 < spec.segments:
-            leaves.append(boundary_leaf(unit, segment + 1, state, unit.error_feedback))
-    ended = flatten({name: state[f"parameters.{name}"] for name in unit.checkpoint})
-    wanted = np.float32(training.error_feedback_decay) * unit.error_feedback + (flatten(unit.checkpoint) - ended)
-    payload = encode(spec, wanted)
-    unsent = wanted - decode(spec, payload).dense()
-    leaves.append(boundary_leaf(unit, spec.segments, state, unsent, payload))
-    return UnitResult(
-        payload=payload,
-        error_feedback=save_error_feedback(unsent),
-        leaves=leaves,
-        end_state_digest=tensor_digest(state),
-        train_loss=1.2 + 0.9 / (1 + unit.round),
-        steps=training.inner_steps,
-    )
+    return finished(unit, leaves, state, 1.2 + 0.9 / (1 + unit.round))
 
 
 def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:

@@ -1,10 +1,11 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
-Three threads: this one heartbeats and moves the node's standing on, one computes (train or replay), and a
-provider's third answers what must not wait for a unit to end (reveal, pin).
+Threads: this one heartbeats and moves the node's standing on, and one computes (train or replay). A provider has two
+more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits for (publish).
 """
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAckn
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
+from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
@@ -37,8 +39,10 @@ from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
 
-_COMPUTE = {"provider": ("train",), "verifier": ("replay",)}
-_SERVE = {"provider": ("reveal", "pin"), "verifier": ()}
+_BACKGROUND = ("publish",)
+_THREADS = {"provider": (("train",), ("reveal", "pin"), _BACKGROUND), "verifier": (("replay",),)}
+"""By role, the kinds of leases that each thread takes."""
+_NICENESS = 10  # of the background thread
 _POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it
 _RETRY_SECONDS = 1.0
 _JOINING_SECONDS = 0.5
@@ -76,6 +80,7 @@ class NodeAgent:
         """End soon: work at hand is given back to the market. May be called from a signal handler."""
         self._stopping.set()
         self._connection.hurry()
+        self._link.stop()
         self._executor.close()
 
     def run(self) -> None:
@@ -160,11 +165,10 @@ class NodeAgent:
         )
         threads = []
         remembered = self._workspace.remembered()
-        for kinds in (_COMPUTE[self._config.role], _SERVE[self._config.role]):
-            if kinds:
-                left = [lease for lease in remembered if lease.kind in kinds]
-                threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
-                threads[-1].start()
+        for kinds in _THREADS[self._config.role]:
+            left = [lease for lease in remembered if lease.kind in kinds]
+            threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
+            threads[-1].start()
         return threads
 
     def _omission_chain(self, network: Network) -> Callable[[], OmissionChain]:
@@ -173,6 +177,8 @@ class NodeAgent:
     def _work(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
         """Take up the leases that were left, then pull work until stopped; a defect stops the whole node."""
         try:
+            if kinds == _BACKGROUND:
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
             self._work_until_stopped(worker, kinds, left)
         except Exception as error:
             self._failure = error
@@ -209,6 +215,7 @@ class NodeAgent:
             BlockNotFound,
             GatewayUnavailable,
             NotAcknowledged,
+            SlotStateMissing,
             OSError,
         ) as error:
             self._give_up(lease, error)

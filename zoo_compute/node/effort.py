@@ -18,10 +18,11 @@ class Effort:
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
-        """The block waits for nothing but transfers."""
+        """The block waits for nothing but transfers, and the unit for it: what goes in the background gives way."""
         started = time.monotonic()
         try:
-            yield
+            with self._link.urgent():
+                yield
         finally:
             self._transfer_seconds += time.monotonic() - started
 

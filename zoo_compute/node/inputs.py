@@ -9,11 +9,27 @@ from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from training_gym.outer import catch_up, downlink
+from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.workspace import Workspace, write_file
 from zoo_protocol.unixfs import cid_of_file
 
 log = logging.getLogger(__name__)
+
+
+class SlotStateMissing(Exception):
+    """The slot state with this CID is neither here nor on storage.
+
+    Attributes:
+        code: what a unit is given up with for it; its slot then goes on from a fresh state.
+    """
+
+    code = "slot_state_missing"
+
+    def __init__(self, cid: str) -> None:
+        super().__init__(f"the slot state {cid} is neither on this node nor on storage")
+        self.cid = cid
+
 
 MAX_UPDATES = 16
 """Updates a node catches up by; more of them come near to a model's size at the usual settings."""
@@ -24,12 +40,13 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
 
     Raises:
         GymError: a manifest or the specification is malformed.
+        SlotStateMissing: the slot state that the unit starts from is neither here nor on storage.
         ContentError, BlockNotFound, GatewayUnavailable: an input cannot be had.
     """
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
-    feedback = task["error_feedback_cid"]
+    payload = task["restored_payload_cid"]
     return {
         "spec": task["spec"],
         "job_id": task["job_id"],
@@ -37,9 +54,25 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "slot": task["slot"],
         "checkpoint": str(_model_file(spec, checkpoint, workspace, gateway)),
         "train_data": str(workspace.fetch(gateway, dataset.train.cid)),
-        "error_feedback": None if feedback is None else str(workspace.fetch(gateway, feedback)),
+        "slot_state": _slot_state_file(task, workspace, gateway),
+        "restored_payload": None if payload is None else str(workspace.fetch(gateway, payload)),
         "environment": task["environment"],
     }
+
+
+def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:
+    """What the unit starts from, if not from a fresh state: it lies here if a unit of this node handed it on."""
+    cid = task["slot_state_cid"]
+    if cid is None:
+        return None
+    own = workspace.slot_state(task["job_id"], task["slot"], cid)
+    if own.exists():
+        own.touch()
+        return str(own)
+    try:
+        return str(workspace.fetch(gateway, cid))
+    except BlockNotFound as error:
+        raise SlotStateMissing(cid) from error
 
 
 def _model_file(

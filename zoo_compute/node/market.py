@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo_compute.http import Connection
+from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
@@ -16,7 +17,7 @@ _LONGEST_ROUND_TRIP_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay or pin."""
+    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin or publish."""
 
     id: str
     kind: str
@@ -77,10 +78,13 @@ class Market:
         fields = {**asdict(ask), "minPrice": str(ask.minPrice), "nonce": str(ask.nonce)}
         self._connection.post("/v1/asks", {"ask": fields, "signature": signature})
 
-    def upload(self, content: bytes) -> str:
+    def upload(self, content: bytes | Background) -> str:
         """Put content on storage; returns its CID."""
-        headers = {"Content-Type": "application/octet-stream"}
-        stored = self._connection.call("POST", "/v1/blobs", repeatable=True, content=content, headers=headers)
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(content))}
+        extensions = {BACKGROUND: isinstance(content, Background)}
+        stored = self._connection.call(
+            "POST", "/v1/blobs", repeatable=True, content=content, headers=headers, extensions=extensions
+        )
         return str(stored["cid"])
 
     def next_lease(self, kinds: list[str], wait_seconds: float) -> Lease | None:

@@ -2,7 +2,8 @@
 
 Every path names a file that was fetched and verified before; ``output`` names an existing directory.
 
-``train``     spec, job_id, round, slot, checkpoint, train_data, error_feedback (path or null), environment, output
+``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
+              null: added back to the slot state), environment, output
 ``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
 ``evaluate``  spec, checkpoint, validation_data
 ``probe``     nothing more
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training_gym.checkpoint import load_error_feedback, load_state
+from training_gym.checkpoint import load_state
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import tokens_of
 from training_gym.distributed.trace import Unit, UnitResult, state_path
 from training_gym.errors import GymError
+from training_gym.lateness import start_slot_state
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
@@ -93,7 +95,9 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         slot=take_count(task, "slot", 1 << 32),
         checkpoint=load_state(spec, take_file(task, "checkpoint")),
         train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
-        error_feedback=load_error_feedback(spec, take_optional_file(task, "error_feedback")),
+        slot_state=start_slot_state(
+            spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
+        ),
         environment=environment,
         device=device,
     )
@@ -101,17 +105,18 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
 
 def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str, Any]:
     """Write a unit's files into ``output``, beside its segments' start states; the result object names them."""
-    payload, error_feedback = output / "payload.bin", output / "error_feedback.safetensors"
+    payload, slot_state = output / "payload.bin", output / "slot-state.safetensors"
     payload.write_bytes(result.payload)
-    error_feedback.write_bytes(result.error_feedback)
+    slot_state.write_bytes(result.slot_state)
     return {
         "payload": str(payload),
         "payload_sha256": to_hex(result.payload_sha256),
-        "error_feedback": str(error_feedback),
+        "slot_state": str(slot_state),
+        "slot_state_digest": to_hex(result.slot_state_digest),
         "states": [str(state_path(output, segment)) for segment in range(unit.spec.segments)],
         "leaves": [to_hex(leaf) for leaf in result.leaves],
         "trace_root": to_hex(result.trace_root),
-        "end_state_digest": to_hex(result.end_state_digest),
+        "end_parameters_digest": to_hex(result.end_parameters_digest),
         "train_loss": result.train_loss,
         "steps": result.steps,
     }

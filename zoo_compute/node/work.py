@@ -1,4 +1,4 @@
-"""Doing what a lease asks: train a unit, reveal a state, pin a checkpoint, replay a segment."""
+"""Doing what a lease asks: train a unit, reveal states, pin a checkpoint, upload a slot state, replay a segment."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Link
+from zoo_compute.link import Background, Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.inputs import unit_task
+from zoo_compute.node.inputs import SlotStateMissing, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
 from zoo_compute.wallet import Wallet
@@ -49,11 +49,18 @@ class Worker:
 
         Raises:
             LeaseLost, ApiError: the market does not want the result (any more).
-            ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, OSError: it cannot be done.
+            ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, OSError: it
+                cannot be done.
             NotAcknowledged: the market takes the commitment, but does not acknowledge it.
             Unreachable: the market does not answer.
         """
-        kinds = {"train": self._train, "reveal": self._reveal, "pin": self._pin, "replay": self._replay}
+        kinds = {
+            "train": self._train,
+            "reveal": self._reveal,
+            "pin": self._pin,
+            "publish": self._publish,
+            "replay": self._replay,
+        }
         kinds[held.lease.kind](held)
 
     def _train(self, held: HeldLease) -> None:
@@ -74,16 +81,17 @@ class Worker:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload_cid = self.market.upload(Path(result["payload"]).read_bytes())
-            error_feedback_cid = self.market.upload(Path(result["error_feedback"]).read_bytes())
+        # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self.market.complete(
             lease,
             {
                 "payload_cid": payload_cid,
                 "payload_sha256": result["payload_sha256"],
                 "salt": to_hex(salt),
-                "error_feedback_cid": error_feedback_cid,
+                "slot_state_cid": result["slot_state_cid"],
+                "slot_state_digest": result["slot_state_digest"],
                 "leaves": result["leaves"],
-                "end_state_digest": result["end_state_digest"],
+                "end_parameters_digest": result["end_parameters_digest"],
                 "train_loss": f"{result['train_loss']:.6f}",
                 "steps": result["steps"],
                 "report": effort.report(result["seconds"]),
@@ -114,7 +122,8 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        start = [task["checkpoint_cid"], task["error_feedback_cid"], task["spec"]["training_config"]["top_k"]]
+        start = [task[name] for name in ("checkpoint_cid", "slot_state_cid", "restored_payload_cid")]
+        start.append(task["spec"]["training_config"]["top_k"])
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
             if known["start"] == start:
@@ -123,6 +132,8 @@ class Worker:
             inputs = unit_task(task, self.workspace, self.gateway)
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
+        state = Path(result.pop("slot_state"))
+        result["slot_state_cid"] = self.workspace.keep_slot_state(task["job_id"], task["slot"], state)
         write_json(file, result)
         return result
 
@@ -130,8 +141,23 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         result = json.loads((directory / "result.json").read_text())
-        state = Path(result["states"][task["segment"]]).read_bytes()
-        self.market.complete(held.lease, {"state_cid": self.market.upload(state)})
+        states: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
+        if task["segment"]:  # the first starts from the checkpoint, and from the slot state
+            states["state_cid"] = self.market.upload(Path(result["states"][task["segment"]]).read_bytes())
+        if task["slot_state_cid"] is not None:
+            states["slot_state_cid"] = self.market.upload(self._own_slot_state(task).read_bytes())
+        self.market.complete(held.lease, states)
+
+    def _own_slot_state(self, task: dict[str, Any]) -> Path:
+        """The slot state that the market asks for. Raises SlotStateMissing: it is no longer here."""
+        path = self.workspace.slot_state(task["job_id"], task["slot"], task["slot_state_cid"])
+        if not path.exists():
+            raise SlotStateMissing(task["slot_state_cid"])
+        return path
+
+    def _publish(self, held: HeldLease) -> None:
+        path = self._own_slot_state(held.lease.task)
+        self.market.complete(held.lease, {"published_cid": self.market.upload(Background(path, self.link, held.check))})
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task

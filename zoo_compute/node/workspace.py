@@ -1,6 +1,8 @@
 """A node's directory: what it must keep through a crash, and what it can fetch again.
 
 ``units/<job>/<round>-<slot>/``  the states that a unit's segments start from, and its result: kept for challenges
+``slots/<job>/<slot>/<cid>``     slot states that units of this node handed on: the slot's next unit starts from the
+                                 newest, and a challenge may ask for the others
 ``acknowledgements/<id>.json``   the market's promises to include what was delivered (``acknowledgements.py``)
 ``leases/<id>.json``             leases at hand, taken up again after a crash
 ``store/``                       blocks of pinned checkpoints, and those fetched lately: an interrupted transfer
@@ -23,6 +25,7 @@ from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.market import Lease
 from zoo_protocol.cid import ContentError, parse
+from zoo_protocol.unixfs import cid_of_file
 
 MAX_INPUT_BYTES = 1 << 36
 _FILES_KEPT_SECONDS = 3600.0
@@ -37,7 +40,7 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         shutil.rmtree(self._root / "files", ignore_errors=True)
-        for name in ("units", "leases", "store", "checkpoints", "files", "executor"):
+        for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self.store = BlockStore(self._root / "store")
         self.store.discard_partial_writes()
@@ -61,6 +64,20 @@ class Workspace:
         path = self._root / "units" / job_id / f"{round_}-{slot}"
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def slot_state(self, job_id: str, slot: int, cid: str) -> Path:
+        """Where a slot state of this node lies if it is here."""
+        return self._root / "slots" / job_id / str(slot) / cid
+
+    def keep_slot_state(self, job_id: str, slot: int, file: Path) -> str:
+        """Move a unit's slot state file to its place; returns its CID."""
+        with file.open("rb") as content:
+            cid = cid_of_file(content)
+            os.fsync(content.fileno())
+        path = self.slot_state(job_id, slot, cid)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(path)
+        return cid
 
     def file(self, cid: str) -> Path:
         """Where the file of a CID lies if it is here."""
@@ -104,8 +121,15 @@ class Workspace:
         return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
 
     def tidy(self, keep_hours: float) -> None:
-        """Remove the states of units older than ``keep_hours``, and inputs that were not used for an hour."""
+        """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
+
+        Slot states count from when a unit last started from them, and the newest of all stays: its slot may wait long.
+        """
         now = time.time()
+        states = sorted((self._root / "slots").glob("*/*/*"), key=lambda path: path.stat().st_mtime)
+        for path in states[:-1]:
+            if now - path.stat().st_mtime > keep_hours * 3600:
+                path.unlink(missing_ok=True)
         for path in (self._root / "files").iterdir():
             if now - path.stat().st_mtime > _FILES_KEPT_SECONDS:
                 path.unlink(missing_ok=True)

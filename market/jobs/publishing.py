@@ -1,0 +1,53 @@
+"""Slot states of checkpoints that are kept: their nodes upload them in the background, by ``publish`` leases.
+
+Nothing waits for them. A slot whose state has arrived can go on from it on any node, as the checkpoint says; one whose
+has not starts afresh where another node takes it over.
+"""
+
+from collections import Counter
+
+from sqlalchemy.orm import Session
+
+from market.events.service import emit
+from market.jobs import repository, slot_state_repository
+from market.jobs.lease_schemas import LeaseKind
+from market.jobs.leases import NODE_STOPPING, create_lease
+from market.jobs.models import Job, Lease, Unit
+from market.jobs.slot_states import make_public
+from market.settings import Settings
+
+MAX_ATTEMPTS = 3
+"""How often a node is asked to upload one slot state, restarts of it left out."""
+
+
+def request_uploads(session: Session, settings: Settings, job: Job) -> None:
+    """Ask for the slot states that the newest kept checkpoint names and storage does not have; one a slot at a time.
+
+    So a node that needs longer than from one kept checkpoint to the next sends every second one, or fewer.
+    """
+    newest = job.current_round - job.current_round % job.checkpoint_interval
+    wanted = slot_state_repository.wanted(session, job.id, newest)
+    if not wanted:
+        return
+    asked = slot_state_repository.publish_leases(session, job.id, [unit.id for unit in wanted])
+    under_way = {lease.task["slot"] for lease in asked if lease.status in repository.OPEN_LEASE}
+    attempts = Counter(lease.unit_id for lease in asked if lease.reason != NODE_STOPPING)
+    for unit in wanted:
+        if unit.slot not in under_way and attempts[unit.id] < MAX_ATTEMPTS:
+            task = {"job_id": job.id, "round": unit.round, "slot": unit.slot, "slot_state_cid": unit.slot_state_cid}
+            create_lease(
+                session,
+                kind=LeaseKind.PUBLISH,
+                holder=unit.provider,
+                job_id=job.id,
+                task=task,
+                unit_id=unit.id,
+                seconds=settings.lease_seconds,
+            )
+
+
+def published(session: Session, lease: Lease, unit: Unit) -> None:
+    """A node has uploaded what ``unit`` handed on, as its ``publish`` lease asked, and it is what was declared."""
+    make_public(session, lease.job_id, lease.task["slot_state_cid"], unit.slot_state_digest)
+    seen = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
+    emit(session, lease.job_id, "slot_state", seen | {"provider": lease.holder})

@@ -1,0 +1,106 @@
+"""Slot states: what a slot's units hand on to one another. The file stays on the node that made it.
+
+The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
+them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
+The file is asked for when a drawn segment needs it (:mod:`market.verification.replays`), and in the background when a
+checkpoint that is kept names it (:mod:`market.jobs.publishing`); what arrives is compared with what was declared.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.domain.lifecycle import UnitStatus
+from market.events.service import emit
+from market.jobs import repository, slot_state_repository
+from market.jobs.models import Job, Slot, Unit
+
+MISSING = "slot_state_missing"
+"""A node fails its unit so if it has lost the slot state that the unit starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a unit starts from: a slot state, with a payload added back that came too late. All None: a fresh one."""
+
+    cid: str | None = None
+    digest: str | None = None
+    restored_payload_cid: str | None = None
+
+
+def start_of(session: Session, job: Job, slot: Slot, provider: str) -> Start:
+    """What the slot's next unit starts from on this node. That a state is given up is told as an event."""
+    if slot.state_unit_id is None:
+        return Start()
+    [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
+    if before.status == UnitStatus.REJECTED:
+        reason = "unit_rejected"
+    elif before.provider != provider and not before.slot_state_public:
+        reason = "held_by_another_node"
+    else:
+        restored = before.payload_cid if slot.state_restored else None
+        return Start(before.slot_state_cid, before.slot_state_digest, restored)
+    _tell_fresh(session, job.id, job.current_round, slot.slot, before, reason)
+    return Start()
+
+
+def go_on_from(slot: Slot, unit: Unit, *, restored: bool = False) -> None:
+    """The slot's next unit starts from what ``unit`` hands on; ``restored``: with its payload added back."""
+    slot.state_unit_id, slot.state_restored = unit.id, restored
+
+
+def give_up(session: Session, unit: Unit) -> None:
+    """The node that held what ``unit`` was to start from has lost it, so the slot starts afresh."""
+    [slot] = [slot for slot in repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    if slot.state_unit_id is None or unit.start_slot_state_cid is None:
+        return
+    [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
+    if before.slot_state_cid == unit.start_slot_state_cid and not before.slot_state_public:
+        slot.state_unit_id, slot.state_restored = None, False
+        _tell_fresh(session, unit.job_id, unit.round, unit.slot, before, "lost_by_its_node")
+
+
+def _tell_fresh(session: Session, job_id: str, round_: int, slot: int, before: Unit, reason: str) -> None:
+    emit(
+        session,
+        job_id,
+        "slot_fresh",
+        {"round": round_, "slot": slot, "reason": reason, "slot_state_cid": before.slot_state_cid},
+    )
+
+
+def starts_privately(session: Session, unit_id: int) -> bool:
+    """Whether only its node has what a unit starts from. A fresh state anybody can make."""
+    [unit] = repository.units_by_id(session, [unit_id]).values()
+    if unit.start_slot_state_cid is None or unit.start_slot_state_digest is None:
+        return False
+    declared = unit.start_slot_state_cid, unit.start_slot_state_digest
+    return not slot_state_repository.is_public(session, unit.job_id, *declared)
+
+
+def make_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
+    """Storage has the file with this CID, and it holds the state with this digest, as was declared."""
+    slot_state_repository.make_public(session, job_id, cid, digest)
+
+
+# --- of checkpoints
+
+
+def named(session: Session, job_id: str) -> dict[int, str]:
+    """By slot, the CID of what its next unit starts from, as the manifest of a checkpoint names it now.
+
+    A slot that goes on from a state with a payload added back is not named: no file is of that.
+    """
+    plain = {slot.slot: slot.state_unit_id for slot in repository.slots(session, job_id) if not slot.state_restored}
+    units = repository.units_by_id(session, [unit_id for unit_id in plain.values() if unit_id is not None])
+    found = {slot: units[unit_id].slot_state_cid for slot, unit_id in plain.items() if unit_id is not None}
+    return {slot: cid for slot, cid in found.items() if cid is not None}
+
+
+def note_kept(session: Session, job: Job, round_: int) -> None:
+    """If the checkpoint before ``round_`` is kept, and is not the last, the slots' states now are to be uploaded."""
+    if round_ % job.checkpoint_interval or round_ == job.rounds:
+        return
+    ids = [slot.state_unit_id for slot in repository.slots(session, job.id) if slot.state_unit_id is not None]
+    for unit in repository.units_by_id(session, ids).values():
+        unit.slot_state_round = round_

@@ -1,0 +1,222 @@
+"""Replays of units that start from a slot state which only their node has."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from jobs_world import Work
+from sqlalchemy import update
+from verification_world import VerificationWorld
+
+from market.db.base import utc_now
+from market.jobs import aggregation, results
+from market.jobs import service as jobs
+from market.jobs.errors import ResultRefused
+from market.jobs.lease_schemas import CompleteReveal, LeaseKind
+from market.jobs.models import Job
+from market.settings import Settings
+from market.storage.service import Storage
+from training_gym.slot_state import fresh_slot_state, save_slot_state
+from zoo_protocol.hashing import to_hex
+
+NONE: list[int] = []  # segments
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    world.be_patient()
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def verifiers(world: VerificationWorld) -> list[str]:
+    return [world.verifier() for _ in range(3)]
+
+
+@pytest.fixture
+def node(world: VerificationWorld) -> str:
+    return world.node()
+
+
+def _close(world: VerificationWorld, job_id: str) -> None:
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    world.dispatch(job_id)
+
+
+def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
+    """The first unit of a job, and the id of the second, which goes on from it; both delivered."""
+    job_id = world.running([node], rounds=4)
+    work = world.deliver(node)
+    _close(world, job_id)
+    world.deliver(node)
+    return work, world.units(job_id, round=1)[0].id
+
+
+def _challenge(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
+    unit = world.unit(unit_id)
+    before = [other.id for other in world.units(unit.job_id) if other.round < unit.round]
+    world.challenge(dict.fromkeys(before, NONE) | {unit_id: segments})
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_drawn_units_slot_state_is_revealed_and_then_public(
+    world: VerificationWorld, verifiers: list[str], node: str, segment: int
+) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [segment])
+    [sample] = world.samples()
+    assert sample.status == "drawn"  # also of the first segment: nobody else could replay it
+    lease = world.reveal(node)
+    assert lease is not None
+    assert lease.task["slot_state_cid"] == first.slot_state_cid
+    assert world.storage.get(first.slot_state_cid, max_bytes=2**24)
+    replay = world.replay(world.asked(verifiers), world.claim(unit_id, segment))
+    assert replay.task["slot_state_cid"] == first.slot_state_cid
+    assert replay.task["restored_payload_cid"] is None
+    assert (replay.task["state_cid"] is None) == (segment == 0)
+    assert world.unit(unit_id).status == "verified"
+    assert [unit.slot_state_public for unit in world.units(world.unit(unit_id).job_id)] == [True, False]
+
+
+def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    _, unit_id = _second_unit(world, node)
+    assert world.publish(node)
+    _challenge(world, unit_id, [0])
+    assert [sample.status for sample in world.samples()] == ["revealed"]
+    assert world.pull(node, LeaseKind.REVEAL) is None
+
+
+def test_a_node_that_has_lost_its_slot_state_has_withheld_it(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    _, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    world.give_up(node, LeaseKind.REVEAL, "slot_state_missing")
+    [sample] = world.samples()
+    assert sample.status == "drawn"  # it is asked again, until the deadline
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "withheld_data")
+    [slash] = world.slashes()
+    assert (slash.provider, slash.offence) == (node, "withheld_data")
+
+
+def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_shown(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    lie = save_slot_state(fresh_slot_state(world.spec))
+    cid = world.storage.put(lie, max_bytes=2**20).cid
+    job_id = world.running([node], rounds=4)
+    first = world.work(node, slot_state_cid=cid)
+    first.commit()
+    first.complete()
+    _close(world, job_id)
+    world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
+    world.deliver(node)
+    [unit] = world.units(job_id, round=1)
+    assert unit.status == "uploaded"
+    unit_id = unit.id
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=cid)
+    with pytest.raises(ResultRefused, match="does not hold") as refused:
+        world.complete(lease, node, answer)
+    assert (refused.value.field, refused.value.extra["reason"]) == ("slot_state_cid", "wrong_slot_state")
+    [sample] = world.samples()
+    world.pass_deadline(sample.id)
+    world.advance()
+    assert world.unit(unit_id).reason == "withheld_data"
+
+
+def test_a_public_file_with_another_digest_is_not_taken_for_the_state(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    """Else its declarer need not show anything, and who took its slot over would start from something else."""
+    other = world.node()
+    job_id = world.running([node, other], rounds=4)
+    honest = world.deliver(other)
+    cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
+    cheat.commit()
+    cheat.complete()
+    _close(world, job_id)
+    assert world.publish(other)
+    public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
+    [following] = world.units(job_id, round=1, provider=node)
+    assert public == {following.slot: False, 1 - following.slot: True}
+    assert world.rows(lambda session: jobs.starts_privately(session, following.id))
+
+
+def test_a_true_state_under_another_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    for given in (None, world.storage.put(b"something else", max_bytes=2**20).cid):
+        answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=given)
+        with pytest.raises(ResultRefused, match=first.slot_state_cid):
+            world.complete(lease, node, answer)
+
+
+# --- a start with a payload added back
+
+
+def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
+    """A delivered unit that starts from a state with a late payload added back; its id.
+
+    ``first_leaf``: in the place of the right one.
+    """
+    monkeypatch.setattr(results, "MAX_STALENESS", 0)  # one round late is too late
+    others = [world.node() for _ in range(2)]
+    job_id = world.running([node, *others], rounds=4)
+    late = world.work(node)
+    late.commit()
+    for other in others:
+        world.deliver(other)
+    long_ago = utc_now() - timedelta(days=1)
+    world.rows(lambda session: session.execute(update(Job).values(round_started_at=long_ago)))
+    _close(world, job_id)
+    late.complete()
+    world.dispatch(job_id)
+    work = world.work(node)
+    assert work.lease.task["restored_payload_cid"] is not None
+    if first_leaf is not None:
+        work.leaves[0] = first_leaf
+    work.commit()
+    work.complete()
+    return world.units(job_id, round=1, slot=0)[0].id
+
+
+def _draw(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
+    delivered = [unit.id for unit in world.units(world.unit(unit_id).job_id) if unit.status == "uploaded"]
+    world.challenge(dict.fromkeys(delivered, NONE) | {unit_id: segments})
+
+
+def test_a_false_first_leaf_of_a_restored_start_is_found_by_replays(
+    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit_id = _restored(world, node, monkeypatch, b"\1" * 32)
+    _draw(world, unit_id, [0])
+    assert world.reveal(node) is not None
+    for _ in range(2):
+        assert world.unit(unit_id).status == "checking"
+        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "incorrect_computation")
+    assert [replay.end_leaf for replay in world.replays()] == ["start_state_mismatch"] * 2
+
+
+def test_of_later_segments_it_is_the_verifiers_mistake(
+    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit_id = _restored(world, node, monkeypatch, None)
+    _draw(world, unit_id, [1])
+    lease = world.reveal(node)  # the market compares the state with its leaf, from what it now has
+    assert lease is not None
+    for _ in range(2):
+        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+    replay = world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+    assert replay.task["restored_payload_cid"] == world.unit(unit_id).start_restored_payload_cid
+    assert world.unit(unit_id).status == "verified"
+    assert to_hex(b"\1" * 32) not in (world.unit(unit_id).leaves or [])

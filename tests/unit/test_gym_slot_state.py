@@ -1,0 +1,90 @@
+"""What slots carry from unit to unit: files, digests, and that a unit goes on from it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training_gym.compression.wire import decode, encode
+from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.distributed.trace import Unit, load_boundary_state, moments_of, state_path
+from training_gym.distributed.unit import run_unit
+from training_gym.errors import StateError
+from training_gym.lateness import restored
+from training_gym.models.layout import initial_parameters
+from training_gym.slot_state import MAX_STEPS, SlotState, fresh_slot_state, load_slot_state, save_slot_state
+from training_gym.tensors import save_arrays
+
+SPEC = TrainingSpec(
+    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
+    "unused",
+    TrainingConfig(rounds=4, inner_steps=4, segment_steps=2, batch_size=4, warmup_steps=3, top_k=64, seed=3),
+)
+ZEROS = "0x" + "00" * 32
+
+
+def trained(state: SlotState, round_: int, directory: Path) -> tuple[SlotState, Unit]:
+    text = np.frombuffer(b"the sheep of the zoo count many times. " * 99, np.uint8)
+    unit = Unit(SPEC, ZEROS, round_, 0, initial_parameters(SPEC.model, 3), text, state, ZEROS)
+    result = run_unit(unit, directory)
+    left = load_slot_state(SPEC, result.slot_state)
+    assert left.digest() == result.slot_state_digest
+    assert save_slot_state(left) == result.slot_state
+    return left, unit
+
+
+def test_a_slot_begins_with_nothing() -> None:
+    fresh = load_slot_state(SPEC, None)
+    assert fresh.steps == 0
+    assert not fresh.error_feedback.any()
+    assert not any(moment.any() for moment in fresh.moments.values())
+    assert load_slot_state(SPEC, save_slot_state(fresh)).digest() == fresh.digest()
+
+
+def test_a_unit_starts_with_the_moments_that_the_one_before_ended_with(tmp_path: Path) -> None:
+    first, _ = trained(fresh_slot_state(SPEC), 0, tmp_path)
+    assert first.steps == 4
+    second, _ = trained(first, 1, tmp_path)
+    assert second.steps == 8
+    start = load_boundary_state(SPEC, state_path(tmp_path, 0).read_bytes())
+    assert all((first.moments[name] == moment).all() for name, moment in moments_of(start).items())
+    afresh, _ = trained(fresh_slot_state(SPEC), 1, tmp_path)
+    assert afresh.digest() != second.digest()
+
+
+def test_the_digest_binds_every_part(tmp_path: Path) -> None:
+    state, _ = trained(fresh_slot_state(SPEC), 0, tmp_path)
+    feedback = state.error_feedback.copy()
+    feedback[5] += 1
+    name = "exp_avg.head.weight"
+    moments = state.moments | {name: state.moments[name] + 1}
+    others = [replace(state, error_feedback=feedback), replace(state, moments=moments), replace(state, steps=3)]
+    assert len({each.digest() for each in (state, *others)}) == 4
+
+
+@pytest.mark.parametrize("steps", [-1.0, 0.5, 2.0 * MAX_STEPS])
+def test_a_count_that_is_none_is_refused(steps: float) -> None:
+    fresh = fresh_slot_state(SPEC)
+    arrays = {"error_feedback": fresh.error_feedback, **fresh.moments}
+    with pytest.raises(StateError) as refusal:
+        load_slot_state(SPEC, save_arrays({**arrays, "steps": np.array([steps], np.float32)}))
+    assert refusal.value.field == "slot_state.steps"
+    with pytest.raises(StateError):
+        load_slot_state(SPEC, save_arrays(arrays))
+
+
+def test_the_count_stops_where_float32_ends(tmp_path: Path) -> None:
+    state = replace(fresh_slot_state(SPEC), steps=MAX_STEPS - 1)
+    left, _ = trained(state, 0, tmp_path)
+    assert left.steps == MAX_STEPS
+
+
+def test_what_was_sent_in_vain_is_unsent_again() -> None:
+    learned = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
+    payload = encode(SPEC, learned)
+    sent = decode(SPEC, payload).dense()
+    state = replace(fresh_slot_state(SPEC), error_feedback=learned - sent, steps=4)
+    again = restored(SPEC, state, payload)
+    assert (again.error_feedback == state.error_feedback + sent).all()
+    assert (again.moments, again.steps) == (state.moments, 4)

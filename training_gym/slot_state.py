@@ -1,0 +1,89 @@
+"""What a slot carries from one unit to its next: error feedback, the optimiser's moments, and their age. No torch.
+
+The state lives on the slot's node. Traces bind its digest, so it travels only where somebody replays the unit or takes
+the slot over; a slot without one begins with zeros.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from training_gym.config import TrainingSpec
+from training_gym.errors import StateError
+from training_gym.models.layout import Arrays, moment_names, parameter_shapes
+from training_gym.tensors import Vector, load_arrays, save_arrays, tensor_digest
+from zoo_protocol.hashing import sha256
+
+MAX_STEPS = 1 << 24
+"""The count stops here: float32 holds no more exactly, and corrections for the moments' start at zero are long gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What a slot's next unit starts with, beside the round's parameters.
+
+    Attributes:
+        error_feedback: what its earlier units left unsent [num_parameters].
+        moments: the inner optimiser's, as ``<moment>.<parameter>`` (``models.layout.moment_names``).
+        steps: inner steps that the moments have seen, at most ``MAX_STEPS``.
+    """
+
+    error_feedback: Vector
+    moments: Arrays
+    steps: int
+
+    def digest(self) -> bytes:
+        """What traces bind (32 bytes); see :func:`slot_state_digest`."""
+        return slot_state_digest(error_feedback_digest(self.error_feedback), self.moments, self.steps)
+
+
+def error_feedback_digest(error_feedback: Vector) -> bytes:
+    """Tensor digest of error feedback (32 bytes), which stays as it is until a unit's end."""
+    return tensor_digest({"error_feedback": error_feedback})
+
+
+def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
+    """SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
+    return sha256(error_feedback_digest + tensor_digest(moments) + struct.pack(">Q", steps))
+
+
+def fresh_slot_state(spec: TrainingSpec) -> SlotState:
+    """How every slot begins: nothing left unsent, an optimiser that has seen nothing."""
+    moments = {name: np.zeros(shape, np.float32) for name, shape in _moment_shapes(spec).items()}
+    return SlotState(np.zeros(spec.num_parameters(), np.float32), moments, 0)
+
+
+def save_slot_state(state: SlotState) -> bytes:
+    """The slot state file: equal states give equal bytes, hence equal CIDs."""
+    steps = np.array([state.steps], np.float32)
+    return save_arrays({"error_feedback": state.error_feedback, "steps": steps, **state.moments})
+
+
+def load_slot_state(spec: TrainingSpec, data: bytes | None) -> SlotState:
+    """The state in a slot state file; without a file, the fresh one.
+
+    Raises:
+        StateError: too large, malformed, not this specification's state, not finite, or no count of steps.
+    """
+    if data is None:
+        return fresh_slot_state(spec)
+    arrays = load_arrays(data, slot_state_shapes(spec), "slot_state")
+    error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
+    if not (0 <= steps <= MAX_STEPS and steps.is_integer()):
+        raise StateError("out_of_range", "slot_state.steps", f"must be a whole number from 0 to {MAX_STEPS}")
+    return SlotState(error_feedback, arrays, int(steps))
+
+
+def slot_state_shapes(spec: TrainingSpec) -> Mapping[str, tuple[int, ...]]:
+    """The tensors of a slot state file."""
+    return {"error_feedback": (spec.num_parameters(),), "steps": (1,), **_moment_shapes(spec)}
+
+
+def _moment_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{moment}.{name}": shape
+        for name, shape in parameter_shapes(spec.model).items()
+        for moment in moment_names(spec.training, name, len(shape))
+    }
