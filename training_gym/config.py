@@ -77,9 +77,9 @@ class TrainingConfig:
     batch_size: int = _between(16, 1, 4096)
     optimizer: str = _choice("muon", "adamw", "muon")
     learning_rate: float = _between(8e-3, 1e-7, 1.0)
-    muon_learning_rate: float = _between(0.08, 1e-7, 1.0)
+    muon_learning_rate: float = _between(0.04, 1e-7, 1.0)
     final_rate_share: float = _between(1.0, 0.0, 1.0)
-    warmup_steps: int = _between(2, 0, 10_000)
+    warmup_steps: int = _between(10, 0, 10_000)
     weight_decay: float = _between(0.01, 0.0, 1.0)
     gradient_clip: float = _between(1.0, 1e-3, 1e3)
     top_k: int = _between(960, 1, CHUNK)
@@ -296,11 +296,11 @@ def _check_together(spec: TrainingSpec) -> None:
             "training_config.segment_steps",
             f"makes {spec.segments} segments per unit; choose at least {-(-training.inner_steps // MAX_SEGMENTS)}",
         )
-    if training.warmup_steps > training.inner_steps:
+    if training.warmup_steps > training.rounds * training.inner_steps:
         raise SpecError(
             "out_of_range",
             "training_config.warmup_steps",
-            f"is {training.warmup_steps}, beyond inner_steps = {training.inner_steps}; choose no more than that",
+            f"is {training.warmup_steps}, beyond the job's {training.rounds * training.inner_steps} steps; choose less",
         )
     if spec.num_parameters() > MAX_PARAMETERS:
         raise SpecError(

@@ -79,15 +79,14 @@ class Replica:
     def train(self, tokens: Tokens, warmup: int, ready: threading.Barrier) -> None:
         training = self.spec.training
         steps = training.rounds * training.inner_steps
-        # The rates of one long run, because this inner optimiser goes on from round to round.
-        one_round = replace(training, rounds=1, inner_steps=steps, segment_steps=steps, warmup_steps=warmup)
+        warmed = replace(training, warmup_steps=warmup)
         ready.wait()
         with DiLoCo(self.manager, [self.model], self.inner, self.outer, sync_every=training.inner_steps):
             for step in range(steps):
                 round_, inner = divmod(step, training.inner_steps)
                 batch = training_batch(self.spec, tokens, round_, self.slot, inner)
                 for group in self.inner.param_groups:
-                    group["lr"] = training.learning_rate * rate_share(one_round, 0, step)
+                    group["lr"] = training.learning_rate * rate_share(warmed, round_, inner, step)
                 self.inner.zero_grad()
                 self.model.loss(torch.from_numpy(batch).to(torch.int64)).backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.gradient_clip)
