@@ -158,7 +158,7 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     yield "efficiency_1b_link_1000_1000", "defaults, 1 Gb/s, 20 ms", replace(base, link=Link(1000.0, 1000.0, 0.02))
     yield (
         "efficiency_16m",
-        "defaults, 16 million parameters: within today's limits",
+        "defaults, 16 million parameters",
         replace(base, parameters=16 * 10**6),
     )
 

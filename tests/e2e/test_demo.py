@@ -63,12 +63,23 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     cids |= {unit["payload_cid"] for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
     for cid in cids:
         _check_block(info["ipfs_url"], cid)
+    _find_slot_states(info["ipfs_url"], [item["cid"] for item in receipt["checkpoints"]])
     _replay_the_cheats_unit(devnet, info, receipt, cheat)
     assert "the model writes" in done.stderr
     assert "provider-2, on 20 Mbit/s, delivered" in done.stderr
     assert "provider-3 left after round 3" in done.stderr
     assert "of the same nodes in one place" in done.stderr
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
+
+
+def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
+    """Every checkpoint after a round names its slots' states; their nodes uploaded some while they went on training."""
+    manifests = [httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"}).json() for cid in checkpoints]
+    named = [sorted(manifest["slot_states"].values()) for manifest in manifests]
+    assert not named[0]
+    assert all(named[1:])
+    answers = [httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"}) for cids in named[1:-1] for cid in cids]
+    assert 200 in {answer.status_code for answer in answers}
 
 
 def _replay_the_cheats_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
