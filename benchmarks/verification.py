@@ -15,6 +15,7 @@ from statistics import NormalDist, fmean
 from benchmarks import gas, replays, strategies
 from benchmarks.report import Row, progress, row, run
 from benchmarks.strategies import Outcome
+from market.domain.network import ZEN
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
 from zoo_protocol.sampling import detection_probability, draw_segments
@@ -192,24 +193,39 @@ def _strategies(lives: int) -> list[Row]:
     usual = list(strategies.provider_outcomes(lives, 0, strategies.USUAL))
     dearest = list(strategies.provider_outcomes(lives, 1, strategies.DEAREST))
     accusers = list(strategies.accuser_outcomes(lives, 2))
-    verifiers = list(strategies.verifier_outcomes(max(lives // 10, 20), 3))
-    honest = strategies.honest_outcome(lives // 10, 4)
-    wrongly = 100 * strategies.wrongly_convicted_share(5, lives, 5)
-    per_replay = strategies.honest_verifier_wei(strategies.USUAL) / 10**18
-    bound = strategies.DEAREST.gross_wei / 10**18
+    verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
+    verifiers_dearest = list(strategies.verifier_outcomes(lives, 6, strategies.DEAREST))
+    honest = strategies.honest_outcome(max(lives // 10, 4), 4)
+    wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
+    slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
+    bound = strategies.DEAREST.gross_wei / ZEN
     return [
         _best("cheat_profit_max", usual + accusers, "providers and accusers at the reserve price"),
         _best(
             "cheat_profit_max_dearest", dearest, f"at the highest unit price that an order may have, {bound:.1f} ZEN"
         ),
-        _best("verifier_cheat_profit_max", verifiers, "no penalty meets a wrong result"),
+        _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
+        _best(
+            "verifier_cheat_profit_max_dearest",
+            verifiers_dearest,
+            f"of such units, {strategies.DEAREST.verifier_stake_wei / ZEN:.0f} ZEN at stake",
+        ),
         _of(
             "honest_profit_min",
             honest,
             f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
         ),
-        row("honest_replay_profit", "ZEN", [per_replay], "one segment of such a unit; the reward on stake not counted"),
+        *(
+            row(f"honest_replay_profit{which}", "ZEN", [strategies.honest_verifier_wei(prices) / ZEN], prices.name)
+            for which, prices in (("", strategies.USUAL), ("_dearest", strategies.DEAREST))
+        ),
         row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
+        row(
+            "honest_verifiers_slashed",
+            "verifiers",
+            [slashed[2]],
+            f"in 50 honest segments, were 5 of 20 verifiers to lie alike; {slashed[1]:g} by 2, {slashed[0]:g} by 1",
+        ),
     ]
 
 

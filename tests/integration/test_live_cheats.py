@@ -81,7 +81,7 @@ def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
             let_time_run_out(live)
         live.decide(job_id, providers, verifiers)
 
-    offence, share = ("withheld_data", 20) if kind == WITHHOLD else ("incorrect_computation", 50)
+    offence, share = ("withheld_data" if kind == WITHHOLD else "incorrect_computation"), 50
     assert (unit_of(live, job_id, honest).status, unit_of(live, job_id, honest).reason) == ("verified", None)
     assert (unit_of(live, job_id, cheat).status, unit_of(live, job_id, cheat).reason) == ("rejected", offence)
     (slash,) = live.slashes()
