@@ -389,7 +389,8 @@ def test_where_nobody_is_left_to_ask_one_confirmation_stands_and_nobody_is_punis
 def test_a_verifier_whose_stake_covers_the_segment_is_drawn_before_others(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
-    """Of three with too little at stake and one with enough, that one is first; then the others, or nobody would be."""
+    """Of many with a wei too little at stake and one with enough, that one is first; then the others, or nobody."""
+    verifiers += [world.verifier() for _ in range(20)]
     rich = world.verifier()
     needed = 125 * (world.rows(lambda session: jobs.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
     with world.database.transaction() as session:
