@@ -1,27 +1,41 @@
 """What cheating brings under the real rules: lives of providers, verifiers and accusers, many times over.
 
 The rules are those that the market runs on: sampling rates and their decay, the draw of segments and of verifiers, the
-verdict, the penalty table, the stakes, the price bound of an order, all from ``market.domain`` and ``zoo_protocol``.
-Nothing is trained here: that a false segment fails its replay is what ``benchmarks.replays`` shows.
+verdict and what follows for who is overruled, the penalty table, the stakes, the price bound of an order, the pay of
+replays, all from ``market.domain`` and ``zoo_protocol``. Nothing is trained here: that a false segment fails its replay
+is what ``benchmarks.replays`` shows.
 
 A provider's life is a run of units, ended by its conviction. Its **profit from cheating** is what it saves on
 computing, less the penalty and the pay that it forfeits, against doing the same units honestly. So it is neither
-diluted by what honest work earns nor helped by the work that a jailed provider loses later.
+diluted by what honest work earns nor helped by the work that a jailed provider loses later. Accomplices among the
+verifiers share its purse: what they are paid for results that they did not compute counts as gain, what they lose of
+their stakes as loss.
 
 Assumed, and stated with the figures: computing costs 80 % of a unit's net pay; a provider has only the least stake of
-its tier at risk; a unit is decided before the next is delivered, so nothing else is forfeited with it; verifiers hold
-equal stakes. All four make cheating look better than it is, or are neutral.
+its tier at risk, a verifier the least that covers its segments; a unit is decided before the next is delivered, so
+nothing else is forfeited with it; verifiers hold equal stakes; who is suspended can be drawn again at once, who is
+slashed never; no wrong result makes a verifier's later draws rarer. All make cheating look better than it is, or are
+neutral.
 """
 
 import math
 import random
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from market.domain.money import deterred_unit_price
 from market.domain.network import BPS, MAINNET, ZEN
-from market.domain.verification import Verdict, sampling_rate_bps, verdict
+from market.domain.verification import (
+    STAKE_COVER,
+    Overruled,
+    Verdict,
+    outvoted,
+    overruled,
+    sampling_rate_bps,
+    verdict,
+)
 from zoo_protocol.sampling import draw_segments, draw_weighted
 
 SEGMENTS = 4
@@ -56,11 +70,26 @@ class Prices:
         """What computing a whole unit costs."""
         return self.net_wei * COST_BPS // BPS
 
+    @property
+    def segment_wei(self) -> int:
+        """The payer's price of one segment."""
+        return self.gross_wei // SEGMENTS
+
+    @property
+    def replay_wei(self) -> int:
+        """A verifier's pay for one segment."""
+        return self.segment_wei * MAINNET.replay_pay_bps // BPS
+
+    @property
+    def verifier_stake_wei(self) -> int:
+        """The least stake that covers a segment."""
+        return max(MAINNET.verifier_minimum_stake_wei, STAKE_COVER * self.segment_wei)
+
 
 USUAL = Prices("a GPU-hour at the reserve", _TIER.reserve_price_wei)
 DEAREST = Prices(
     "the dearest unit that an order may have",
-    deterred_unit_price(_TIER.minimum_stake_wei, SEGMENTS, MAINNET.sampling_floor_bps),
+    deterred_unit_price(_TIER.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps),
 )
 
 
@@ -114,6 +143,77 @@ class Outcome:
         return cls(name, mean, mean - spread, mean + spread)
 
 
+@dataclass
+class Bench:
+    """The verifiers, of whom the first ``liars`` say what they agreed on and compute nothing.
+
+    Attributes:
+        prices: what a replay is paid, and what stake covers it.
+        liars: how many of ``VERIFIERS``.
+        careful: each tells the truth from its suspension on.
+        earned: what their lies brought the liars, less what these cost them, wei.
+    """
+
+    prices: Prices
+    liars: int = 0
+    careful: bool = False
+    earned: int = 0
+    _warned: dict[int, datetime] = field(default_factory=dict)
+    _jailed: set[int] = field(default_factory=set)
+    _now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def judge(self, claim: str, lie: str, seed: bytes, root: bytes, segment: int) -> bool:
+        """Whether the claim is refuted. Verifiers are drawn until there is a verdict, or nobody is left to ask.
+
+        Args:
+            claim: the leaf that the provider committed to.
+            lie: what a liar says; the others say ``_TRUE``.
+            seed, root, segment: of the draw.
+        """
+        self._now += timedelta(minutes=1)
+        results: dict[int, str] = {}
+        standing = [verifier for verifier in range(VERIFIERS) if verifier not in self._jailed]
+        found = Verdict.OPEN
+        while found is Verdict.OPEN and len(results) < len(standing):
+            left = [verifier for verifier in standing if verifier not in results]
+            subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
+            drawn = left[draw_weighted(seed, "verifier", subject, [self.prices.verifier_stake_wei] * len(left))]
+            results[drawn] = lie if self._lies(drawn) else _TRUE
+            found = verdict(claim, list(results.values()), nobody_left=len(left) == 1)
+        self._conclude(results, claim, found)
+        return found is Verdict.FAILED
+
+    def wrongly_slashed(self) -> int:
+        """Verifiers slashed that never lied."""
+        return sum(verifier >= self.liars for verifier in self._jailed)
+
+    def _lies(self, verifier: int) -> bool:
+        return verifier < self.liars and not (self.careful and verifier in self._warned)
+
+    def _conclude(self, results: dict[int, str], claim: str, found: Verdict) -> None:
+        assigned_at = self._now
+        self._now += timedelta(minutes=1)
+        lied = {verifier for verifier in results if self._lies(verifier)}
+        wrong = outvoted(list(results.values()))
+        for verifier, result in results.items():
+            cost = self._overrule(verifier, assigned_at) if result in wrong else 0
+            is_paid = result not in wrong and (result == claim) is (found is Verdict.PASSED)
+            if verifier in lied:
+                self.earned += self.prices.replay_wei * is_paid - cost
+
+    def _overrule(self, verifier: int, assigned_at: datetime) -> int:
+        """What it costs the verifier, wei."""
+        match overruled(assigned_at, self._warned.get(verifier), self._now):
+            case Overruled.SUSPENDED:
+                self._warned[verifier] = self._now
+                yearly = self.prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
+                return yearly * MAINNET.suspension_seconds // (365 * 86_400)
+            case Overruled.SLASHED:
+                self._jailed.add(verifier)
+                return self.prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
+        return 0
+
+
 def provider_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
     """Profit from cheating of every strategy, as a newcomer and with a clean history."""
     dice = random.Random(seed)
@@ -143,16 +243,18 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) ->
         dice: makes the windows' seeds and the trace roots.
     """
     saved = int(prices.cost_wei * strategy.saved)
+    bench = Bench(prices, strategy.accomplices)
     profit = 0
     for unit in range(UNITS):
-        offence = _offence(strategy, clean + unit, dice)
+        offence = _offence(strategy, clean + unit, bench, dice)
         profit += saved
         if offence is not None:
-            return profit - prices.net_wei - _TIER.minimum_stake_wei * _PENALTY[offence] // BPS
-    return profit
+            lost = prices.net_wei + _TIER.minimum_stake_wei * _PENALTY[offence] // BPS
+            return profit + bench.earned - lost
+    return profit + bench.earned
 
 
-def _offence(strategy: Strategy, clean: int, dice: random.Random) -> str | None:
+def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) -> str | None:
     """What the provider is convicted of for one unit, if of anything."""
     seed, root = dice.randbytes(32), dice.randbytes(32)
     rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
@@ -161,30 +263,8 @@ def _offence(strategy: Strategy, clean: int, dice: random.Random) -> str | None:
             continue
         if strategy.withholds:
             return "withheld_data"
-        if _judge(_FALSE, [_FALSE] * strategy.accomplices + [_TRUE] * VERIFIERS, seed, root, segment):
+        if bench.judge(_FALSE, _FALSE, seed, root, segment):
             return "incorrect_computation"
-    return None
-
-
-def _judge(claim: str, says: Sequence[str], seed: bytes, root: bytes, segment: int) -> dict[int, str] | None:
-    """The results by verifier where they convict, None where they do not. Verifiers are drawn until there is a verdict.
-
-    Args:
-        claim: the leaf that the provider committed to.
-        says: each verifier's result; the first ``VERIFIERS`` count.
-        seed, root, segment: of the draw.
-    """
-    results: dict[int, str] = {}
-    while len(results) < VERIFIERS:
-        left = [verifier for verifier in range(VERIFIERS) if verifier not in results]
-        subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
-        drawn = left[draw_weighted(seed, "verifier", subject, [MAINNET.verifier_minimum_stake_wei] * len(left))]
-        results[drawn] = says[drawn]
-        match verdict(claim, list(results.values())):
-            case Verdict.PASSED:
-                return None
-            case Verdict.FAILED:
-                return results
     return None
 
 
@@ -209,35 +289,35 @@ def _dispute(accomplices: int, dice: random.Random) -> int:
     return -terms.bond_wei
 
 
-def verifier_outcomes(lives: int, seed: int, replays: int = 50) -> Iterator[Outcome]:
-    """What wrong verifiers earn by ``replays`` of honest segments; they compute nothing, so it costs them nothing."""
+def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) -> Iterator[Outcome]:
+    """What wrong verifiers earn in ``samples`` of honest segments; they compute nothing, so it costs them nothing."""
     dice = random.Random(seed)
-    pay = MAINNET.verifier_wei_per_replay
-    alone = [pay * sum(_guess_is_right(dice) for _ in range(replays)) for _ in range(lives)]
-    yield Outcome.of(f"echoing verifier, {replays} replays", alone)
-    for liars in (2, 5):
-        gained = [pay * sum(_accuse(liars, dice) for _ in range(replays)) for _ in range(lives)]
-        yield Outcome.of(f"{liars} of {VERIFIERS} verifiers that refute all, {replays} samples", gained)
+    for liars, careful in ((1, False), (2, False), (5, False), (1, True), (2, True), (5, True)):
+        name = "a guessing verifier" if liars == 1 else f"{liars} of {VERIFIERS} verifiers that refute all"
+        name += ", each until it is suspended" if careful else ""
+        benches = [_accuse(Bench(prices, liars, careful), samples, dice)[0] for _ in range(lives)]
+        yield Outcome.of(f"{name}, {samples} samples", [bench.earned for bench in benches])
 
 
-def _guess_is_right(dice: random.Random) -> bool:
-    """Whether a guessed leaf is the one of the trace, which lies hidden under its root: one in 2**256."""
-    return dice.randbytes(32) == dice.randbytes(32)
-
-
-def _accuse(liars: int, dice: random.Random) -> int:
-    """Replays that are paid to verifiers who agreed to refute one honest segment with one and the same leaf."""
-    seed, root = dice.randbytes(32), dice.randbytes(32)
-    results = _judge(_TRUE, [_FALSE] * liars + [_TRUE] * VERIFIERS, seed, root, 0)
-    return 0 if results is None else sum(result == _FALSE for result in results.values())
+def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:
+    """The bench after samples of honest segments that its liars refute with one and the same leaf, and how many of them
+    were convicted."""
+    refuted = sum(bench.judge(_TRUE, _FALSE, dice.randbytes(32), dice.randbytes(32), 0) for _ in range(samples))
+    return bench, refuted
 
 
 def wrongly_convicted_share(liars: int, samples: int, seed: int) -> float:
-    """Share of honest segments, once drawn, that so many lying verifiers of ``VERIFIERS`` get convicted."""
+    """Share of honest segments, once drawn, that so many of ``VERIFIERS`` get convicted by their first lies."""
     dice = random.Random(seed)
-    return sum(_accuse(liars, dice) > 0 for _ in range(samples)) / samples
+    return sum(_accuse(Bench(USUAL, liars), 1, dice)[1] for _ in range(samples)) / samples
+
+
+def wrongly_slashed(liars: int, lives: int, seed: int, samples: int = 50) -> float:
+    """Honest verifiers slashed in ``samples`` honest segments, on average, where so many of ``VERIFIERS`` lie alike."""
+    dice = random.Random(seed)
+    return statistics.fmean(_accuse(Bench(USUAL, liars), samples, dice)[0].wrongly_slashed() for _ in range(lives))
 
 
 def honest_verifier_wei(prices: Prices) -> int:
     """What an honest replay of one segment earns, its cost deducted; the yearly reward on stake is not counted."""
-    return MAINNET.verifier_wei_per_replay - prices.cost_wei // SEGMENTS
+    return prices.replay_wei - prices.cost_wei // SEGMENTS

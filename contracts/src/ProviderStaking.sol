@@ -21,8 +21,12 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     uint256 public constant MAX_COMMITMENT = 365 days;
     /// @notice Highest share of a penalty that a dispute can get, in basis points.
     uint16 public constant MAX_DISPUTE_SHARE_BPS = 5_000;
+    /// @inheritdoc IProviderStaking
+    uint16 public constant LEAST_CHEAT_PENALTY_BPS = 5_000;
     uint16 private constant BPS = 10_000;
     uint8 private constant DOWNTIME = 1;
+    uint8 private constant INCORRECT_COMPUTATION = 2;
+    uint8 private constant WITHHELD_DATA = 4;
 
     /// @notice Seconds between a request to unstake and its withdrawal.
     uint256 public immutable unbondingDelay;
@@ -32,7 +36,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     mapping(address provider => uint40) public committedUntil;
 
     uint96[4] private _minimumStakes;
-    Penalty[4] private _penalties; // of offence i + 1
+    Penalty[5] private _penalties; // of offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
@@ -59,9 +63,10 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _grantRole(SLASHER_ROLE, slasher);
         _grantRole(DISPUTES_ROLE, disputes);
         _setPenalty(DOWNTIME, 500, 0);
-        _setPenalty(2, 5_000, 2_000); // incorrect computation
+        _setPenalty(INCORRECT_COMPUTATION, 5_000, 2_000);
         _setPenalty(3, 500, 0); // bandwidth violation
-        _setPenalty(4, 2_000, 2_000); // withheld data
+        _setPenalty(WITHHELD_DATA, 5_000, 2_000); // as much: or a cheat would fall silent
+        _setPenalty(5, 2_000, 0); // wrong replay, of a verifier
     }
 
     /// @inheritdoc IProviderStaking
@@ -187,6 +192,11 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     }
 
     /// @inheritdoc IProviderStaking
+    function leastCheatPenalty(uint8 tier) external view returns (uint256) {
+        return minimumStake(tier) * LEAST_CHEAT_PENALTY_BPS / BPS;
+    }
+
+    /// @inheritdoc IProviderStaking
     function penalty(uint8 offence) public view returns (Penalty memory) {
         _requireOffence(offence);
         return _penalties[offence - 1];
@@ -222,6 +232,8 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     function _setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) private {
         _requireOffence(offence);
         require(bps <= BPS && disputeShareBps <= MAX_DISPUTE_SHARE_BPS, PenaltyTooHigh(bps, disputeShareBps));
+        bool endsACheat = offence == INCORRECT_COMPUTATION || offence == WITHHELD_DATA;
+        require(!endsACheat || bps >= LEAST_CHEAT_PENALTY_BPS, PenaltyTooLow(bps, LEAST_CHEAT_PENALTY_BPS));
         _penalties[offence - 1] = Penalty(bps, disputeShareBps);
         emit PenaltySet(offence, bps, disputeShareBps);
     }

@@ -171,7 +171,7 @@ contract FrontRunningTest is Economy, Settlements, Races {
     }
 
     function test_penaltiesAndMinima() public {
-        _onlyFor(address(staking), admin, abi.encodeCall(staking.setPenalty, (2, 4_000, 0)));
+        _onlyFor(address(staking), admin, abi.encodeCall(staking.setPenalty, (2, 6_000, 0)));
         _onlyFor(address(staking), admin, abi.encodeCall(staking.setMinimumStake, (1, 1 ether)));
     }
 

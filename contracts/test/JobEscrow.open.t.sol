@@ -264,27 +264,28 @@ contract JobEscrowOpenTest is Settlements {
         _open(order);
     }
 
-    /// @dev Tier 1 has 10,000 ZEN at stake: at 64 segments of which 2 % are drawn, a unit may cost 10,000 * 64 / 49.
+    /// @dev A cheat of tier 1 loses 5,000 ZEN, of which 66 % count: at 64 segments of which 2 % are drawn, a unit may cost
+    /// 3,300 * 64 / 49.
     function test_refusesAUnitThatIsWorthMoreThanTheStake() public {
         JobOrder memory order = _order(1, 20_000 ether);
         order.unitWeight = 3_600_000_000; // a unit costs the price
-        uint80 most = uint80(uint256(10_000 ether) * 64 * 200 / 9_800 / 10_000 * 10_000);
+        uint80 most = uint80(uint256(3_300 ether) * 64 * 200 / 9_800 / 10_000 * 10_000);
         order.maxPrice = most + 10_000;
-        _expectRefusal(order, _stakeBelowGain(10_000 ether, most + 10_000, 64, 200));
+        _expectRefusal(order, _stakeBelowGain(5_000 ether, most + 10_000, 64, 200));
         order.tier = 2; // stakes twice as much
         _open(order);
         order.tier = 1;
         order.maxPrice = most;
         _open(order);
         order.samplingBps = 199;
-        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 64, 199));
+        _expectRefusal(order, _stakeBelowGain(5_000 ether, most, 64, 199));
         (order.samplingBps, order.segments) = (200, 63);
-        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 63, 200));
+        _expectRefusal(order, _stakeBelowGain(5_000 ether, most, 63, 200));
         (order.samplingBps, order.segments) = (0, 64);
-        _expectRefusal(order, _stakeBelowGain(10_000 ether, most, 64, 0));
+        _expectRefusal(order, _stakeBelowGain(5_000 ether, most, 64, 0));
     }
 
-    /// @dev S >= (R / N) * (1 - s) / s, in rational numbers: S * N * s >= R * (1 - s).
+    /// @dev P * d >= (R / N) * (1 - s) / s, in rational numbers: P * d * N * s >= R * (1 - s).
     function testFuzz_opensExactlyWhenTheStakeCoversTheGain(uint16 segments, uint16 samplingBps, uint80 price) public {
         JobOrder memory order = _order(1, type(uint96).max);
         order.unitWeight = 3_600_000_000;
@@ -293,9 +294,9 @@ contract JobEscrowOpenTest is Settlements {
         order.maxPrice = uint80(_bound(price, 10_000, 1_000_000 ether));
         order.budget = 1_000_000 ether;
         uint256 unit = uint256(order.maxPrice) / 10_000 * 10_000;
-        bool covered = uint256(10_000 ether) * order.segments * order.samplingBps >= unit * (10_000 - order.samplingBps);
+        bool covered = uint256(3_300 ether) * order.segments * order.samplingBps >= unit * (10_000 - order.samplingBps);
         if (covered) _open(order);
-        else _expectRefusal(order, _stakeBelowGain(10_000 ether, unit, order.segments, order.samplingBps));
+        else _expectRefusal(order, _stakeBelowGain(5_000 ether, unit, order.segments, order.samplingBps));
     }
 
     function test_refusesATokenThatTakesAFee() public {
@@ -313,12 +314,12 @@ contract JobEscrowOpenTest is Settlements {
         other.openJob(order, signature, 0, 0, 0, 0);
     }
 
-    function _stakeBelowGain(uint256 stake, uint256 unit, uint256 segments, uint256 sampling)
+    function _stakeBelowGain(uint256 penalty, uint256 unit, uint256 segments, uint256 sampling)
         private
         pure
         returns (bytes memory)
     {
-        return abi.encodeWithSelector(IJobEscrow.StakeBelowGain.selector, stake, unit, segments, sampling);
+        return abi.encodeWithSelector(IJobEscrow.StakeBelowGain.selector, penalty, unit, segments, sampling);
     }
 
     function _expectInvalid(string memory parameter) private {

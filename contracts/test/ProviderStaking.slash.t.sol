@@ -8,8 +8,8 @@ import {Staking} from "./base/Staking.sol";
 contract ProviderStakingSlashTest is Staking {
     function test_theOperatorsSlashBurnsAllOfIt() public {
         uint256 supply = token.totalSupply();
-        uint16[4] memory bps = [uint16(500), 5_000, 500, 2_000];
-        for (uint8 offence = 1; offence <= 4; ++offence) {
+        uint16[5] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000];
+        for (uint8 offence = 1; offence <= 5; ++offence) {
             address culprit = address(uint160(0x5000) + offence);
             _stake(culprit, 100 ether);
             _commit(culprit, 1 days);
@@ -33,9 +33,9 @@ contract ProviderStakingSlashTest is Staking {
     function test_aDisputeGetsItsShareAndTheRestIsBurned() public {
         uint256 supply = token.totalSupply();
         uint256 received;
-        uint16[4] memory bps = [uint16(500), 5_000, 500, 2_000];
-        uint16[4] memory shareBps = [uint16(0), 2_000, 0, 2_000];
-        for (uint8 offence = 1; offence <= 4; ++offence) {
+        uint16[5] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000];
+        uint16[5] memory shareBps = [uint16(0), 2_000, 0, 2_000, 0];
+        for (uint8 offence = 1; offence <= 5; ++offence) {
             address culprit = address(uint160(0x5000) + offence);
             _stake(culprit, 100 ether);
             _commit(culprit, 1 days);
@@ -70,8 +70,8 @@ contract ProviderStakingSlashTest is Staking {
         _stake(provider, 100 ether);
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 0));
         _slash(0, "a");
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 5));
-        _slash(5, "a");
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 6));
+        _slash(6, "a");
     }
 
     function test_slashPunishesEvidenceOncePerRole() public {
@@ -129,7 +129,7 @@ contract ProviderStakingSlashTest is Staking {
     function test_slashTakesStakeFirst() public {
         _stake(provider, 100 ether);
         _requestUnstake(40 ether);
-        _slash(WITHHELD, "a");
+        _slash(WRONG_REPLAY, "a");
         _assertAccount(40 ether, 40 ether, true);
     }
 
@@ -204,16 +204,38 @@ contract ProviderStakingSlashTest is Staking {
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooHigh.selector, 10_001, 0));
         staking.setPenalty(INCORRECT, 10_001, 0);
         vm.prank(admin);
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooHigh.selector, 0, 5_001));
-        staking.setPenalty(INCORRECT, 0, 5_001);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooHigh.selector, 5_000, 5_001));
+        staking.setPenalty(INCORRECT, 5_000, 5_001);
         for (uint256 i = 0; i < 2; ++i) {
-            uint8 unknown = i == 0 ? 0 : 5;
+            uint8 unknown = i == 0 ? 0 : 6;
             vm.prank(admin);
             vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, unknown));
             staking.setPenalty(unknown, 1, 1);
             vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, unknown));
             staking.penalty(unknown);
         }
+    }
+
+    /// The price bound of orders counts on it: a table that an admin lowered would make cheating pay.
+    function test_whatEndsACheatNeverCostsLessThanOrdersCountOn() public {
+        for (uint8 offence = INCORRECT; offence <= WITHHELD; offence += WITHHELD - INCORRECT) {
+            vm.prank(admin);
+            vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooLow.selector, 4_999, 5_000));
+            staking.setPenalty(offence, 4_999, 0);
+            vm.assertEq(staking.penalty(offence).bps, 5_000); // silence costs what a false step costs
+            vm.prank(admin);
+            staking.setPenalty(offence, 5_000, 0);
+        }
+        uint8[3] memory others = [DOWNTIME, BANDWIDTH, WRONG_REPLAY];
+        for (uint256 i = 0; i < others.length; ++i) {
+            vm.prank(admin);
+            staking.setPenalty(others[i], 0, 0);
+        }
+        for (uint8 tier = 0; tier < 4; ++tier) {
+            vm.assertEq(staking.leastCheatPenalty(tier), staking.minimumStake(tier) / 2);
+        }
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 4));
+        staking.leastCheatPenalty(4);
     }
 
     /// A peer let matured entries escape: the slash took nothing from a stake of which all was ready to leave.
@@ -245,7 +267,7 @@ contract ProviderStakingSlashTest is Staking {
         _requestUnstake(10 ether);
         uint256 releaseAt = staking.accountOf(provider).releaseAt;
         vm.warp(block.timestamp + 1 days);
-        _slash(WITHHELD, "a");
+        _slash(WRONG_REPLAY, "a");
         vm.assertEq(staking.accountOf(provider).releaseAt, releaseAt);
         vm.warp(releaseAt - 1);
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.StillUnbonding.selector, releaseAt));
@@ -292,20 +314,22 @@ contract ProviderStakingSlashTest is Staking {
         uint96 leaving,
         uint8[6] memory offences,
         bool[6] memory disputed,
-        uint16[8] memory table
+        uint16[10] memory table
     ) public {
         stake = uint96(_bound(stake, 1, 1_000_000 ether));
         leaving = uint96(_bound(leaving, 0, stake));
         _stake(provider, stake);
         if (leaving > 0) _requestUnstake(leaving);
         _commit(provider, 1 days);
-        for (uint8 i = 0; i < 4; ++i) {
+        for (uint8 offence = 1; offence <= 5; ++offence) {
+            uint256 least = offence == INCORRECT || offence == WITHHELD ? staking.LEAST_CHEAT_PENALTY_BPS() : 0;
+            uint16 bps = uint16(_bound(table[offence - 1], least, 10_000));
             vm.prank(admin);
-            staking.setPenalty(i + 1, uint16(_bound(table[i], 0, 10_000)), uint16(_bound(table[i + 4], 0, 5_000)));
+            staking.setPenalty(offence, bps, uint16(_bound(table[offence + 4], 0, 5_000)));
         }
         uint256 taken;
         for (uint256 i = 0; i < offences.length; ++i) {
-            taken += _slashAndCheck(uint8(_bound(offences[i], 1, 4)), disputed[i], bytes32(i));
+            taken += _slashAndCheck(uint8(_bound(offences[i], 1, 5)), disputed[i], bytes32(i));
             vm.assertEq(staking.atRisk(provider) + taken, stake);
             vm.assertEq(token.balanceOf(address(staking)), stake - taken);
         }

@@ -148,7 +148,7 @@ OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
 class SampleStatus(StrEnum):
     DRAWN = "drawn"  # the provider must serve the segment's start state
     REVEALED = "revealed"  # start state at hand; verifiers replay it
-    PASSED = "passed"  # a verifier computed the claimed leaf
+    PASSED = "passed"  # a verifier computed the claimed leaf, or two where another dissented
     FAILED = "failed"  # two verifiers computed another leaf, or the state was not served in time
     DROPPED = "dropped"  # its unit was decided without it
 
@@ -176,7 +176,7 @@ class ReplayStatus(StrEnum):
     COMMITTED = "committed"  # it gave the hash of its result
     AGREED = "agreed"  # its result is the claimed leaf
     DISAGREED = "disagreed"
-    OVERRULED = "overruled"  # it disagreed, alone: flagged for an admin to look at
+    OVERRULED = "overruled"  # two others agree with each other against it
     ABANDONED = "abandoned"  # it gave no result
 
 
@@ -198,6 +198,7 @@ REPLAY: dict[tuple[ReplayStatus, ReplayEvent], ReplayStatus] = {
     (_R.COMMITTED, _RE.DISAGREE): _R.DISAGREED,
     (_R.COMMITTED, _RE.ABANDON): _R.ABANDONED,
     (_R.DISAGREED, _RE.OVERRULE): _R.OVERRULED,
+    (_R.AGREED, _RE.OVERRULE): _R.OVERRULED,
     (_R.ABANDONED, _RE.ASSIGN): _R.ASSIGNED,  # nobody else is left to ask
 }
 

@@ -13,6 +13,9 @@ WEI_PER_ZEN = 10**18
 MAX_FEE_BPS = 1_000
 """Highest fee that the JobEscrow contract accepts."""
 
+CONVICTED_BPS = 6_600
+"""Of the false segments that are drawn, so many are convicted even if verifiers with a quarter of the stake lie."""
+
 _MICROSECONDS_PER_HOUR = 3_600_000_000
 _UINT256_DIGITS = 78
 
@@ -54,17 +57,18 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
     return exact - exact % BPS
 
 
-def deterred_unit_price(stake_wei: int, segments: int, sampling_bps: int) -> int:
+def deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> int:
     """Highest gross price in wei of a unit at which falsifying one of its segments does not pay.
 
-    With S the stake, N the segments of a unit, s the rate at which they are drawn and R the unit's price, cheating is
-    deterred while ``S >= (R / N) * (1 - s) / s`` ; the JobEscrow contract refuses orders
-    beyond. At a rate of 100 % there is no bound, which 2**256 - 1 stands for.
+    With P the least penalty of a cheat, d the share of drawn false segments that count as convicted, N the segments of
+    a unit, s the rate at which they are drawn and R the unit's price, cheating is deterred while
+    ``P * d >= (R / N) * (1 - s) / s``; the JobEscrow contract refuses orders beyond. At a rate of 100 % there is no
+    bound, which 2**256 - 1 stands for.
     """
-    _require_not_negative(stake_wei=stake_wei, segments=segments, sampling_bps=sampling_bps)
+    _require_not_negative(penalty_wei=penalty_wei, segments=segments, sampling_bps=sampling_bps)
     if sampling_bps >= BPS:
         return 2**256 - 1
-    return stake_wei * segments * sampling_bps // (BPS - sampling_bps)
+    return penalty_wei * CONVICTED_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
 def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, replace
 ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
 BPS = 10_000
+ENDS_A_CHEAT = ("incorrect_computation", "withheld_data")
+"""Rows of the penalty table. Silence costs what a false step costs, or every cheat would fall silent once drawn."""
+LEAST_CHEAT_PENALTY_BPS = 5_000
+"""What they cost at least of everything at risk: a constant of the staking contract, on which orders count."""
 EPOCH_SECONDS = 86_400
 """Length of an epoch, in which uptime is judged and for which rewards are paid; whole hours."""
 
@@ -48,6 +52,11 @@ class Tier:
     reference_flops_per_gpu: int
     benchmark: Benchmark
 
+    @property
+    def least_cheat_penalty_wei(self) -> int:
+        """What a cheat with no more than the tier's stake loses at least; ``leastCheatPenalty`` on chain."""
+        return self.minimum_stake_wei * LEAST_CHEAT_PENALTY_BPS // BPS
+
 
 @dataclass(frozen=True, slots=True)
 class DisputeTerms:
@@ -81,7 +90,12 @@ class OmissionTerms:
 
 @dataclass(frozen=True, slots=True)
 class NetworkParameters:
-    """Everything that the rules of one network depend on. Delays in seconds, rates in basis points."""
+    """Everything that the rules of one network depend on. Delays in seconds, rates in basis points.
+
+    ``replay_pay_bps``: what a verifier is paid for a replay, of the segment's share of its unit's gross price.
+    ``replay_budget_bps``: what the replays of a post of rewards may be paid together, of the funds that are left.
+    ``suspension_seconds``: how long a verifier is not drawn after the first time that two others overruled it.
+    """
 
     name: str
     tiers: tuple[Tier, ...]
@@ -103,7 +117,9 @@ class NetworkParameters:
     reward_epoch_seconds: int
     reward_delay_seconds: int
     bandwidth_wei_per_gib: int
-    verifier_wei_per_replay: int
+    replay_pay_bps: int
+    replay_budget_bps: int
+    suspension_seconds: int
     attestation_seconds: int
     treasury_split_bps: tuple[tuple[str, int], ...]
     penalty_bps: tuple[tuple[str, int], ...]
@@ -203,14 +219,17 @@ MAINNET = NetworkParameters(
     reward_epoch_seconds=EPOCH_SECONDS,
     reward_delay_seconds=86_400,
     bandwidth_wei_per_gib=ZEN // 100,
-    verifier_wei_per_replay=ZEN // 100,
+    replay_pay_bps=12_500,
+    replay_budget_bps=2_500,
+    suspension_seconds=30 * 86_400,
     attestation_seconds=90 * 86_400,
     treasury_split_bps=(("protocol_development", 5_000), ("security_audits", 3_000), ("community_grants", 2_000)),
     penalty_bps=(
         ("downtime", 500),
         ("incorrect_computation", 5_000),
         ("bandwidth_violation", 500),
-        ("withheld_data", 2_000),
+        ("withheld_data", 5_000),
+        ("wrong_replay", 2_000),
     ),
 )
 

@@ -1,12 +1,13 @@
 """How reliable a node is, in basis points: 10,000 is best. The formula is public (docs/provider-guide.md)::
 
     score  = work * uptime * slashes
-    work   = (verified + 16 * 0.8) / (verified + 2 * lost + 8 * rejected + 16)
+    work   = (good + 16 * 0.8) / (good + 2 * lost + 8 * rejected + 16)
     uptime = minutes up / minutes that counted        (1 where none did)
     slashes = 1 / (1 + number of slashes)
 
-Every count is weighted by its age: what happened ``a`` epochs (days) ago weighs (44/45)^a, so that half of it is
-forgotten in 31 days. All in integers; each division floors.
+``good`` are verified units and, of a verifier, replays that agreed with the decision; ``rejected`` are also replays in
+which two other verifiers overruled it. Every count is weighted by its age: what happened ``a`` epochs (days) ago weighs
+(44/45)^a, so that half of it is forgotten in 31 days. All in integers; each division floors.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ _WHOLE = 1_000_000  # weight of what happened in this epoch
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What happened in one epoch: units by outcome, minutes up of those that counted, slashes."""
+    """What happened in one epoch: units by outcome, minutes up of those that counted, slashes, right replays."""
 
     verified: int = 0
     rejected: int = 0
@@ -38,6 +39,7 @@ class Evidence:
     up_minutes: int = 0
     counted_minutes: int = 0
     slashes: int = 0
+    replays: int = 0
 
 
 @cache
@@ -52,7 +54,7 @@ def reliability_bps(history: Mapping[int, Evidence]) -> int:
         history: evidence by age in epochs, 0 for the present one.
     """
     known = [(_weight(age), found) for age, found in history.items() if 0 <= age <= OLDEST_EPOCHS]
-    good = sum(weight * found.verified for weight, found in known)
+    good = sum(weight * (found.verified + found.replays) for weight, found in known)
     bad = sum(weight * (_LOST_WEIGHT * found.lost + _REJECTED_WEIGHT * found.rejected) for weight, found in known)
     prior = _PRIOR_UNITS * _WHOLE
     work = (good * BPS + prior * NEWCOMER_BPS) // (good + bad + prior)

@@ -14,22 +14,26 @@ class Work:
     """What one account did in the epochs that are paid.
 
     ``stake_minutes``: its stake in wei, summed over the minutes in which it was up and active. ``served_bytes``: what
-    the market measured of its uploads and proven copies. ``replays``: that led to a decision.
+    the market measured of its uploads and proven copies. ``replayed_wei``: gross price of the segments
+    that it replayed, its result agreeing with the decision.
     """
 
     account: str
     stake_minutes: int
     served_bytes: int
-    replays: int
+    replayed_wei: int
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The rates: yearly on stake in basis points, wei per GiB, wei per replay."""
+    """The rates: yearly on stake in basis points, wei per GiB, basis points of what replayed segments cost the payer.
+
+    ``replay_bps`` is above 10,000, so that an honest replay brings more than computing the segment costs.
+    """
 
     apy_bps: int
     wei_per_gib: int
-    wei_per_replay: int
+    replay_bps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +50,31 @@ class Reward:
         return self.base + self.bandwidth + self.verifier
 
 
-def epoch_rewards(work: Iterable[Work], terms: Terms, *, base_bound: int, budget: int) -> list[Reward]:
+def epoch_rewards(
+    work: Iterable[Work], terms: Terms, *, base_bound: int, replay_bound: int, budget: int
+) -> list[Reward]:
     """Who earned what, by account; those who earned nothing are left out.
 
-    The base rewards together stay within ``base_bound`` (the contract's bound on the yearly rate), and everything
-    within ``budget`` (what the contract was funded with and has not promised yet), both in wei: where they do not
-    suffice, all are cut alike.
+    The base rewards together stay within ``base_bound`` (the contract's bound on the yearly rate), those for replays
+    within ``replay_bound`` (or who trades with itself at a high price could starve all others), and everything within
+    ``budget`` (what the contract was funded with and has not promised yet), all in wei: where they do not suffice, all
+    are cut alike.
     """
     full = [
         Reward(
             account=one.account,
             base=one.stake_minutes * terms.apy_bps // (BPS * YEAR_MINUTES),
             bandwidth=one.served_bytes * terms.wei_per_gib // GIB,
-            verifier=one.replays * terms.wei_per_replay,
+            verifier=one.replayed_wei * terms.replay_bps // BPS,
         )
         for one in sorted(work, key=lambda one: int(one.account, 16))
     ]
     wanted = sum(reward.base for reward in full)
     if wanted > base_bound:
         full = [replace(reward, base=reward.base * base_bound // wanted) for reward in full]
+    wanted = sum(reward.verifier for reward in full)
+    if wanted > replay_bound:
+        full = [replace(reward, verifier=reward.verifier * replay_bound // wanted) for reward in full]
     wanted = sum(reward.total for reward in full)
     if wanted > budget:
         full = [

@@ -2,12 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 CLEAN_UNITS_PER_HALVING = 16
 
 # Rows of the staking contract's penalty table.
-OFFENCE_IDS = {"downtime": 1, "incorrect_computation": 2, "bandwidth_violation": 3, "withheld_data": 4}
+OFFENCE_IDS = {
+    "downtime": 1,
+    "incorrect_computation": 2,
+    "bandwidth_violation": 3,
+    "withheld_data": 4,
+    "wrong_replay": 5,
+}
+
+STAKE_COVER = 125
+"""How many times the gross price of a segment a verifier should have at stake: 100 times what it is paid."""
+
+WARNING = timedelta(days=180)
+"""How long a verifier's first wrong result is remembered."""
 
 DIVERGED = "diverged"
 """Result of a replay in which the loss was no longer finite; equals no leaf (0x hex), so no provider can claim it."""
@@ -55,6 +68,15 @@ def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_cla
     return verifier_class == unit_class and verifier != provider
 
 
+def covers(stake_wei: int, segment_wei: int) -> bool:
+    """Whether a verifier's stake is large enough for a segment of this gross price.
+
+    With so much at stake even being suspended, by the reward on stake that it does not earn meanwhile, costs more than
+    the pay for a wrong result, should others who lie alike make it prevail.
+    """
+    return stake_wei >= STAKE_COVER * segment_wei
+
+
 class Verdict(StrEnum):
     """What the replays of one segment say so far."""
 
@@ -63,14 +85,49 @@ class Verdict(StrEnum):
     OPEN = "open"  # ask one more verifier
 
 
-def verdict(claimed_leaf: str, results: Sequence[str]) -> Verdict:
+def verdict(claimed_leaf: str, results: Sequence[str], *, nobody_left: bool = False) -> Verdict:
     """Judge one segment from the end leaves that different verifiers computed, in any order.
 
-    The first result equal to the claimed leaf settles it for the provider; only two verifiers who independently
-    computed the same other leaf settle it against it. So one lying verifier cannot get anybody slashed, and two
-    whose machines are broken in different ways cannot either.
+    One result settles it for the provider if nobody dissents, two do if somebody does. Against it, a leaf that two
+    computed independently must lead by two. So one lying verifier gets nobody slashed and shields nobody, and two
+    whose machines are broken in different ways do not either; two who lie alike are outvoted where two are honest.
+
+    Args:
+        nobody_left: there is no verifier left to ask. Then the majority decides; evenly, it stands for the provider.
     """
-    if claimed_leaf in results:
+    found = Counter(results)
+    for_it = found.pop(claimed_leaf, 0)
+    against = max(found.values(), default=0)
+    if for_it >= 2 or (for_it == 1 and (not found or (nobody_left and against <= 1))):
         return Verdict.PASSED
-    most = max(Counter(results).values(), default=0)
-    return Verdict.FAILED if most >= 2 else Verdict.OPEN
+    return Verdict.FAILED if against >= 2 and against - for_it >= (1 if nobody_left else 2) else Verdict.OPEN
+
+
+def outvoted(results: Sequence[str]) -> set[str]:
+    """The leaves that fewer verifiers computed than another one, on which two or more agree."""
+    found = Counter(results)
+    most = max(found.values(), default=0)
+    return {leaf for leaf, count in found.items() if most >= 2 and count < most}
+
+
+class Overruled(StrEnum):
+    """What follows for a verifier against whose result two others agreed."""
+
+    SUSPENDED = "suspended"  # its first case: it is not drawn for a while, and should probe its environment anew
+    SAME_CASE = "same_case"  # the replay was assigned before it was suspended
+    SLASHED = "wrong_replay"  # the row of the penalty table
+
+
+def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime) -> Overruled:
+    """Judge a verifier's result that :func:`outvoted` names: two others of its class agree with each other against it.
+
+    An honest verifier's environment can stop being the one that it registered. So the first case costs no stake, nor
+    does any replay that was assigned before it; who is wrong again within ``WARNING`` had the time to probe.
+
+    Args:
+        assigned_at: when the replay was assigned.
+        warned_at: when it was last suspended, if ever.
+    """
+    if warned_at is None or now - warned_at > WARNING:
+        return Overruled.SUSPENDED
+    return Overruled.SLASHED if assigned_at > warned_at else Overruled.SAME_CASE

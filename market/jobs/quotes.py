@@ -340,12 +340,13 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
 
 
 def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
-    """The escrow contract's own rule: who falsifies a segment must stand to lose more than it gains."""
+    """The escrow contract's own rule: who falsifies a segment must stand to lose more by the penalty than it gains."""
     unit = unit_price(request.max_price, weight)
-    most = deterred_unit_price(tier.minimum_stake_wei, segments, sampling_bps)
+    most = deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
     if weight > _UINT48 or unit > most:
         raise InvalidOrder(
-            f"One unit costs {unit} wei at max_price; the stake of {tier.name} deters cheating up to {most} wei.",
+            f"One unit costs {unit} wei at max_price; the penalty that a cheat of tier {tier.name} risks, "
+            f"{tier.least_cheat_penalty_wei} wei of its stake, deters cheating up to {most} wei a unit.",
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
             extra={"reason": "stake_below_gain"},

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
+from market.domain.money import unit_price
 from market.jobs import repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
@@ -68,6 +69,7 @@ class UnitFacts:
     window_id: int | None
     sampling_bps: int | None
     least_sampling_bps: int
+    gross_wei: int  # what the payer pays for it, if it is verified
 
     @property
     def commitment(self) -> UnitCommitment:
@@ -123,6 +125,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         window_id=unit.window_id,
         sampling_bps=unit.sampling_bps,
         least_sampling_bps=job.sampling_bps,
+        gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
     )
 
 

@@ -33,6 +33,8 @@ class Provider(Base, CreatedAt):
     reliability_bps: Mapped[int] = mapped_column(Integer, default=NEWCOMER_BPS, server_default=str(NEWCOMER_BPS))
     # The score at the last benchmark, which that benchmark forgave; None once the score needs no forgiving.
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
+    # When a verifier was suspended because two others had overruled it (market.domain.verification.overruled).
+    warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Stake(Base):
@@ -91,6 +93,7 @@ class ProviderEpoch(Base):
     stake_minutes: Mapped[int] = mapped_column(Wei, default=0)  # wei of active stake, over all minutes seen
     served_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     replays: Mapped[int] = mapped_column(Integer, default=0)
+    replayed_wei: Mapped[int] = mapped_column(Wei, default=0, server_default="0")  # gross price of their segments
     verified: Mapped[int] = mapped_column(Integer, default=0)
     rejected: Mapped[int] = mapped_column(Integer, default=0)
     lost: Mapped[int] = mapped_column(Integer, default=0)

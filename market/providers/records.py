@@ -145,6 +145,7 @@ def take_history(session: Session, address: str, epoch: int) -> dict[int, Eviden
             up_minutes=row.up_minutes,
             counted_minutes=row.counted_minutes,
             slashes=row.slashes,
+            replays=row.replays,
         )
         for row in session.scalars(query)
     }
@@ -157,14 +158,14 @@ def work_between(session: Session, first: int, last: int) -> list[Work]:
             ProviderEpoch.provider,
             func.sum(ProviderEpoch.stake_minutes),
             func.sum(ProviderEpoch.served_bytes),
-            func.sum(ProviderEpoch.replays),
+            func.sum(ProviderEpoch.replayed_wei),
         )
         .where(ProviderEpoch.epoch >= first, ProviderEpoch.epoch <= last)
         .group_by(ProviderEpoch.provider)
     )
     return [
-        Work(account, int(stake), int(served), int(replays))
-        for account, stake, served, replays in session.execute(query)
+        Work(account, int(stake), int(served), int(replayed_wei))
+        for account, stake, served, replayed_wei in session.execute(query)
     ]
 
 

@@ -35,6 +35,6 @@ def note_served(session: Session, address: str, size: int, at: datetime) -> None
     records.add(session, address, epoch_of(at.timestamp()), served_bytes=size)
 
 
-def note_replay(session: Session, address: str, at: datetime) -> None:
-    """A replay of the verifier's led to a decision."""
-    records.add(session, address, epoch_of(at.timestamp()), replays=1)
+def note_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
+    """A replay of the verifier's agreed with the decision that it led to; the segment costs its payer that much."""
+    records.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)

@@ -1,6 +1,6 @@
 """Reviews of scores: who is too unreliable for new work, and who is not any more."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -10,6 +10,7 @@ from market.domain.network import NetworkParameters
 from market.domain.reliability import DEMOTION_BPS, reliability_bps
 from market.domain.uptime import epoch_of
 from market.providers import records, repository, service
+from market.providers.models import Provider
 
 UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
 
@@ -23,16 +24,17 @@ def review(database: Database, network: NetworkParameters, now: datetime) -> Non
             due = records.unreviewed(session)
         for address in due:
             with database.transaction() as session:
-                _review(session, network, address, epoch_of(now.timestamp()))
+                _review(session, network, address, now)
 
 
-def _review(session: Session, network: NetworkParameters, address: str, epoch: int) -> None:
+def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
     """Set the score. Below the threshold a provider gets no new work until it recovers or passes a benchmark anew.
 
-    A benchmark forgives the score that the node then had: only a lower one demotes it again.
+    A benchmark forgives the score that the node then had: only a lower one demotes it again. A verifier is not demoted
+    by its score, which makes it drawn less often; it was suspended for a time.
     """
     provider = repository.lock_provider(session, address)
-    score = reliability_bps(records.take_history(session, address, epoch))
+    score = reliability_bps(records.take_history(session, address, epoch_of(now.timestamp())))
     if provider is None:
         return
     provider.reliability_bps = score
@@ -42,6 +44,10 @@ def _review(session: Session, network: NetworkParameters, address: str, epoch: i
     if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
         if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
             service.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
-    elif not is_low and provider.status == ProviderStatus.DEMOTED:
+    elif not is_low and provider.status == ProviderStatus.DEMOTED and not _is_suspended(provider, network, now):
         service.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
         service.review_stake(session, network, provider)
+
+
+def _is_suspended(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
+    return provider.warned_at is not None and now < provider.warned_at + timedelta(seconds=network.suspension_seconds)

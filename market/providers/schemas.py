@@ -86,9 +86,9 @@ class EpochView(BaseModel):
     committed_minutes: int = Field(description="Those of them that it had committed to on chain.")
     committed_up_minutes: int
     served_bytes: int
-    replays: int
+    replays: int = Field(description="Of a verifier: those that agreed with the decision.")
     verified: int
-    rejected: int
+    rejected: int = Field(description="Units; of a verifier, replays in which two others overruled it.")
     lost: int
     slashes: int
     penalty: PenaltyView | None

@@ -16,10 +16,11 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.auction import AskOrder
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
-from market.domain.network import NetworkParameters
+from market.domain.network import BPS, NetworkParameters
 from market.domain.placement import Node
 from market.domain.rewards import Work
-from market.domain.uptime import minute_of
+from market.domain.uptime import epoch_of, minute_of
+from market.domain.verification import Overruled, overruled
 from market.events.service import MARKET, move
 from market.providers import records, repository
 from market.providers.attestations import attested_until
@@ -31,6 +32,9 @@ from market.providers.reliability import note_served as note_served
 from market.providers.reliability import note_unit as note_unit
 from market.providers.reliability import reliability_bps as reliability_bps
 from market.providers.schemas import RegistrationRequest
+
+OVERRULED = "overruled"
+"""Why a verifier is suspended."""
 
 _STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
@@ -56,7 +60,13 @@ class VerifierFacts:
 
     address: str
     stake_wei: int
+    reliability_bps: int
     environment_class: str
+
+    @property
+    def weight(self) -> int:
+        """By which it is drawn."""
+        return max(1, self.stake_wei * self.reliability_bps // BPS)
 
 
 def register(session: Session, network: NetworkParameters, address: str, request: RegistrationRequest) -> Provider:
@@ -236,7 +246,21 @@ def judged_epochs(session: Session) -> tuple[int, int] | None:
 def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:
     """Active verifiers that were seen within ``heartbeat_timeout`` seconds, by address."""
     rows = repository.active_verifiers(session, now - timedelta(seconds=heartbeat_timeout))
-    return [VerifierFacts(provider.address, stake_wei, provider.environment_class) for provider, stake_wei in rows]
+    return [
+        VerifierFacts(row.address, stake_wei, row.reliability_bps, row.environment_class) for row, stake_wei in rows
+    ]
+
+
+def note_overruled(session: Session, address: str, assigned_at: datetime, at: datetime) -> Overruled:
+    """Two other verifiers overruled this one: what follows. A first case suspends it here; a slash is the caller's."""
+    records.add(session, address, epoch_of(at.timestamp()), rejected=1)
+    verifier = require(session, address, lock=True)
+    follows = overruled(assigned_at, verifier.warned_at, at)
+    if follows is Overruled.SUSPENDED:
+        verifier.warned_at = at
+        if verifier.status in _STAKE_DECIDES:
+            advance(session, verifier, ProviderEvent.DEMOTE, reason=OVERRULED)
+    return follows
 
 
 def jail(session: Session, address: str, reason: str) -> None:

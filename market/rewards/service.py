@@ -19,7 +19,7 @@ from market.chain.views import ChainViews, RewardsState
 from market.db.base import from_unix, utc_now
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
-from market.domain.network import NetworkParameters
+from market.domain.network import BPS, NetworkParameters
 from market.domain.rewards import Terms, epoch_rewards
 from market.domain.uptime import epoch_of
 from market.providers import service as providers
@@ -119,12 +119,14 @@ def _is_on_top(span: _Span, state: RewardsState) -> bool:
 
 
 def _build(session: Session, network: NetworkParameters, span: _Span, state: RewardsState) -> None:
-    terms = Terms(state.apy_bps, network.bandwidth_wei_per_gib, network.verifier_wei_per_replay)
+    terms = Terms(state.apy_bps, network.bandwidth_wei_per_gib, network.replay_pay_bps)
+    budget = state.funded_wei - state.total_wei
     rewards = epoch_rewards(
         providers.reward_work(session, span.first, span.last),
         terms,
         base_bound=state.base_bound_wei,
-        budget=state.funded_wei - state.total_wei,
+        replay_bound=budget * network.replay_budget_bps // BPS,
+        budget=budget,
     )
     if not rewards:
         return

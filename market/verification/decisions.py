@@ -1,4 +1,4 @@
-"""Decisions about units: pass what every replay confirmed, convict what two verifiers refuted.
+"""Decisions about units: pass what every replay confirmed, convict what two verifiers refuted, and who refuted two.
 
 A conviction needs its evidence in storage first; then one transaction jails the provider, rejects all that it
 has delivered and was not verified, frees its slots and asks the chain for the slash. What makes it happen once: it is
@@ -21,7 +21,7 @@ from market.domain.lifecycle import (
     WindowEvent,
     WindowStatus,
 )
-from market.domain.verification import OFFENCE_IDS
+from market.domain.verification import OFFENCE_IDS, Overruled
 from market.events.service import emit
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
@@ -35,11 +35,13 @@ from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
 PROVIDER_JAILED = "provider_jailed"
+WRONG_REPLAY = Overruled.SLASHED.value
 
 
 @dataclass(frozen=True, slots=True)
 class SlashFacts:
-    """A penalty asked for on account of one unit. ``evidence`` is the SHA2-256 digest inside ``evidence_cid``."""
+    """A penalty asked for on account of one unit, of its provider or of a verifier. ``evidence`` is the SHA2-256 digest
+    inside ``evidence_cid``."""
 
     round: int
     slot: int
@@ -92,7 +94,7 @@ def _convict(database: Database, storage: Storage, unit: UnitFacts) -> None:
             return
         offence = failed.reason or ""
         if provider.status != ProviderStatus.JAILED:
-            _slash(session, unit, offence, evidence_cid)
+            _slash(session, unit, unit.provider, offence, evidence_cid)
             providers.jail(session, unit.provider, offence)
             jobs.vacate(session, unit.provider, PROVIDER_JAILED)
         _reject(session, unit.id, offence)
@@ -105,11 +107,48 @@ def _failed_sample(session: Session, unit_id: int) -> Sample:
     return next(sample for sample in samples if sample.status == SampleStatus.FAILED)
 
 
-def _slash(session: Session, unit: UnitFacts, offence: str, evidence_cid: str) -> None:
+def slash_verifiers(database: Database, storage: Storage) -> None:
+    """Slash and jail every verifier that was overruled again after its warning, each in its own transaction.
+
+    The evidence has the unit's whole trace, which is nobody's business before the unit is decided.
+
+    Raises:
+        StorageError: evidence could not be stored; the penalty waits for the next call.
+    """
+    with database.transaction() as session:
+        due = repository.replays_to_punish(session)
+    for replay_id in due:
+        with database.transaction() as session:
+            replay, sample = repository.replay_and_sample(session, replay_id)
+            unit = jobs.unit_facts(session, sample.unit_id)
+            document = _evidence(session, unit, sample) | {"offence": WRONG_REPLAY, "verifier": replay.verifier}
+        if unit.status in UNIT_DECIDED:
+            evidence_cid = storage.put_block(canonical_json(document)).cid
+            with database.transaction() as session:
+                _punish(session, unit, replay_id, evidence_cid)
+
+
+def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
+    """Slash the replay's verifier, unless that was done or it is jailed for another one."""
+    replay = repository.lock_replay(session, replay_id)
+    assert replay is not None  # replays are not deleted
+    if replay.id not in repository.replays_to_punish(session):
+        return
+    if providers.require(session, replay.verifier, lock=True).status == ProviderStatus.JAILED:
+        replay.reason = "verifier_jailed"
+        return
+    _slash(session, unit, replay.verifier, WRONG_REPLAY, evidence_cid, replay_id)
+    providers.jail(session, replay.verifier, WRONG_REPLAY)
+
+
+def _slash(
+    session: Session, unit: UnitFacts, wallet: str, offence: str, evidence_cid: str, replay_id: int | None = None
+) -> None:
     slash = Slash(
         job_id=unit.job_id,
         unit_id=unit.id,
-        provider=unit.provider,
+        replay_id=replay_id,
+        provider=wallet,
         offence=offence,
         evidence=to_hex(digest_of(evidence_cid)),
         evidence_cid=evidence_cid,
@@ -121,7 +160,7 @@ def _slash(session: Session, unit: UnitFacts, offence: str, evidence_cid: str) -
         unit.job_id,
         "slash",
         {
-            "provider": unit.provider,
+            "provider": wallet,
             "round": unit.round,
             "slot": unit.slot,
             "reason": offence,

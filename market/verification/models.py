@@ -74,13 +74,18 @@ class Replay(Base, CreatedAt):
 
 
 class Slash(Base, CreatedAt):
-    """A penalty that was proven by replay; amount and tx are what the chain said."""
+    """A penalty that was proven by replay; amount and tx are what the chain said.
+
+    ``provider`` is the wallet that it meets: who delivered the unit or, by ``replay_id``, a verifier that was wrong.
+    """
 
     __tablename__ = "slashes"
+    __table_args__ = (UniqueConstraint("unit_id", "provider"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
-    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), unique=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"))
+    replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"), unique=True)
     provider: Mapped[str] = mapped_column(Address, index=True)
     offence: Mapped[str] = mapped_column(String(32))
     evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document

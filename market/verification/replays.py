@@ -19,7 +19,7 @@ from market.domain.lifecycle import (
     SampleStatus,
     UnitStatus,
 )
-from market.domain.verification import Verdict, is_finding, may_judge, verdict
+from market.domain.verification import Verdict, covers, is_finding, may_judge, outvoted, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
@@ -114,6 +114,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         return
     verifier = _draw_verifier(session, settings, sample, unit, replays)
     if verifier is None:
+        _judge(session, sample, unit, replays, nobody_left=True)
         return
     replay = next((known for known in replays if known.verifier == verifier), None)
     if replay is None:
@@ -151,25 +152,27 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
 def _draw_verifier(
     session: Session, settings: Settings, sample: Sample, unit: UnitFacts, replays: list[Replay]
 ) -> str | None:
-    """By lot, weighted by stake, among live verifiers of the unit's environment class, never its own provider.
+    """By lot, weighted by stake times reliability, among live verifiers of the unit's class, never its own provider.
 
-    One that gave a result is not asked again; one that gave none only if nobody else is left.
+    First among those whose stake covers the segment. One that gave a result is not asked again; one that gave none
+    only if nobody else is left.
     """
     live = {
-        facts.address: facts.stake_wei
+        facts.address: facts
         for facts in providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
         if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
     }
     asked = {replay.verifier for replay in replays}
     silent = {replay.verifier for replay in replays if replay.status == ReplayStatus.ABANDONED}
-    candidates = sorted(live.keys() - asked) or sorted(live.keys() & silent)
+    covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
+    candidates = sorted(covered - asked) or sorted(live.keys() - asked) or sorted(live.keys() & silent)
     if not candidates:
         return None
     window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     assert window.seed is not None
     subject = from_hex(unit.trace_root) + sample.segment.to_bytes(8, "big") + len(replays).to_bytes(8, "big")
-    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address] for address in candidates])
+    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address].weight for address in candidates])
     return candidates[drawn]
 
 
@@ -231,29 +234,43 @@ def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample, Replay]:
 
 def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -> None:
     """Note a result and judge the sample, unless that is decided already."""
-    claimed = jobs.unit_facts(session, sample.unit_id).leaves[sample.segment + 1]
+    unit = jobs.unit_facts(session, sample.unit_id)
+    claimed = unit.leaves[sample.segment + 1]
     replay.end_leaf = end_leaf
     move_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
     wake_after_commit(session, ADVANCE)
     if sample.status != SampleStatus.REVEALED:
         return
-    replays = repository.lock_replays(session, sample.id)
+    _judge(session, sample, unit, repository.lock_replays(session, sample.id))
+
+
+def _judge(
+    session: Session, sample: Sample, unit: UnitFacts, replays: list[Replay], *, nobody_left: bool = False
+) -> None:
+    """Decide the sample if its results suffice; then pay who was right, and see to who was outvoted."""
+    claimed = unit.leaves[sample.segment + 1]
     results = [known.end_leaf for known in replays if known.end_leaf is not None]
-    match verdict(claimed, results):
+    found = verdict(claimed, results, nobody_left=nobody_left)
+    match found:
         case Verdict.PASSED:
             move_sample(session, sample, SampleEvent.PASS)
-            for known in replays:
-                if known.status == ReplayStatus.DISAGREED:
-                    move_replay(session, known, ReplayEvent.OVERRULE, reason="disagreed_alone")
-            right = claimed
         case Verdict.FAILED:
             move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
-            right = end_leaf  # it made the majority
         case Verdict.OPEN:
             return
+    wrong = outvoted(results)
     for known in replays:
-        if known.end_leaf == right:
-            providers.note_replay(session, known.verifier, utc_now())
+        if known.end_leaf in wrong:
+            _overrule(session, known)
+        elif known.end_leaf is not None and (known.end_leaf == claimed) is (found is Verdict.PASSED):
+            # By what the segment weighs: all of a unit's have as many steps.
+            providers.note_replay(session, known.verifier, unit.gross_wei // unit.segments, utc_now())
+
+
+def _overrule(session: Session, replay: Replay) -> None:
+    """More verifiers agree on another result: this one is not paid; the reason says what follows for its verifier."""
+    follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now())
+    move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)
 
 
 def _ids(database: Database, status: SampleStatus) -> list[int]:

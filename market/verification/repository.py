@@ -8,10 +8,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import OmissionStatus, SampleStatus, WindowStatus
+from market.domain.lifecycle import OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
+from market.domain.verification import Overruled
 from market.verification.models import OmissionClaim, Replay, Sample, Slash, Window
 
 Row = TypeVar("Row", Window, OmissionClaim, Sample, Replay, Slash)
@@ -120,6 +121,19 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
     return list(session.scalars(_locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
+def replay_and_sample(session: Session, replay_id: int) -> tuple[Replay, Sample]:
+    """A replay that there is, and what it is of."""
+    query = select(Replay, Sample).join(Sample, Replay.sample_id == Sample.id).where(Replay.id == replay_id)
+    return session.execute(query).tuples().one()
+
+
+def replays_to_punish(session: Session) -> Sequence[int]:
+    """Ids of the replays for which their verifiers are to be slashed, oldest first."""
+    wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == Overruled.SLASHED)
+    is_punished = exists().where(Slash.replay_id == Replay.id)
+    return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()
+
+
 # --- slashes
 
 
@@ -128,7 +142,9 @@ def lock_slash(session: Session, evidence: str) -> Slash | None:
 
 
 def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
-    return session.scalars(select(Slash).where(Slash.job_id == job_id).order_by(Slash.id)).all()
+    """Of providers, not of verifiers, for the work that the job paid or did not pay; by id."""
+    mine = (Slash.job_id == job_id, Slash.replay_id.is_(None))
+    return session.scalars(select(Slash).where(*mine).order_by(Slash.id)).all()
 
 
 def unexecuted_slashes(session: Session) -> Sequence[Slash]:

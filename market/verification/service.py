@@ -8,7 +8,14 @@ from market.domain.network import NetworkParameters
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
-from market.verification.decisions import SlashFacts, decide_units, execute_slashes, job_slashes, on_slashed
+from market.verification.decisions import (
+    SlashFacts,
+    decide_units,
+    execute_slashes,
+    job_slashes,
+    on_slashed,
+    slash_verifiers,
+)
 from market.verification.omissions import (
     answer_claims,
     on_claim_answered,
@@ -77,6 +84,7 @@ def advance(
         request_states(database, settings)
         assign_replays(database, settings)
         decide_units(database, storage)
+        slash_verifiers(database, storage)
         execute_slashes(database)
         answer_claims(database)
         latch_seeds(database, chain.head_number)

@@ -6,10 +6,11 @@ import pytest
 from support.chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
 
 from market.chain.client import ChainClient
-from market.chain.contracts import Deployment
+from market.chain.contracts import Deployment, encode_call
 from market.chain.deploy import INITIAL_SUPPLY_WEI, main
 from market.chain.views import ChainViews
-from market.domain.network import DEVNET, ZEN
+from market.domain.network import DEVNET, LEAST_CHEAT_PENALTY_BPS, ZEN
+from market.domain.verification import OFFENCE_IDS
 
 
 def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
@@ -26,6 +27,22 @@ def test_the_contracts_hold_the_network_parameters(chain: Chain) -> None:
     assert not views.qualifies(PROVIDER.address, DEVNET.tier("silver").id)
     assert views.job("0x" + "11" * 32) is None
     assert {PAYER.address, OTHER.address}.isdisjoint(chain.deployment.contracts.values())
+
+
+def test_the_penalty_table_is_the_networks_and_orders_count_on_what_it_cannot_undercut(chain: Chain) -> None:
+    staking = chain.deployment.address("ProviderStaking")
+
+    def read(function: str, *arguments: int) -> int:
+        """The first word of what a view gives."""
+        return int.from_bytes(
+            chain.client().call(staking, encode_call("ProviderStaking", function, arguments))[:32], "big"
+        )
+
+    table = {name: read("penalty", row) for name, row in OFFENCE_IDS.items()}
+    assert table == dict(DEVNET.penalty_bps)
+    assert read("LEAST_CHEAT_PENALTY_BPS") == LEAST_CHEAT_PENALTY_BPS
+    for tier in DEVNET.tiers:
+        assert read("leastCheatPenalty", tier.id) == tier.least_cheat_penalty_wei
 
 
 def test_running_it_again_does_nothing(

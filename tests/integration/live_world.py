@@ -98,6 +98,15 @@ class LiveWorld(VerificationWorld):
         address = self.verifier(environment=executor.environment_class)
         return self._node(address, "0x" + bytes(self.wallets[address].key).hex(), executor)
 
+    def staked_verifier_node(self, account: ChainWallet, executor: Executor) -> Node:
+        """A live verifier whose stake is on the chain."""
+        self._know(account)
+        self.verifier(environment=executor.environment_class, address=account.address)
+        self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 500 * ZEN)
+        self.deployed.stake(account, 500 * ZEN)
+        self.step()
+        return self._node(account.address, account.key, executor)
+
     def _know(self, account: ChainWallet) -> None:
         self.wallets[account.address] = Wallets.from_key(account.key)
         with self.database.transaction() as session:

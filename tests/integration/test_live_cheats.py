@@ -16,7 +16,7 @@ from verification_world import VerificationWorld
 
 from market.db.base import utc_now
 from market.jobs.lease_schemas import LeaseKind
-from market.providers.models import ProviderEpoch
+from market.providers.models import Provider, ProviderEpoch
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import omissions
@@ -81,7 +81,7 @@ def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
             let_time_run_out(live)
         live.decide(job_id, providers, verifiers)
 
-    offence, share = ("withheld_data", 20) if kind == WITHHOLD else ("incorrect_computation", 50)
+    offence, share = ("withheld_data" if kind == WITHHOLD else "incorrect_computation"), 50
     assert (unit_of(live, job_id, honest).status, unit_of(live, job_id, honest).reason) == ("verified", None)
     assert (unit_of(live, job_id, cheat).status, unit_of(live, job_id, cheat).reason) == ("rejected", offence)
     (slash,) = live.slashes()
@@ -159,3 +159,32 @@ def test_a_verifier_that_echoes_is_overruled_and_not_paid(
         )
     assert paid.get(echo.address, 0) == 0
     assert sum(paid.get(node.address, 0) for node in verifiers[1:]) > 0
+
+
+def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
+    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+) -> None:
+    with executors(tmp_path, _GuessingExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        with live.database.transaction() as session:
+            session.get_one(Provider, echo.address).warned_at = utc_now() - timedelta(days=31)
+        verifiers = [echo, *(live.verifier_node(honest_executor) for _ in range(2))]
+        for _ in range(6):  # until it was drawn by lot at least once
+            job_id = live.live_job([provider])
+            live.work_off(provider, LeaseKind.TRAIN)
+            live.decide(job_id, [provider], verifiers)
+            if live.slashes():
+                break
+    (slash,) = live.slashes()
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, "wrong_replay")
+    assert (on_chain.provider, on_chain.amount) == (echo.address, 100 * ZEN)
+    views = live.deployed.views
+    assert (views.stake_of(echo.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
+    assert views.is_jailed(echo.address)
+    assert live.provider(echo.address).status == "jailed"
+    assert unit_of(live, job_id, provider).status == "verified"
+    assert {live.provider(node.address).status for node in [provider, *verifiers[1:]]} == {"active"}
+    reasons = {replay.reason for replay in live.replays() if replay.verifier == echo.address}
+    assert reasons <= {"wrong_replay", "verifier_jailed"}

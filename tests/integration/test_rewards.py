@@ -13,7 +13,7 @@ from support.chain import ADMIN, OTHER, PAYER, PROVIDER, wallet
 
 from market.chain.models import TxIntent
 from market.db.base import from_unix
-from market.domain.network import DEVNET, EPOCH_SECONDS
+from market.domain.network import DEVNET, EPOCH_SECONDS, ZEN
 from market.ledger.service import balances
 from market.providers import service as providers
 from market.rewards import service as rewards
@@ -32,7 +32,7 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
     with market.database.transaction() as session:
         noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
         providers.note_served(session, wallet(6).address, 3 * 2**30, noon)
-        providers.note_replay(session, wallet(7).address, noon)
+        providers.note_replay(session, wallet(7).address, ZEN + 1, noon)
     market.pass_day()
     market.posted()
     [post] = market.posts()
@@ -40,7 +40,7 @@ def test_two_epochs_are_posted_and_claimed_to_the_wei(
     assert (post.base_wei, post.bandwidth_wei, post.verifier_wei) == (
         DAYS_BASE + STAKE * 1296 * 2_000 // (10_000 * 365 * 1440),
         3 * DEVNET.bandwidth_wei_per_gib,
-        DEVNET.verifier_wei_per_replay,
+        ZEN * 5 // 4 + 1,  # of what the segment costs its payer, floored
     )
     market.check()
     market.post()

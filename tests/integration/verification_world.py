@@ -52,9 +52,10 @@ class VerificationWorld(World):
         self.states: dict[str, bytes] = {}
         self._window_ids = count()
 
-    def verifier(self, *, environment: str = ENVIRONMENT) -> str:
-        """An active verifier that was just seen."""
-        address = str(self.wallet().address)
+    def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
+        """An active verifier that was just seen; of the stake of an ``address`` that is given, the chain knows."""
+        is_staked = address is not None
+        address = address or str(self.wallet().address)
         with self.database.transaction() as session:
             session.add(
                 Provider(
@@ -69,7 +70,8 @@ class VerificationWorld(World):
                 )
             )
             session.flush()
-            session.add(Stake(address=address, stake_wei=500 * ZEN, unbonding_wei=0))
+            if not is_staked:
+                session.add(Stake(address=address, stake_wei=500 * ZEN, unbonding_wei=0))
         return address
 
     def second_job(self, node: str) -> str:

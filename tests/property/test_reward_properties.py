@@ -35,48 +35,66 @@ evidence = st.builds(
 histories = st.dictionaries(st.integers(0, 200), evidence, max_size=8)
 masks = st.integers(0, ALL_MINUTES)
 works = st.lists(
-    st.builds(Work, addresses, st.integers(0, 10**30), st.integers(0, 2**50), st.integers(0, 10_000)),
+    st.builds(Work, addresses, st.integers(0, 10**30), st.integers(0, 2**50), st.integers(0, 10**24)),
     max_size=20,
     unique_by=lambda work: work.account,
 )
-TERMS = Terms(2_000, ZEN // 100, ZEN // 100)
+TERMS = Terms(2_000, ZEN // 100, 12_500)
 
 
-@given(works, st.integers(0, 150), st.integers(0, 150))
-def test_rewards_never_exceed_bound_budget_or_what_the_rates_give(
-    work: list[Work], bound_percent: int, budget_percent: int
+@given(works, st.integers(0, 150), st.integers(0, 150), st.integers(0, 150))
+def test_rewards_never_exceed_bounds_budget_or_what_the_rates_give(
+    work: list[Work], bound_percent: int, replay_percent: int, budget_percent: int
 ) -> None:
-    wanted = epoch_rewards(work, TERMS, base_bound=10**40, budget=10**40)
+    wanted = epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
     bound = sum(reward.base for reward in wanted) * bound_percent // 100
+    replay_bound = sum(reward.verifier for reward in wanted) * replay_percent // 100
     budget = sum(reward.total for reward in wanted) * budget_percent // 100
-    rewards = epoch_rewards(work, TERMS, base_bound=bound, budget=budget)
+    rewards = epoch_rewards(work, TERMS, base_bound=bound, replay_bound=replay_bound, budget=budget)
     assert sum(reward.base for reward in rewards) <= bound
+    assert sum(reward.verifier for reward in rewards) <= replay_bound
     assert sum(reward.total for reward in rewards) <= budget
     by_account = {one.account: one for one in work}
     for reward in rewards:
         one = by_account[reward.account]
         assert 0 <= reward.base <= one.stake_minutes * 2_000 // (BPS * YEAR_MINUTES)
         assert 0 <= reward.bandwidth <= one.served_bytes * TERMS.wei_per_gib // GIB
-        assert 0 <= reward.verifier <= one.replays * TERMS.wei_per_replay
-    assert epoch_rewards(work[::-1], TERMS, base_bound=bound, budget=budget) == rewards
+        assert 0 <= reward.verifier <= one.replayed_wei * TERMS.replay_bps // BPS
+    assert epoch_rewards(work[::-1], TERMS, base_bound=bound, replay_bound=replay_bound, budget=budget) == rewards
 
 
 @given(works)
 def test_with_funds_enough_everybody_gets_what_the_rates_give(work: list[Work]) -> None:
-    rewards = {reward.account: reward for reward in epoch_rewards(work, TERMS, base_bound=10**40, budget=10**40)}
+    rewards = {
+        reward.account: reward
+        for reward in epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
+    }
     for one in work:
         whole = (
             one.stake_minutes * 2_000 // (BPS * YEAR_MINUTES)
             + one.served_bytes * TERMS.wei_per_gib // GIB
-            + one.replays * TERMS.wei_per_replay
+            + one.replayed_wei * TERMS.replay_bps // BPS
         )
         assert (rewards[one.account].total if one.account in rewards else 0) == whole
 
 
 def test_a_years_full_uptime_earns_the_yearly_rate() -> None:
     work = Work("0x" + "11" * 20, 1_000 * ZEN * YEAR_MINUTES, 0, 0)
-    [reward] = epoch_rewards([work], TERMS, base_bound=10**40, budget=10**40)
+    [reward] = epoch_rewards([work], TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
     assert reward.total == 200 * ZEN
+
+
+def test_a_heavier_segment_pays_more_and_every_one_more_than_it_costs() -> None:
+    """What a segment costs its payer is above what computing it costs an honest node."""
+    paid = []
+    for segment_wei in (1, ZEN // 100, 4 * ZEN):
+        [reward] = epoch_rewards(
+            [Work("0x" + "11" * 20, 0, 0, segment_wei)], TERMS, base_bound=0, replay_bound=10**40, budget=10**40
+        )
+        assert reward.total == reward.verifier == segment_wei * 5 // 4 >= segment_wei
+        paid.append(reward.verifier)
+    assert paid == sorted(set(paid))
+    assert all(network.replay_pay_bps > BPS for network in NETWORKS.values())
 
 
 @given(st.dictionaries(addresses, st.integers(1, 2**100), min_size=1, max_size=20))
@@ -106,6 +124,7 @@ def test_scores_rise_with_good_and_fall_with_bad(history: dict[int, Evidence], a
     assert with_(up_minutes=known.up_minutes + more, counted_minutes=known.counted_minutes + more) >= min(
         score, with_(up_minutes=known.up_minutes, counted_minutes=known.counted_minutes)
     )
+    assert with_(replays=known.replays + more) >= score
     for name in ("rejected", "lost", "slashes"):
         assert with_(**{name: getattr(known, name) + more}) <= score
     if known.counted_minutes:

@@ -5,16 +5,19 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.verification import Verdict, sampling_rate_bps, verdict
+from market.domain.verification import Verdict, outvoted, sampling_rate_bps, verdict
 
 CLAIM = "claim"
 results = st.lists(st.sampled_from([CLAIM, "lie", "other", "third"]), max_size=6)
 
 
 @given(results)
-def test_a_conviction_needs_two_equal_refutations_and_no_confirmation(said: list[str]) -> None:
-    convicts = CLAIM not in said and any(count >= 2 for count in Counter(said).values())
-    assert (verdict(CLAIM, said) is Verdict.FAILED) == convicts
+def test_a_conviction_needs_two_equal_refutations_that_lead_by_two(said: list[str]) -> None:
+    found = Counter(said)
+    for_it = found.pop(CLAIM, 0)
+    lead = max(found.values(), default=0) - for_it
+    assert (verdict(CLAIM, said) is Verdict.FAILED) == (for_it < 2 and lead >= 2)
+    assert (verdict(CLAIM, said, nobody_left=True) is Verdict.FAILED) == (for_it < 2 <= lead + for_it and lead >= 1)
 
 
 @given(results.flatmap(lambda said: st.tuples(st.just(said), st.permutations(said))))
@@ -24,8 +27,19 @@ def test_the_order_of_results_does_not_matter(both: tuple[list[str], list[str]])
 
 @given(results)
 def test_a_verdict_is_always_reached(said: list[str]) -> None:
-    """Verifiers are asked until there is one: an honest result always settles it."""
-    assert verdict(CLAIM, [*said, CLAIM]) is Verdict.PASSED
+    """Verifiers are asked until there is one: two honest results always settle it, whatever others say."""
+    assert verdict(CLAIM, [*said, CLAIM, CLAIM]) is Verdict.PASSED
+    assert verdict(CLAIM, [CLAIM]) is Verdict.PASSED
+
+
+@given(results)
+def test_only_minorities_are_outvoted_and_only_by_two_who_agree(said: list[str]) -> None:
+    wrong = outvoted(said)
+    found = Counter(said)
+    for leaf, count in found.items():
+        assert (leaf in wrong) == any(other >= 2 and other > count for other in found.values())
+    if verdict(CLAIM, said) is Verdict.PASSED:
+        assert CLAIM not in wrong or found[CLAIM] < max(found.values())
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10_000), st.integers(1, 10_000))

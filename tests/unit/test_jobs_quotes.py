@@ -1,13 +1,16 @@
 """The arithmetic of quotes."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from market.domain.money import unit_price
-from market.jobs.quotes import highest_price, newcomer_detection
+from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
+from market.jobs.errors import InvalidOrder
+from market.jobs.quotes import _require_stake_covers_gain, highest_price, newcomer_detection
 
 amounts = st.integers(1, 2**96 - 1)
 
@@ -32,3 +35,16 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
 
     expected = share(whole) + (share(min(whole + 1, segments)) - share(whole)) * fraction / 10_000
     assert newcomer_detection(segments, rate_bps) == pytest.approx(expected)
+
+
+def test_an_order_whose_cheats_risk_too_little_is_refused_with_the_penalty_and_the_bound() -> None:
+    """Bronze: 500 ZEN of a cheat's stake burn, of which 66 % count; of 4 segments 2 % are drawn."""
+    bronze = MAINNET.tier("bronze")
+    most = 500 * ZEN * 66 // 100 * 4 * 200 // 9_800
+    price = most - most % BPS
+    _require_stake_covers_gain(SimpleNamespace(max_price=price), bronze, HOUR_US, 4, 200)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOrder) as refused:
+        _require_stake_covers_gain(SimpleNamespace(max_price=price + BPS), bronze, HOUR_US, 4, 200)  # type: ignore[arg-type]
+    assert refused.value.extra == {"reason": "stake_below_gain"}
+    assert f"{500 * ZEN} wei of its stake" in str(refused.value)
+    assert f"up to {most} wei a unit" in str(refused.value)

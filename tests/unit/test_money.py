@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.money import BPS, MAX_FEE_BPS, WEI_PER_ZEN, MoneyError, Split, parse_wei, split, unit_price
+from market.domain.money import (
+    BPS,
+    MAX_FEE_BPS,
+    WEI_PER_ZEN,
+    MoneyError,
+    Split,
+    deterred_unit_price,
+    parse_wei,
+    split,
+    unit_price,
+)
 
 prices = st.integers(0, 2**96 - 1)
 weights = st.integers(0, 2**64 - 1)
@@ -42,6 +52,23 @@ def test_a_worked_example() -> None:
         refund=250_000_000_000_000_000,
         gross=750_000_000_000_000_000,
     )
+
+
+def test_the_bound_of_a_units_price_is_the_escrows() -> None:
+    """As in ``JobEscrow.open.t.sol``: half of 10,000 ZEN, of which 66 % count, times 64 segments at 2 %, over 98 %."""
+    assert deterred_unit_price(5_000 * WEI_PER_ZEN, 64, 200) == 3_300 * WEI_PER_ZEN * 64 * 200 // 9_800
+    assert deterred_unit_price(5_000 * WEI_PER_ZEN, 64, 0) == 0
+    assert deterred_unit_price(0, 1, BPS) == 2**256 - 1
+
+
+@given(st.integers(0, 2**96), st.integers(1, 2**16), st.integers(0, BPS - 1), st.integers(0, 10))
+def test_a_unit_within_the_bound_is_exactly_one_that_the_escrow_takes(
+    penalty: int, segments: int, sampling: int, beyond: int
+) -> None:
+    """P * d * N * s >= R * (1 - s) in rational numbers, d = 66 %."""
+    unit = deterred_unit_price(penalty, segments, sampling) + beyond
+    s = Fraction(sampling, BPS)
+    assert (penalty * Fraction(66, 100) * segments * s >= unit * (1 - s)) is (beyond == 0)
 
 
 def test_no_unit_means_a_full_refund() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks import strategies
-from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Outcome, Strategy
+from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.verification import wilson
 from market.domain.network import MAINNET, ZEN
 from zoo_protocol.sampling import detection_probability
@@ -25,21 +25,23 @@ def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() ->
     assert {strategies.life(lazy, USUAL, 0, random.Random(seed)) for seed in range(20)} == {lost}
 
 
-def test_a_withholder_is_fined_for_withholding() -> None:
+def test_a_withholder_is_fined_as_for_a_false_step() -> None:
     life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=True), USUAL, 0, random.Random(0))
-    assert life == -USUAL.net_wei - _STAKE // 5
+    assert life == -USUAL.net_wei - _STAKE // 2
 
 
 def test_with_every_verifier_bought_nobody_is_convicted() -> None:
     bought = Strategy("b", frozenset(range(4)), 1.0, accomplices=strategies.VERIFIERS)
-    assert strategies.life(bought, USUAL, 0, random.Random(0)) == strategies.UNITS * USUAL.cost_wei
+    gained = strategies.life(bought, USUAL, 0, random.Random(0)) - strategies.UNITS * USUAL.cost_wei
+    assert gained > 0  # they are paid for replays that they did not compute
+    assert gained % USUAL.replay_wei == 0
 
 
 def test_lives_end_as_often_as_the_formula_says() -> None:
     """A newcomer's first unit with one false segment of four is found with a chance of a quarter."""
     dice = random.Random(1)
     one = Strategy("one", frozenset({2}))
-    found = sum(strategies._offence(one, 0, dice) is not None for _ in range(4_000))
+    found = sum(strategies._offence(one, 0, Bench(USUAL), dice) is not None for _ in range(4_000))
     low, high = wilson(found, 4_000)
     assert low <= detection_probability(4, 1, 1) <= high
 
@@ -47,6 +49,26 @@ def test_lives_end_as_often_as_the_formula_says() -> None:
 @pytest.mark.parametrize("outcome", strategies.provider_outcomes(60, 7, USUAL), ids=lambda outcome: outcome.name)
 def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
+
+
+@pytest.mark.parametrize("outcome", strategies.provider_outcomes(250, 8, DEAREST), ids=lambda outcome: outcome.name)
+def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: Outcome) -> None:
+    assert outcome.high < 0
+
+
+@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+def test_verifiers_that_are_wrong_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
+    for outcome in strategies.verifier_outcomes(250, 9, prices):
+        assert outcome.high < 0, outcome.name
+    assert strategies.honest_verifier_wei(prices) > 0
+
+
+def test_a_lone_liar_is_suspended_then_slashed_and_nobody_else_is() -> None:
+    bench, refuted = strategies._accuse(Bench(USUAL, liars=1), 400, random.Random(0))
+    assert refuted == 0
+    stake = USUAL.verifier_stake_wei
+    assert bench.earned == -(stake // 5 * 30 // 365) - stake // 5
+    assert bench.wrongly_slashed() == 0
 
 
 def test_every_kind_of_cheat_is_lived() -> None:

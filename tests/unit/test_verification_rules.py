@@ -1,13 +1,21 @@
 """The pure rules of verification: sampling rate, verdicts, penalties."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from market.domain.network import DEVNET, MAINNET
+from market.domain.network import BPS, DEVNET, ENDS_A_CHEAT, LEAST_CHEAT_PENALTY_BPS, MAINNET, ZEN
 from market.domain.verification import (
     DIVERGED,
     OFFENCE_IDS,
+    STAKE_COVER,
+    WARNING,
+    Overruled,
     Verdict,
+    covers,
     may_judge,
+    outvoted,
+    overruled,
     sampling_rate_bps,
     verdict,
 )
@@ -41,16 +49,80 @@ def test_only_others_of_the_same_class_judge(verifier: str, verifier_class: str 
         ([], Verdict.OPEN),
         ([CLAIM], Verdict.PASSED),
         ([LIE], Verdict.OPEN),
-        ([LIE, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM], Verdict.OPEN),
+        ([LIE, CLAIM, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE], Verdict.OPEN),
+        ([LIE, CLAIM, LIE, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE, LIE], Verdict.FAILED),
         ([LIE, LIE], Verdict.FAILED),
         ([LIE, OTHER], Verdict.OPEN),
         ([LIE, OTHER, LIE], Verdict.FAILED),
+        ([LIE, OTHER, CLAIM], Verdict.OPEN),
         ([DIVERGED], Verdict.OPEN),
         ([DIVERGED, DIVERGED], Verdict.FAILED),
     ],
 )
 def test_verdict_table(results: list[str], expected: Verdict) -> None:
     assert verdict(CLAIM, results) is expected
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], Verdict.OPEN),
+        ([LIE], Verdict.OPEN),
+        ([LIE, OTHER], Verdict.OPEN),
+        ([LIE, CLAIM], Verdict.PASSED),
+        ([LIE, OTHER, CLAIM], Verdict.PASSED),
+        ([LIE, CLAIM, LIE], Verdict.FAILED),
+    ],
+)
+def test_verdict_where_nobody_is_left_to_ask(results: list[str], expected: Verdict) -> None:
+    assert verdict(CLAIM, results, nobody_left=True) is expected
+
+
+@pytest.mark.parametrize("honest", range(1, 6))
+def test_the_honest_are_outvoted_by_more_liars_than_they_are_and_no_fewer(honest: int) -> None:
+    for liars in range(1, 10):
+        assert (CLAIM in outvoted([LIE] * liars + [CLAIM] * honest)) is (liars >= 2 and liars > honest)
+
+
+def test_nobody_is_outvoted_by_one_or_evenly() -> None:
+    assert outvoted([]) == outvoted([LIE]) == outvoted([LIE, CLAIM]) == outvoted([LIE, OTHER, CLAIM]) == set()
+    assert outvoted([LIE, CLAIM, LIE, CLAIM]) == set()
+    assert outvoted([LIE, CLAIM, CLAIM]) == {LIE}
+    assert outvoted([LIE, OTHER, CLAIM, CLAIM]) == {LIE, OTHER}
+    assert outvoted([LIE, DIVERGED, LIE]) == {DIVERGED}
+
+
+def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
+    warned = datetime(2026, 1, 1, tzinfo=UTC)
+    day = timedelta(days=1)
+    assert overruled(warned, None, warned) is Overruled.SUSPENDED
+    assert overruled(warned - day, warned, warned + day) is Overruled.SAME_CASE
+    assert overruled(warned, warned, warned + day) is Overruled.SAME_CASE
+    assert overruled(warned + day, warned, warned + 2 * day) is Overruled.SLASHED
+    assert overruled(warned + day, warned, warned + WARNING) is Overruled.SLASHED
+    assert overruled(warned + WARNING, warned, warned + WARNING + day) is Overruled.SUSPENDED
+
+
+def test_suspension_costs_more_than_the_pay_that_a_wrong_result_can_bring() -> None:
+    """By so much that it does not even pay for a quarter of the verifiers to lie alike once each, and to stop."""
+    for network in (MAINNET, DEVNET):
+        stake = STAKE_COVER * ZEN
+        assert covers(stake, ZEN)
+        assert not covers(stake - 1, ZEN)
+        pay = ZEN * network.replay_pay_bps // BPS
+        missed = stake * network.base_apy_bps // BPS * network.suspension_seconds // (365 * 86_400)
+        assert missed > pay * 127 // 100
+        assert stake * dict(network.penalty_bps)["wrong_replay"] // BPS >= 20 * pay
+
+
+def test_silence_costs_what_a_false_step_costs_and_no_less_than_orders_count_on() -> None:
+    for network in (MAINNET, DEVNET):
+        table = dict(network.penalty_bps)
+        assert table["withheld_data"] == table["incorrect_computation"]
+        assert min(table[offence] for offence in ENDS_A_CHEAT) >= LEAST_CHEAT_PENALTY_BPS
 
 
 def test_no_claimable_leaf_equals_a_diverged_replay() -> None:

@@ -23,9 +23,11 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     /// @notice Highest fee that can be set, in basis points.
     uint16 public constant MAX_FEE_BPS = 1_000;
     uint256 internal constant BPS = 10_000;
+    /// @dev Of the false segments that are drawn, so many are convicted even if a quarter of the verifiers' stake lies.
+    uint256 private constant CONVICTED_BPS = 6_600;
     uint256 private constant MICROSECONDS_PER_HOUR = 3_600_000_000;
 
-    /// @notice Knows the minimum stake of each tier.
+    /// @notice Knows what a cheat of each tier loses at least.
     IProviderStaking public immutable staking;
     /// @notice Seconds after an order's `waitUntil` until which it can be settled, and after which it can be refunded.
     uint40 public immutable refundDelay;
@@ -36,7 +38,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
 
     mapping(bytes32 jobId => Job) internal _jobs;
 
-    /// @param staking_ Knows the minimum stake of each tier.
+    /// @param staking_ Knows what a cheat of each tier loses at least.
     /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
     /// @param refundDelay_ Seconds after `waitUntil` that the operator has to settle; must exceed the longest job.
     /// @param cancelDelay_ Seconds after a cancellation that the operator has to settle.
@@ -171,13 +173,13 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
         require(order.units > 0, NoUnits());
         uint256 unit = _payableUnitPrice(order.maxPrice, order.unitWeight);
         require(order.budget >= unit, BudgetBelowOneUnit(order.budget, unit));
-        uint256 stake = staking.minimumStake(order.tier);
+        uint256 penalty = staking.leastCheatPenalty(order.tier);
         uint256 sampling = order.samplingBps;
         require(order.segments > 0 && sampling <= BPS, SamplingImpossible(order.segments, sampling));
-        // S >= (R / N) * (1 - s) / s without a division
+        // P * d >= (R / N) * (1 - s) / s without a division
         require(
-            stake * order.segments * sampling >= unit * (BPS - sampling),
-            StakeBelowGain(stake, unit, order.segments, sampling)
+            penalty * CONVICTED_BPS * order.segments * sampling >= unit * (BPS - sampling) * BPS,
+            StakeBelowGain(penalty, unit, order.segments, sampling)
         );
     }
 }

@@ -148,9 +148,9 @@ interface IJobEscrow {
     error BudgetBelowOneUnit(uint256 budget, uint256 unitPrice);
     /// @notice No segment could be drawn, or more than all of them.
     error SamplingImpossible(uint256 segments, uint256 samplingBps);
-    /// @notice The tier's minimum stake does not cover what cheating can gain at the order's sampling rate: lower the
-    /// price or the unit's weight, or raise the sampling rate or the number of segments.
-    error StakeBelowGain(uint256 minimumStake, uint256 unitPrice, uint256 segments, uint256 samplingBps);
+    /// @notice What a cheat with the tier's minimum stake loses at least does not cover what cheating can gain at the
+    /// order's sampling rate: lower the price or the unit's weight, or raise the sampling rate or the number of segments.
+    error StakeBelowGain(uint256 leastPenalty, uint256 unitPrice, uint256 segments, uint256 samplingBps);
     /// @notice Only the payer can do this.
     error NotPayer(address caller);
     /// @notice The job is not open (unknown, settled or refunded).
@@ -199,8 +199,9 @@ interface IJobEscrow {
     error FeeTooHigh(uint256 feeBps);
 
     /// @notice Puts the payer's budget in escrow. Anybody may relay an order that the payer signed. Stops while paused.
-    /// Refuses an order whose tier's minimum stake S does not cover the gain from cheating: with R the price of a unit at
-    /// the maximum price, N its segments and s the sampling rate, S >= (R / N) * (1 - s) / s must hold.
+    /// Refuses an order whose tier does not deter cheating: with P the least penalty of a cheat with the tier's minimum
+    /// stake, d = 66 % the share of drawn false segments that count as convicted (a quarter of the verifiers may lie), R
+    /// the price of a unit at the maximum price, N its segments and s the sampling rate, P * d >= (R / N) * (1 - s) / s.
     /// @param order The order.
     /// @param orderSignature EIP-712 signature of the payer over the order (ERC-1271 for contracts).
     /// @param permitDeadline Deadline of the EIP-2612 permit over the budget for this contract. With an allowance in

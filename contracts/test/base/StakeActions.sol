@@ -31,7 +31,7 @@ abstract contract StakeActions is Settlements {
     function slash(uint256 pick, uint8 offence) external {
         address account = staker(pick);
         vm.prank(operator);
-        (uint256 amount,) = staking.slash(account, uint8(_bound(offence, 2, 4)), bytes32(++slashes));
+        (uint256 amount,) = staking.slash(account, uint8(_bound(offence, 2, 5)), bytes32(++slashes));
         slashedBy[account] += amount;
     }
 

@@ -2,14 +2,14 @@
 
 Error feedback that was stored before stays where it is; the slots of running jobs go on from a fresh state.
 
-Revision: 0016, after 0012.
+Revision: 0014, after 0013.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0016"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
