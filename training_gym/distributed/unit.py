@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from training_gym.checkpoint import save_error_feedback
-from training_gym.compression.wire import decode, encode
+from training_gym.compression.wire import encode_step, uplink
 from training_gym.config import TrainingConfig
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import seed_step
@@ -199,5 +199,5 @@ def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
     trained = flatten({name: state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)})
     decay = np.float32(unit.spec.training.error_feedback_decay)
     wanted = decay * unit.error_feedback + (flatten(unit.checkpoint) - trained)
-    payload = encode(unit.spec, wanted)
-    return payload, wanted - decode(unit.spec, payload).dense()
+    payload, sent = encode_step(uplink(unit.spec), wanted)
+    return payload, wanted - sent.dense()
