@@ -95,7 +95,8 @@ def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) 
     where = machine()
     print(
         f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_gb']} GB memory, Python {where['python']}, "
-        f"torch {where['torch']}, load {where['load'][1]}. {seeds} repetitions, {seconds} s. Command: `python -m benchmarks.{name}`.\n"
+        f"torch {where['torch']}, load {where['load'][1]}. "
+        f"{seeds} repetitions, {seconds} s. Command: `python -m benchmarks.{name}`.\n"
     )
     print("| row | median | min | max | unit | note |\n|---|---|---|---|---|---|")
     for found in rows:
