@@ -2,10 +2,9 @@
 
 A manifest is the canonical JSON of::
 
-    {"kind": "zoo-checkpoint/1", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
+    {"kind": "zoo-checkpoint/2", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
      "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "error_feedback": {slot: CID},
-     "data_cursor": inner steps done per slot,
-     "spec_hash": "0x...", "validation_loss": decimal string}
+     "data_cursor": inner steps done per slot, "spec_hash": "0x..."}
 
 ``error_feedback`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
 ``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
@@ -26,7 +25,7 @@ from training_gym.models.layout import Arrays, initial_parameters, parameter_sha
 from training_gym.tensors import Vector, load_arrays, save_arrays
 from zoo_protocol.hashing import canonical_json
 
-KIND = "zoo-checkpoint/1"
+KIND = "zoo-checkpoint/2"
 MAX_ROUNDS = 10_000
 MAX_SLOTS = 4096
 
@@ -42,7 +41,6 @@ _FIELDS = [
     "error_feedback",
     "data_cursor",
     "spec_hash",
-    "validation_loss",
 ]
 
 
@@ -60,7 +58,6 @@ class CheckpointManifest:
     error_feedback: dict[str, str]
     data_cursor: int
     spec_hash: str
-    validation_loss: str
 
     def to_bytes(self) -> bytes:
         """The canonical manifest file."""
@@ -87,9 +84,6 @@ class CheckpointManifest:
             error_feedback=_read_error_feedback(document["error_feedback"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
-            validation_loss=read_pattern(
-                document["validation_loss"], "validation_loss", r"[0-9]{1,6}\.[0-9]{6}", "a decimal with six places"
-            ),
         )
 
 

@@ -15,7 +15,7 @@ from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex
 from zoo_protocol.messages import UnitCommitment
 
-KIND = "zoo-job-record/3"
+KIND = "zoo-job-record/4"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
@@ -72,12 +72,16 @@ class SlashRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy."""
+    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy.
+
+    ``validation_loss`` is None where it was not known when the record was written; the first and, of a completed job,
+    the last have one.
+    """
 
     round: int
     cid: str
     model_cid: str
-    validation_loss: str
+    validation_loss: str | None
     pins: list[str]
 
 
