@@ -114,9 +114,10 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
     Raises:
         PayloadError: naming what is malformed in an update from a stranger.
     """
+    vector = flatten(parameters)
     for update in updates:
-        parameters = _moved(spec, parameters, decode_vector(downlink(spec), update))
-    return parameters
+        _without(vector, decode_vector(downlink(spec), update))
+    return unflatten(spec.model, vector)
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
