@@ -42,6 +42,8 @@ def pack(values: Integers | Bytes, width: int) -> bytes:
     """
     if width == 0:
         return b""
+    if width == 1:
+        return np.packbits((values & 1).astype(np.bool_)).tobytes()
     sections, mask = [], np.uint8((1 << width) - 1)
     for span in spans(len(values)):  # a whole number of words, but for the last
         chunk = values[span].astype(np.uint8) & mask
@@ -66,7 +68,10 @@ def unpack(section: memoryview, count: int, width: int) -> Bytes:
         return np.zeros(count, np.uint8)
     if section[-1] & ((1 << (8 * len(section) - count * width)) - 1):
         raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
-    values, packed = np.empty(count, np.uint8), np.frombuffer(section, np.uint8)
+    packed = np.frombuffer(section, np.uint8)
+    if width == 1:
+        return np.unpackbits(packed, count=count)
+    values = np.empty(count, np.uint8)
     for span in spans(count):
         length = span.stop - span.start
         part = packed[span.start // 8 * width : span.start // 8 * width + packed_size(length, width)]
