@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from market.storage.service import Storage
-from training_gym.aggregation import aggregate
+from training_gym.aggregation import Taken, admit, join
 from training_gym.compression.wire import encode, payload_size
 from training_gym.config import TrainingSpec
-from training_gym.outer import catch_up, downlink
+from training_gym.outer import catch_up, downlink, initial_outer_state
 from training_gym.tensors import Vector, flatten, unflatten
 from zoo_compute.gateway import GatewayClient
 from zoo_protocol.hashing import sha256
@@ -71,21 +71,23 @@ class Worker:
 
 
 class Aggregator:
-    """Takes payloads as they are uploaded, and joins those that are there when the round closes."""
+    """Decodes and measures payloads as they are uploaded, and joins those that are there when the round closes."""
 
     def __init__(self, spec: TrainingSpec, rpc: str, gateway: str) -> None:
         self._spec = spec
         self._storage = Storage(rpc)
-        self._payloads: dict[int, bytes] = {}
+        self._state = initial_outer_state(spec)
+        self._taken: dict[int, Taken] = {}
 
     def take(self, slot: int, cid: str) -> dict[str, Any]:
-        self._payloads[slot] = self._storage.get(cid, max_bytes=payload_size(self._spec))
+        payload = self._storage.get(cid, max_bytes=payload_size(self._spec))
+        self._taken |= admit(self._spec, {slot: payload}, self._state.aggregate)
         return {}
 
     def close(self) -> dict[str, Any]:
-        payloads, self._payloads = self._payloads, {}
+        taken, self._taken = self._taken, {}
         start = unflatten(self._spec.model, np.zeros(self._spec.num_parameters(), np.float32))
-        joined = aggregate(self._spec, start, payloads)
+        joined = join(self._spec, start, taken, None, self._state)
         stored = self._storage.put(joined.update, max_bytes=len(joined.update))
         included = [slot for slot, verdict in joined.verdicts.items() if verdict.included]
         return {"cid": stored.cid, "included": included}

@@ -52,9 +52,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
-    return CheckpointManifest(
-        _JOB, round_, None, model, None, None, None, {}, round_ * 48, spec.spec_hash(), "5.500000"
-    ).to_bytes()
+    return CheckpointManifest(_JOB, round_, None, model, None, None, None, {}, round_ * 48, spec.spec_hash()).to_bytes()
 
 
 def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str, float]:

@@ -10,13 +10,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,22 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(pages / 2**30),
         "python": platform.python_version(),
         "torch": _version("torch"),
+        "load": [round(load, 1) for load in os.getloadavg()],
     }
 
 
 def run(name: str, measure: Callable[[bool], Sequence[Row]], arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the report on standard output."""
     options = report_options(name).parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that whatever was started is ended, as after an interrupt
+        signal.signal(number, _stop)
     started = time.perf_counter()
     rows = measure(options.quick)
     print_report(name, rows, time.perf_counter() - started, options.json)
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def report_options(name: str) -> argparse.ArgumentParser:
@@ -87,7 +95,8 @@ def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) 
     where = machine()
     print(
         f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_gb']} GB memory, Python {where['python']}, "
-        f"torch {where['torch']}. {seeds} repetitions, {seconds} s. Command: `python -m benchmarks.{name}`.\n"
+        f"torch {where['torch']}, load {where['load'][1]}. "
+        f"{seeds} repetitions, {seconds} s. Command: `python -m benchmarks.{name}`.\n"
     )
     print("| row | median | min | max | unit | note |\n|---|---|---|---|---|---|")
     for found in rows:

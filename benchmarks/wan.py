@@ -10,7 +10,7 @@ well at sparser settings is not asked here. Assumed, and not measured:
   it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
 - a gang is of one environment class, so its devices are alike; each unit's time varies by 1 % (standard deviation);
 - 100/20 Mb/s down/up and 80 ms per node, 10 % of the nodes leave per hour without a word and as many come;
-- the market's storage has 10 Gb/s each way, its worker validates at 1 TFLOP/s and joins rounds on one core;
+- the market's storage has 10 Gb/s each way, its worker joins rounds on one core, and validates models on others;
 - two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
 - the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
   ``ZOO_INCLUSION_SECONDS`` to a day), the largest model (500 million parameters), the largest upload (64 MB) and,
@@ -30,12 +30,9 @@ from benchmarks.simulator.rounds import Outcome, simulate
 from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
 from market.jobs.schemas import MAX_NODES
 from training_gym.config import TrainingConfig
-from training_gym.evaluation.loss import MAX_WINDOWS
 
 BILLION = 1_000_000_000
 TOKENS_PER_STEP = 64 * 2048
-WINDOW = 2048
-EVALUATION_FLOPS = 1e12
 DATASET_BYTES = 2e9
 DAY = 86_400.0
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
@@ -50,7 +47,6 @@ class Plan:
 
     Attributes:
         tree: so many processes join the round in parts; 0 is one, in one go.
-        validated_beside: validation delays no round.
         prompt: spares are warm, and nobody waits for units that cannot come in time (see ``Scenario``).
         overlapped: everything but compute happens beside it: the bound of what overlapping can bring.
         patient: the operator has raised the two settings named above.
@@ -67,7 +63,6 @@ class Plan:
     straggler_share: float = 0.0
     pin_interval: int = 1
     tree: int = 0
-    validated_beside: bool = False
     prompt: bool = False
     overlapped: bool = False
     patient: bool = True
@@ -94,13 +89,12 @@ class Plan:
             segments=DEFAULTS.inner_steps // DEFAULTS.segment_steps,
             outer_state=vector * (1 + bool(settings.down_top_k)),
         )
-        validation = 0.0 if self.validated_beside else 2.0 * size * MAX_WINDOWS * WINDOW / EVALUATION_FLOPS
         market = Market(
             up_mbps=10_000.0,
             down_mbps=10_000.0,
             admit=costs.admit * size,
             join=costs.join * size,
-            close=costs.close * size + validation,
+            close=costs.close * size,
             leaf=16 if self.tree else 0,
             workers=max(1, self.tree),
             merge=vector * 2 / 1e9,  # int64 sums, read and added at 1 GB/s
@@ -132,7 +126,7 @@ class Plan:
         )
 
 
-IMPROVED = Plan(SPARSER, tree=4, validated_beside=True, prompt=True, pin_interval=24, steps=96)
+IMPROVED = Plan(SPARSER, tree=4, prompt=True, pin_interval=24, steps=96)
 """What would mend the product's delays but for overlapping, at the settings that suit it best of those tried."""
 
 
@@ -164,8 +158,7 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
 
     sparser = replace(base, settings=SPARSER, steps=IMPROVED.steps, pin_interval=IMPROVED.pin_interval)
     yield "efficiency_1b_h96_k64_b2", "H 96, k 64, a pin every 24 rounds: what follows starts here", sparser
-    yield "if_validated_beside_1b", "validation delays no round", replace(sparser, validated_beside=True)
-    yield "if_joined_by_four_1b", "… and four processes join", replace(sparser, validated_beside=True, tree=4)
+    yield "if_joined_by_four_1b", "four processes join", replace(sparser, tree=4)
     yield "if_all_1b", "… and warm spares, no waiting for the hopeless", better
     yield "if_all_1b_h100_bf16_h480", "all that, 400 TFLOP/s, H 480", replace(better, flops=H100_BF16, steps=480)
     yield "if_all_1b_h100_bf16", "all that, 400 TFLOP/s", replace(better, flops=H100_BF16)
@@ -220,7 +213,7 @@ def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list
     return [
         row(f"round_seconds_{part}", "s", [round_.seconds for round_ in rounds] or [0.0]),
         row(f"compute_seconds_{part}", "s", [scenario.work.compute]),
-        row(f"closing_seconds_{part}", "s", closing or [0.0], "joining, outer step, validation"),
+        row(f"closing_seconds_{part}", "s", closing or [0.0], "joining, outer step, storing"),
         row(f"included_{part}", "units", [round_.included for round_ in rounds] or [0], f"of {plan.nodes}"),
     ]
 

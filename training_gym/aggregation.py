@@ -1,7 +1,8 @@
 """Joining the payloads of a round into the next parameters, so that anybody gets the same bits. No torch.
 
-1. Admit: a payload that is malformed or too large for the fixed-point range is left out.
-2. Measure each payload and decide over the measurements (``robust``).
+1. Admit each payload when it is there: one that is malformed or too large for the fixed-point range is left out, of the
+   others the lengths are measured.
+2. Once all are known, sketch each and decide over the measurements (``robust``).
 3. Sum what counts in int64 fixed point: any order, and any tree of :func:`merge`, gives the same bits.
 4. Mean, then the outer step (``outer``).
 
@@ -9,19 +10,20 @@
 measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from training_gym.adaptation import decode_adapted
+from training_gym.blocks import in_threads, parts, spans
 from training_gym.compression.wire import Payload
 from training_gym.config import TrainingSpec
 from training_gym.errors import PayloadError
 from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
 from training_gym.models.layout import Arrays
 from training_gym.outer import OuterState, initial_outer_state, outer_step
-from training_gym.robust import FACTOR_ONE, Measurement, Verdict, decide, measure
+from training_gym.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths, sketch_of
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import sha256
 
@@ -32,7 +34,16 @@ WEIGHT_ONE = 1 << 12
 MAX_PAYLOADS = 1 << 12
 
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
-_ENTRIES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A payload by itself: its SHA2-256, and either its entries with their lengths or why it is left out."""
+
+    sha256: bytes
+    payload: Payload | None = None
+    lengths: Lengths | None = None
+    refusal: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +99,26 @@ def aggregate(
     Raises:
         ValueError: if a weight is out of its range or there are more than ``MAX_PAYLOADS``.
     """
-    weights = weights or dict.fromkeys(payloads, WEIGHT_ONE)
-    if len(payloads) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in payloads):
-        raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
     state = outer_state or initial_outer_state(spec)
-    decoded, verdicts = admit(spec, payloads)
-    seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
-    decision = decide(gauge(decoded, state.aggregate, seed))
-    verdicts |= decision.verdicts
-    total = partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
-    return conclude(spec, parameters, verdicts, total, state)
+    return join(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+
+
+def join(
+    spec: TrainingSpec,
+    parameters: Arrays,
+    taken: Mapping[int, Taken],
+    weights: Mapping[int, int] | None,
+    state: OuterState,
+) -> Aggregate:
+    """As :func:`aggregate`, of payloads that were admitted one by one as they came."""
+    weights = weights or dict.fromkeys(taken, WEIGHT_ONE)
+    if len(taken) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in taken):
+        raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
+    seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
+    decision = decide(gauge(taken, state.aggregate, seed))
+    admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
+    total = partial_sum(spec.num_parameters(), admitted, decision.factors, weights)
+    return conclude(spec, parameters, decision.verdicts | refusals(taken), total, state)
 
 
 def conclude(
@@ -117,28 +138,41 @@ def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
     return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
 
 
-def admit(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, Payload], dict[int, Verdict]]:
-    """The payloads that decode into the fixed-point range, and the verdicts of the others."""
-    decoded: dict[int, Payload] = {}
-    refused: dict[int, Verdict] = {}
-    for slot, data in payloads.items():
-        try:
-            payload = decode_adapted(spec, data)
-        except PayloadError as error:
-            refused[slot] = Verdict(False, f"malformed_{error.code}", error.message)
-            continue
-        if np.abs(payload.values).max() > MAX_MAGNITUDE:
-            refused[slot] = Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}")
-            continue
-        decoded[slot] = payload
-    return decoded, refused
+def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, Taken]:
+    """Each payload decoded and measured against the ``last`` aggregate, or why it is left out."""
+    center = last if last.any() else None
+    taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
+    return dict(zip(payloads, taken, strict=True))
 
 
-def gauge(payloads: Mapping[int, Payload], last: Vector, seed: bytes) -> dict[int, Measurement]:
-    """The measurements of ``payloads`` against the ``last`` aggregate, for ``robust.decide``."""
-    center = to_fixed(last)
-    squared_center = dot(center, center)
-    return {slot: measure(payload, center, squared_center, seed) for slot, payload in payloads.items()}
+def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> Taken:
+    digest = sha256(data)
+    try:
+        payload = decode_adapted(spec, data)
+    except PayloadError as error:
+        return Taken(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
+    if max(payload.values.max(), -payload.values.min()) > MAX_MAGNITUDE:
+        return Taken(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
+    return Taken(digest, payload, lengths(payload, center))
+
+
+def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
+    """The verdicts of the payloads that were not admitted."""
+    return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
+
+
+def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
+    """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
+    squared_center = sum(dot(part, part) for part in (to_fixed(last[span]) for span in spans(len(last))))
+
+    def measure(item: Taken) -> Measurement:
+        assert item.payload is not None  # it was admitted
+        assert item.lengths is not None
+        norm, product = item.lengths.squared_norm, item.lengths.product
+        return Measurement(norm, norm - 2 * product + squared_center, sketch_of(item.payload, seed))
+
+    admitted = [slot for slot, item in taken.items() if item.payload is not None]
+    return dict(zip(admitted, in_threads(lambda slot: measure(taken[slot]), admitted), strict=True))
 
 
 def partial_sum(
@@ -146,15 +180,29 @@ def partial_sum(
 ) -> PartialSum:
     """The sum over those ``payloads`` (of ``size`` values) that have a factor."""
     total, weight, pull = np.zeros(size, np.int64), 0, 0
+    counted: list[tuple[Payload, float]] = []
     for slot in payloads.keys() & factors.keys():
-        payload, share = payloads[slot], factors[slot] * weights[slot]
-        for start in range(0, len(payload.values), _ENTRIES):  # in the processor's cache
-            values = payload.values[start : start + _ENTRIES].astype(np.float64)
-            scaled = values * (share / _UNIT)  # the one rounding before the fixed point's
-            total[payload.indices[start : start + _ENTRIES]] += np.rint(scaled * 2.0**FRACTION_BITS).astype(np.int64)
+        counted.append((payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS))
         weight += weights[slot]
         pull += (FACTOR_ONE - factors[slot]) * weights[slot]
+
+    def add(part: slice) -> None:
+        for payload, share in counted:
+            for span in _entries(payload, part):
+                scaled = payload.values[span].astype(np.float64)
+                scaled *= share  # the one rounding before the fixed point's: a power of two rounds nothing
+                total[payload.at(span)] += np.rint(scaled, out=scaled).astype(np.int64)
+
+    in_threads(add, parts(size))
     return PartialSum(total, weight, pull)
+
+
+def _entries(payload: Payload, part: slice) -> Iterator[slice]:
+    """The entries of a payload that belong in a ``part`` of the vector, block by block."""
+    if payload.places is None:
+        return spans(part.stop, part.start)
+    first, last = np.searchsorted(payload.places, [part.start, part.stop])
+    return spans(int(last), int(first))
 
 
 def merge(left: PartialSum, right: PartialSum) -> PartialSum:
@@ -164,6 +212,17 @@ def merge(left: PartialSum, right: PartialSum) -> PartialSum:
 
 def finish(total: PartialSum, last: Vector) -> Vector:
     """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
-    pulled = np.rint(last.astype(np.float64) * (total.pull / _UNIT) * 2.0**FRACTION_BITS).astype(np.int64)
-    units = (total.total + pulled).astype(np.float64)
-    return (units / (total.weight / WEIGHT_ONE * 2.0**FRACTION_BITS)).astype(np.float32)
+    mean = np.empty(len(last), np.float32)
+    pulled, divisor = total.pull / _UNIT * 2.0**FRACTION_BITS, total.weight / WEIGHT_ONE * 2.0**FRACTION_BITS
+
+    def divide(part: slice) -> None:
+        for span in spans(part.stop, part.start):
+            units = total.total[span]
+            if total.pull:
+                scaled = last[span].astype(np.float64)
+                scaled *= pulled
+                units = units + np.rint(scaled, out=scaled).astype(np.int64)
+            np.divide(units, divisor, out=mean[span], casting="unsafe")
+
+    in_threads(divide, parts(len(last)))
+    return mean

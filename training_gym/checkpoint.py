@@ -4,8 +4,7 @@ A manifest is the canonical JSON of::
 
     {"kind": "zoo-checkpoint/2", "job_id": "0x...", "round": rounds done, "parent": CID or null, "model": CID,
      "outer_state": CID or null, "update": CID or null, "aggregation": CID or null, "slot_states": {slot: CID},
-     "data_cursor": inner steps done per slot,
-     "spec_hash": "0x...", "validation_loss": decimal string}
+     "data_cursor": inner steps done per slot, "spec_hash": "0x..."}
 
 ``slot_states`` names, per slot, what that slot's next unit starts with; a slot that is not named starts with none.
 ``outer_state`` names what the next outer step starts with (``outer.load_outer_state``); null is the initial one.
@@ -40,7 +39,6 @@ _FIELDS = [
     "slot_states",
     "data_cursor",
     "spec_hash",
-    "validation_loss",
 ]
 
 
@@ -58,7 +56,6 @@ class CheckpointManifest:
     slot_states: dict[str, str]
     data_cursor: int
     spec_hash: str
-    validation_loss: str
 
     def to_bytes(self) -> bytes:
         """The canonical manifest file."""
@@ -85,9 +82,6 @@ class CheckpointManifest:
             slot_states=_read_slot_states(document["slot_states"]),
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
-            validation_loss=read_pattern(
-                document["validation_loss"], "validation_loss", r"[0-9]{1,6}\.[0-9]{6}", "a decimal with six places"
-            ),
         )
 
 

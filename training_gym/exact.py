@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.blocks import spans
 from training_gym.tensors import Vector
 
 FRACTION_BITS = 36
@@ -18,16 +19,22 @@ SKETCH_SIZE = 1024
 
 Fixed = NDArray[np.int64]
 
-_BLOCK = 1 << 16
 _LOW_BITS = 22
 _SKETCH_LOW_BITS = 21
 _ROW_BITS = 24
 _DIRECTION_BITS = 20
 
 
+def whole(values: Vector) -> NDArray[np.float64]:
+    """``values`` in units of 2**-36, each rounded once; whole numbers up to 2**42 are exact in float64."""
+    numbers = values.astype(np.float64)
+    numbers *= 2.0**FRACTION_BITS
+    return np.rint(numbers, out=numbers)
+
+
 def to_fixed(values: Vector) -> Fixed:
     """``values`` (at most ``MAX_MAGNITUDE`` in size) in units of 2**-36, each rounded once."""
-    return np.rint(values.astype(np.float64) * 2.0**FRACTION_BITS).astype(np.int64)
+    return whole(values).astype(np.int64)
 
 
 def dot(left: Fixed, right: Fixed) -> int:
@@ -35,30 +42,40 @@ def dot(left: Fixed, right: Fixed) -> int:
 
     Numbers are split at 22 bits: products stay below 2**44 and those of a block within int64.
     """
-    total, mask = 0, (1 << _LOW_BITS) - 1
-    for start in range(0, len(left), _BLOCK):
-        x, y = left[start : start + _BLOCK], right[start : start + _BLOCK]
-        x_high, x_low, y_high, y_low = x >> _LOW_BITS, x & mask, y >> _LOW_BITS, y & mask
-        total += int(x_high @ y_high) << (2 * _LOW_BITS)
-        total += (int(x_high @ y_low) + int(x_low @ y_high)) << _LOW_BITS
-        total += int(x_low @ y_low)
+    total = 0
+    for span in spans(len(left)):
+        x_high, x_low = _split(left[span])
+        y_high, y_low = (x_high, x_low) if left is right else _split(right[span])
+        crossed = int(x_high @ y_low)
+        crossed += crossed if left is right else int(x_low @ y_high)
+        total += (int(x_high @ y_high) << (2 * _LOW_BITS)) + (crossed << _LOW_BITS) + int(x_low @ y_low)
     return total
 
 
-def sketch(indices: Fixed, values: Fixed, seed: bytes) -> Fixed:
-    """The count-sketch [1024] of a sparse vector: each entry is added, with a random sign, to a random place.
+def _split(numbers: Fixed) -> tuple[Fixed, Fixed]:
+    return numbers >> _LOW_BITS, numbers & ((1 << _LOW_BITS) - 1)
+
+
+def sketch(indices: Fixed, numbers: NDArray[np.float64], seed: bytes) -> Fixed:
+    """The count-sketch [1024] of at most 2**16 entries: each of the :func:`whole` ``numbers`` is added, with a
+    random sign, to a random place.
 
     Distances between sketches estimate distances between vectors (Charikar, Chen and Farach-Colton, 2002). Whoever
     does not know ``seed`` cannot craft a vector that looks near another.
     """
     key = np.uint64(int.from_bytes(hashlib.sha256(b"zoo-sketch-1" + seed).digest()[:8], "big"))
-    word = _mix(indices.astype(np.uint64) + key)
-    places = (word >> np.uint64(54)).astype(np.int64)
-    signed = np.where(word & np.uint64(1), -values, values)
-    # Two sums of float64, each of whole numbers whose total stays below 2**53: exact in any order.
-    high = np.bincount(places, (signed >> _SKETCH_LOW_BITS).astype(np.float64), SKETCH_SIZE)
-    low = np.bincount(places, (signed & ((1 << _SKETCH_LOW_BITS) - 1)).astype(np.float64), SKETCH_SIZE)
-    return (high.astype(np.int64) << _SKETCH_LOW_BITS) + low.astype(np.int64)
+    word = _mix(indices.view(np.uint64) + key)
+    sign = word << np.uint64(63)
+    signed = (sign ^ numbers.view(np.uint64)).view(np.float64)
+    word >>= np.uint64(54)
+    places = word.view(np.int64)
+    # Sums of float64, of whole numbers whose total stays below 2**53: exact in any order.
+    if len(signed) * max(signed.max(initial=0.0), -signed.min(initial=0.0)) < 2.0**53:
+        return np.bincount(places, signed, SKETCH_SIZE).astype(np.int64)
+    high = np.floor(signed * 2.0**-_SKETCH_LOW_BITS)
+    low = signed - high * 2.0**_SKETCH_LOW_BITS
+    sums = (np.bincount(places, half, SKETCH_SIZE).astype(np.int64) for half in (high, low))
+    return (next(sums) << _SKETCH_LOW_BITS) + next(sums)
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
@@ -78,7 +95,10 @@ def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    words = words * np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    words *= np.uint64(0x9E3779B97F4A7C15)  # in place: the caller's sum is nobody else's
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

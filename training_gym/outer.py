@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.compression.wire import Format, decode_vector, encode_vector, layout_digest
+from training_gym.blocks import in_threads, parts, spans
+from training_gym.compression.wire import Format, Payload, decode_vector, encode_step, layout_digest
 from training_gym.config import TrainingSpec
 from training_gym.models.layout import Arrays
 from training_gym.tensors import Vector, flatten, load_arrays, save_arrays, unflatten
@@ -85,17 +86,26 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     Raises:
         PayloadError: if the step is not finite.
     """
-    training = spec.training
-    gradient, factor = mean.astype(np.float64), training.outer_momentum
-    momentum = factor * state.momentum.astype(np.float64) + gradient
-    step = (training.outer_learning_rate * (gradient + factor * momentum)).astype(np.float32)
-    carried = momentum.astype(np.float32) if factor else state.momentum
+    training, size = spec.training, len(mean)
+    factor, rate = training.outer_momentum, training.outer_learning_rate
+    step = np.empty(size, np.float32)
+    carried = np.empty(size, np.float32) if factor else state.momentum
+
+    def descend(part: slice) -> None:
+        for span in spans(part.stop, part.start):
+            gradient = mean[span].astype(np.float64)
+            momentum = factor * state.momentum[span].astype(np.float64) + gradient
+            if factor:
+                carried[span] = momentum
+            step[span] = rate * (gradient + factor * momentum)
+
+    in_threads(descend, parts(size))
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
-    wanted = state.residual + step
-    update = encode_vector(downlink(spec), wanted)
-    sent = decode_vector(downlink(spec), update).dense()
-    return OuterStep(_moved(spec, parameters, sent), update, OuterState(mean, carried, wanted - sent))
+    step += state.residual
+    update, sent = encode_step(downlink(spec), step)
+    moved, residual = _moved(spec, parameters, sent), _without(step, sent)
+    return OuterStep(moved, update, OuterState(mean, carried, residual))
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> Arrays:
@@ -104,10 +114,21 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
     Raises:
         PayloadError: naming what is malformed in an update from a stranger.
     """
+    vector = flatten(parameters)
     for update in updates:
-        parameters = _moved(spec, parameters, decode_vector(downlink(spec), update).dense())
-    return parameters
+        _without(vector, decode_vector(downlink(spec), update))
+    return unflatten(spec.model, vector)
 
 
-def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector) -> Arrays:
-    return unflatten(spec.model, flatten(parameters) - step)
+def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
+    return unflatten(spec.model, _without(flatten(parameters), step))
+
+
+def _without(vector: Vector, step: Vector | Payload) -> Vector:
+    """``vector``, which is changed, minus ``step``."""
+    if isinstance(step, Payload):
+        for span in spans(len(step.values)):
+            vector[step.at(span)] -= step.values[span]
+    else:
+        vector -= step
+    return vector

@@ -24,8 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from training_gym.blocks import spans
 from training_gym.compression.wire import Payload
-from training_gym.exact import SKETCH_SIZE, Fixed, dot, sketch, squared_distances, to_fixed
+from training_gym.exact import SKETCH_SIZE, Fixed, dot, sketch, squared_distances, to_fixed, whole
+from training_gym.tensors import Vector
 
 GATE = 4
 ASSUMED_BAD = 0.25
@@ -33,8 +35,6 @@ OUTLIER = 1.2
 COPY = 0.5
 FACTOR_ONE = 1 << 24
 """A clip factor of 1; factors are whole multiples of 2**-24."""
-
-_ENTRIES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +69,32 @@ class Decision:
     factors: dict[int, int]
 
 
-def measure(payload: Payload, center: Fixed, squared_center: int, seed: bytes) -> Measurement:
-    """Measure one payload against the last aggregate.
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """What can be measured of a payload before the round's others are there: its exact squared norm and its inner
+    product with the last aggregate, in units of 2**-72."""
 
-    Args:
-        payload: decoded, within ``exact.MAX_MAGNITUDE``.
-        center: the last aggregate [N] in fixed point.
-        squared_center: ``dot(center, center)``.
-        seed: of the sketch; must be unknown until the round's payloads are fixed.
-    """
-    squared_norm, product, sketched = 0, 0, np.zeros(SKETCH_SIZE, np.int64)
-    for start in range(0, len(payload.values), _ENTRIES):  # all three while the entries are in the processor's cache
-        indices = payload.indices[start : start + _ENTRIES]
-        values = to_fixed(payload.values[start : start + _ENTRIES])
-        squared_norm += dot(values, values)
-        product += dot(values, center[indices]) if squared_center else 0
-        sketched += sketch(indices, values, seed)
-    return Measurement(squared_norm, squared_norm - 2 * product + squared_center, sketched)
+    squared_norm: int
+    product: int
+
+
+def lengths(payload: Payload, last: Vector | None) -> Lengths:
+    """Measure one payload (within ``exact.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None if that is zero."""
+    squared_norm, product = 0, 0
+    for span in spans(len(payload.values)):
+        numbers = to_fixed(payload.values[span])
+        squared_norm += dot(numbers, numbers)
+        product += 0 if last is None else dot(numbers, to_fixed(last[payload.at(span)]))
+    return Lengths(squared_norm, product)
+
+
+def sketch_of(payload: Payload, seed: bytes) -> Fixed:
+    """The count-sketch of a payload; ``seed`` must be unknown until the round's payloads are fixed."""
+    sketched = np.zeros(SKETCH_SIZE, np.int64)
+    for span in spans(len(payload.values)):
+        indices = np.arange(span.start, span.stop) if payload.places is None else payload.places[span]
+        sketched += sketch(indices, whole(payload.values[span]), seed)
+    return sketched
 
 
 def decide(measurements: Mapping[int, Measurement]) -> Decision:

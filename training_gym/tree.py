@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregation import PartialSum, admit, gauge, merge, partial_sum
+from training_gym.adaptation import decode_adapted
+from training_gym.aggregation import PartialSum, admit, gauge, merge, partial_sum, refusals
+from training_gym.blocks import in_threads
 from training_gym.config import TrainingSpec
 from training_gym.robust import Decision, Measurement, Verdict, decide
 from training_gym.tensors import Vector
@@ -56,8 +58,8 @@ class Summary:
 
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
     """A leaf's first part: its ``payloads`` by slot against the ``last`` aggregate; ``seed`` is all leaves'."""
-    decoded, refused = admit(spec, payloads)
-    return Summary(gauge(decoded, last, seed), refused)
+    taken = admit(spec, payloads, last)
+    return Summary(gauge(taken, last, seed), refusals(taken))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
@@ -75,7 +77,8 @@ def leaf_sum(
     spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], decision: Decision
 ) -> PartialSum:
     """A leaf's second part: the sum over those of its ``payloads`` that count."""
-    decoded, _ = admit(spec, {slot: data for slot, data in payloads.items() if slot in decision.factors})
+    counted = [slot for slot in payloads if slot in decision.factors]  # so each was admitted when it was gauged
+    decoded = dict(zip(counted, in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True))
     return partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
 
 

@@ -9,11 +9,12 @@ absent. A pin is a promise, so its blocks are forced to disk before it is record
 import contextlib
 import logging
 import os
-import tempfile
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from zoo_protocol import unixfs
@@ -90,25 +91,32 @@ class BlockStore:
         """
         self._write(cid, verify_block(cid, data))
 
-    def _write(self, cid: Cid, data: bytes) -> bool:
-        """Store one verified block; returns whether it was not there."""
+    def _write(self, cid: Cid, data: bytes, *, force: bool = False) -> bool:
+        """Store one verified block, on disk if ``force`` is set; returns whether it was not there."""
         path = self._path(cid)
         if path.is_file():
             return False
         path.parent.mkdir(exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=self._partial)
+        unfinished = self._partial / uuid.uuid4().hex
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(partial, path)
+            handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(handle, memoryview(data)[written:])
+                if force:
+                    os.fdatasync(handle)
+            finally:
+                os.close(handle)
+            os.replace(unfinished, path)
         except BaseException:
-            Path(partial).unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
         return True
 
     def writer(self) -> "FileWriter":
-        """Stores a file that arrives in pieces."""
-        return FileWriter(self._write)
+        """Stores a file that arrives in pieces, on disk: one that is written whole is there to stay."""
+        return FileWriter(partial(self._write, force=True))
 
     def add(self, data: bytes) -> Cid:
         """Store and pin a file; returns its CID. Raises OSError if the disk refuses."""
@@ -139,19 +147,23 @@ class BlockStore:
         """Record that the file under ``root`` must be kept; returns its size in bytes.
 
         Args:
-            written: blocks that this process has just stored: they are forced to disk, but not read back.
+            written: blocks that a :meth:`writer` has just stored: neither read back nor forced to disk again.
 
         Raises:
             BlockNotFound: if a block of it is missing.
             ContentError: if it is no file.
         """
-        paths = []
-        for cid in unixfs.cids(root, self.get):
+
+        def keep(cid: Cid) -> Path:
+            path = self._path(cid)
             if cid not in written:
                 self.get(cid)
-            paths.append(self._path(cid))
+                _force_to_disk(path)
+            return path.parent
+
         with ThreadPoolExecutor(_THREADS) as pool:  # a disk takes many such requests at once
-            for _ in pool.map(_force_to_disk, [*paths, *{path.parent for path in paths}, self._blocks]):
+            folders = set(pool.map(keep, unixfs.cids(root, self.get)))
+            for _ in pool.map(_force_to_disk, [*folders, self._blocks]):
                 pass
         (self._pins / str(root)).touch()
         _force_to_disk(self._pins)

@@ -140,7 +140,7 @@ class Checkpoint(Answer):
     round: int
     cid: str
     model_cid: str
-    validation_loss: str
+    validation_loss: str | None
     pins: list[str]
 
 

@@ -205,7 +205,7 @@ def build_receipt(
             for slash in slashes
         ],
         "checkpoints": [
-            {"round": c.round, "cid": c.cid, "validation_loss": float(c.validation_loss), "pins": c.pins}
+            {"round": c.round, "cid": c.cid, "validation_loss": _number(c.validation_loss), "pins": c.pins}
             for c in record.checkpoints
         ],
         "initial_loss": _number(record.initial_loss),

@@ -76,12 +76,16 @@ class SlashRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy."""
+    """The model before ``round``; ``cid`` is its manifest, ``pins`` the providers that proved a copy.
+
+    ``validation_loss`` is None where it was not known when the record was written; the first and, of a completed job,
+    the last have one.
+    """
 
     round: int
     cid: str
     model_cid: str
-    validation_loss: str
+    validation_loss: str | None
     pins: list[str]
 
 

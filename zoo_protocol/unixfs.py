@@ -295,6 +295,24 @@ def read(
         yield data[max(0, start - leaf.offset) : None if stop is None else max(0, stop - leaf.offset)]
 
 
+def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) -> Iterator[bytes]:
+    """A whole file, block by block; threads of ``executor`` get and verify up to ``MAX_AHEAD`` of them at once.
+
+    Raises as :func:`read`.
+    """
+    ahead: deque[Future[bytes]] = deque()
+    try:
+        for leaf in leaves(root, get, max_bytes=max_bytes):
+            ahead.append(executor.submit(read_leaf, leaf, get, max_bytes=max_bytes))
+            if len(ahead) == MAX_AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        for future in ahead:
+            future.cancel()
+
+
 def file_size(root: Cid, get: GetBlock) -> int:
     """Bytes in the file; fetches the root block only.
 

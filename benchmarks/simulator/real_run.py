@@ -163,7 +163,6 @@ class _Run:
             slot_states={str(slot): cid for slot, (cid, _) in self._slot_states.items()},
             data_cursor=round_ * STEPS,
             spec_hash=self.spec.spec_hash(),
-            validation_loss="1.000000",
         )
         return self._store.add(manifest.to_bytes())
 

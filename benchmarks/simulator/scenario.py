@@ -93,7 +93,7 @@ class Market:
         files_kept: a model or dataset that was not asked for in so long is removed from the node.
         admit: checking one delivered unit, before its node is told.
         join: decoding and summing one payload when the round closes.
-        close: the rest of closing: outer step, validation, storing the checkpoint.
+        close: the rest of closing: outer step, storing the checkpoint.
         leaf, workers: a round is joined in parts of at most ``leaf`` payloads by so many processes at once; without
             a ``leaf`` in one.
         merge: adding up two parts.

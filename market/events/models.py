@@ -33,7 +33,7 @@ class JobEventRow(Base, CreatedAt):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(Hash32, index=True)
-    kind: Mapped[str] = mapped_column(String(32))  # status | round | step | unit | slash | checkpoint | settlement
+    kind: Mapped[str] = mapped_column(String(32))  # webhooks.router.EventKind
     data: Mapped[dict[str, object]] = mapped_column(JSONB)
     announced_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

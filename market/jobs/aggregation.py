@@ -5,7 +5,7 @@ while the job is still in the round that was loaded.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,14 @@ from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
 from market.jobs import repository, slot_states, tree
-from market.jobs.checkpoints import StoredCheckpoint, load_outer, load_parameters, record_checkpoint, store_checkpoint
+from market.jobs.checkpoints import (
+    StoredCheckpoint,
+    load_outer,
+    load_parameters,
+    record_checkpoint,
+    store_checkpoint,
+    validation_loss,
+)
 from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
 from market.jobs.models import AggregationLeaf, Job, Slot, Unit
@@ -38,6 +45,7 @@ class _Round:
     """
 
     number: int
+    is_last: bool
     spec: TrainingSpec
     checkpoint_cid: str
     parts: list[Part]
@@ -93,6 +101,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             parts = [part for leaf in leaves for part in tree.parts_of(leaf)]
         return _Round(
             number=number,
+            is_last=number + 1 == job.rounds,
             spec=spec,
             checkpoint_cid=checkpoint.cid,
             parts=parts,
@@ -111,7 +120,10 @@ def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
 
 
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state."""
+    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state.
+
+    Only the final model is evaluated here: the next round need not wait for the loss of any other.
+    """
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     joined = _aggregate(storage, round_, parameters)
     included = {place for place, verdict in joined.verdicts.items() if verdict.included}
@@ -132,6 +144,8 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
             if part.place in included and part.place in round_.next_slot_states
         },
     )
+    if round_.is_last:
+        stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, joined.parameters))
     return stored, joined.verdicts
 
 
@@ -194,7 +208,6 @@ def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
 def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int, late: int) -> None:
     job.current_round += 1
     now = utc_now()
-    loss = stored.manifest.validation_loss
     emit(
         session,
         job.id,
@@ -202,13 +215,14 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
         {
             "round": job.current_round,
             "rounds": job.rounds,
-            "validation_loss": loss,
+            "validation_loss": stored.validation_loss,
             "included": included,
             "late": late,
         },
     )
     if job.current_round < job.rounds:
         job.round_started_at = now
+        wake_after_commit(session, "jobs.validate", job.id)
     else:
         job.trained_at = now
         move_job(session, job, JobEvent.ROUNDS_DONE)

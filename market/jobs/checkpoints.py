@@ -1,6 +1,6 @@
 """Building and storing checkpoints. Everything here is slow and runs with no session open."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -30,10 +30,11 @@ class UnusableDataset(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint whose files are all in storage."""
+    """A checkpoint whose files are all in storage; ``validation_loss`` is None until it is computed beside."""
 
     cid: str
     manifest: CheckpointManifest
+    validation_loss: str | None = None
 
 
 def state_bytes(spec: TrainingSpec) -> int:
@@ -64,7 +65,7 @@ def store_checkpoint(
     update: bytes = b"",
     aggregation: str | None = None,
 ) -> StoredCheckpoint:
-    """Evaluate the model after ``round_`` rounds and store it with its manifest.
+    """Store the model after ``round_`` rounds with its manifest.
 
     Equal arguments give an equal CID, so repeating it after a crash changes nothing.
 
@@ -75,7 +76,7 @@ def store_checkpoint(
         aggregation: CID of the record of the payloads that it was made of; none for the initial one.
 
     Raises:
-        StorageError: storage failed, or lost the dataset.
+        StorageError: storage failed.
     """
     model = storage.put(save_state(parameters), max_bytes=state_bytes(spec))
     state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec)).cid
@@ -90,7 +91,6 @@ def store_checkpoint(
         slot_states={str(slot): cid for slot, cid in slot_states.items()},
         data_cursor=round_ * spec.training.inner_steps,
         spec_hash=spec.spec_hash(),
-        validation_loss=_validation_loss(storage, spec, parameters),
     )
     return StoredCheckpoint(storage.put(manifest.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid, manifest)
 
@@ -128,15 +128,11 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
         spec = TrainingSpec.from_dict(job.spec)
         try:
             _pin_inputs(storage, spec)
+            parameters = load_state(spec, _initial_model(storage, spec))
             stored = store_checkpoint(
-                storage,
-                spec,
-                job_id=job_id,
-                round_=0,
-                parent=None,
-                parameters=load_state(spec, _initial_model(storage, spec)),
-                slot_states={},
+                storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
             )
+            stored = replace(stored, validation_loss=validation_loss(storage, spec, parameters))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge) as error:
             raise UnusableDataset(str(error)) from error
         with database.transaction() as session:
@@ -153,11 +149,11 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
             cid=stored.cid,
             model_cid=manifest.model,
             file_cids=checkpoint_files(stored.cid, manifest),
-            validation_loss=manifest.validation_loss,
+            validation_loss=stored.validation_loss,
         )
     )
     session.flush()
-    seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": manifest.validation_loss}
+    seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": stored.validation_loss}
     emit(session, manifest.job_id, "checkpoint", seen)
 
 
@@ -174,13 +170,18 @@ def _pin_inputs(storage: Storage, spec: TrainingSpec) -> None:
         storage.pin(cid)
 
 
-def _validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
-    """Loss on the held-out split in nats per token, as a decimal string with six places."""
-    from training_gym.evaluation.loss import validation_loss  # imports torch, which only workers load
+def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
+    """Loss on the held-out split in nats per token, as a decimal string with six places.
+
+    Raises:
+        StorageError: storage failed, or lost the dataset.
+        GymError: the dataset is not what its manifest says.
+    """
+    from training_gym.evaluation import loss as evaluation  # imports torch, which only workers load
 
     split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
     content = storage.get(split.cid, max_bytes=split.size)
     if to_hex(sha256(content)) != split.sha256:
         raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
-    loss = validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
+    loss = evaluation.validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
     return f"{loss if loss < _HIGHEST_LOSS else _HIGHEST_LOSS:.6f}"

@@ -45,12 +45,12 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending."""
+    """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until known."""
 
     round: int
     cid: str
     model_cid: str
-    validation_loss: str
+    validation_loss: str | None
     pins: list[str]
 
 

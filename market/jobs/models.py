@@ -224,7 +224,7 @@ class Checkpoint(Base, CreatedAt):
     cid: Mapped[str] = mapped_column(Cid)
     model_cid: Mapped[str] = mapped_column(Cid)
     file_cids: Mapped[list[str]] = mapped_column(JSONB)  # manifest and all it names, in the order of a pin proof
-    validation_loss: Mapped[str] = mapped_column(String(32))  # decimal string, 6 places
+    validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
 
 
 class AggregationLeaf(Base, CreatedAt):

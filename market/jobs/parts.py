@@ -7,6 +7,7 @@ from typing import Any
 from market.jobs.models import Job, Unit
 from market.storage.service import Storage
 from training_gym.aggregation import WEIGHT_ONE, Verdict
+from training_gym.blocks import in_threads
 from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
 from training_gym.lateness import staleness_weight
@@ -54,8 +55,9 @@ def part_of(job: Job, unit: Unit) -> Part:
 
 def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Part]) -> dict[int, bytes]:
     """The parts' payloads by place. Raises StorageError."""
-    limit = payload_size(spec)
-    return {part.place: storage.get(part.payload_cid, max_bytes=limit) for part in parts}
+    limit, listed = payload_size(spec), list(parts)
+    payloads = in_threads(lambda part: storage.get(part.payload_cid, max_bytes=limit), listed)
+    return {part.place: payload for part, payload in zip(listed, payloads, strict=True)}
 
 
 def store_record(

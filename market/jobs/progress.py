@@ -4,24 +4,25 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import BindParameter, CompoundSelect, Integer, String, bindparam, func, literal, select
-from sqlalchemy.orm import Session
+from sqlalchemy import BindParameter, CompoundSelect, Integer, String, bindparam, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from market.jobs.models import Checkpoint, Job, Unit
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """What is shown of a checkpoint: its round, validation loss (a decimal string) and model."""
+    """What is shown of a checkpoint: its round, validation loss (a decimal string; None until known) and model."""
 
     round: int
-    validation_loss: str
+    validation_loss: str | None
     model_cid: str
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: its units by status, its initial checkpoint and its newest one, which may be the same."""
+    """How far a job is: its units by status, and its initial checkpoint, its newest one and the newest whose loss is
+    known, which may be the same."""
 
     units: dict[str, int] = field(default_factory=dict)
     checkpoints: list[Mark] = field(default_factory=list)
@@ -31,6 +32,9 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
     ids: BindParameter[Any] = bindparam("job_ids", expanding=True)
     nothing = [literal(None, type_) for type_ in (Integer, String, String)]
     units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id.in_(ids))
+    other = aliased(Checkpoint)
+    known = select(func.max(other.round)).where(other.job_id == Job.id, other.validation_loss.is_not(None))
+    shown = or_(Checkpoint.round.in_([0, Job.current_round]), Checkpoint.round == known.scalar_subquery())
     checkpoints = (
         select(
             Checkpoint.job_id,
@@ -41,7 +45,7 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
             Checkpoint.model_cid,
         )
         .join(Job, Job.id == Checkpoint.job_id)
-        .where(Job.id.in_(ids), Checkpoint.round.in_([0, Job.current_round]))
+        .where(Job.id.in_(ids), shown)
     )
     return units.group_by(Unit.job_id, Unit.status).union_all(checkpoints)
 

@@ -251,7 +251,7 @@ class CheckpointView(BaseModel):
     round: int
     cid: str
     model_cid: str
-    validation_loss: str
+    validation_loss: str | None = Field(description="None until it is computed, beside the rounds that follow.")
     pins: list[str] = Field(description="Nodes that proved to hold a copy.")
     created_at: datetime
 
@@ -262,7 +262,7 @@ class RoundMetrics(BaseModel):
     round: int
     at: datetime
     seconds: float | None = Field(description="Since the round before.")
-    validation_loss: str
+    validation_loss: str | None = Field(description="None until it is computed, beside the rounds that follow.")
     train_loss: str | None = Field(description="Mean of what the nodes whose work was included reported.")
     units_included: int
     units_excluded: int

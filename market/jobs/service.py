@@ -52,6 +52,7 @@ from market.jobs.units import (
     window_units,
     windowless_units,
 )
+from market.jobs.validation import jobs_to_validate, validate
 from market.jobs.why import Rounds
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "ids_of",
     "job_units",
     "jobs_to_settle",
+    "jobs_to_validate",
     "mark_checking",
     "note_payment",
     "on_deposit_intent",
@@ -107,6 +109,7 @@ __all__ = [
     "unpaid_count",
     "unverified_units_of",
     "vacate",
+    "validate",
     "window_leaves",
     "window_units",
     "windowless_units",

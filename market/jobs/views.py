@@ -55,7 +55,7 @@ def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> Jo
             round=job.current_round,
             rounds=job.rounds,
             units=units,
-            validation_loss=None if latest is None else latest.validation_loss,
+            validation_loss=next((mark.validation_loss for mark in reversed(ends) if mark.validation_loss), None),
         ),
         initial_loss=ends[0].validation_loss if ends else None,
         final_loss=None if final is None else final.validation_loss,

@@ -26,7 +26,7 @@ class ReceiptSlash(BaseModel):
 class ReceiptCheckpoint(BaseModel):
     round: int
     cid: str
-    validation_loss: float
+    validation_loss: float | None
     pins: list[str] = Field(description="Providers that proved a copy.")
 
 

@@ -9,6 +9,7 @@ import ipaddress
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
@@ -28,6 +29,7 @@ from ipfshttpclient import exceptions as ipfs
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
 _PIECE_BYTES = unixfs.CHUNK_BYTES
+_THREADS = 4
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
 
 Result = TypeVar("Result")
@@ -107,7 +109,11 @@ class Storage:
         """A file piece by piece, each piece verified before it is yielded; raises as :meth:`get`."""
         root = parse(cid)
         with _content_errors():
-            yield from unixfs.read(root, self._block, max_bytes=max_bytes)
+            if root.codec == RAW:
+                yield from unixfs.read(root, self._block, max_bytes=max_bytes)
+                return
+            with ThreadPoolExecutor(_THREADS) as pool:  # a request for each block, and most of it is waiting
+                yield from unixfs.read_ahead(root, self._block, pool, max_bytes=max_bytes)
 
     def stat(self, cid: str) -> int:
         """Size of a file in bytes; reads at most one block. Raises as :meth:`get`."""

@@ -16,6 +16,7 @@ import pytest
 from ipfs_processes import StoreProcess, own_store, store
 
 from zoo_compute.blockstore import BlockStore
+from zoo_compute.devnet.ipfs_store import __main__ as ipfs_store
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import cid_of_raw, of_block, parse
 
@@ -244,3 +245,16 @@ def test_collecting_keeps_what_pins_need(tmp_path):
     assert blocks.unpin(root)
     assert not blocks.unpin(root)
     assert blocks.collect() == 5
+
+
+def test_small_answers_do_not_wait_for_an_acknowledgement():
+    """Without it an answer whose body follows its headers in a second packet took 40 ms more."""
+    listener = ipfs_store._listen(0)
+    try:
+        with socket.create_connection(listener.getsockname()):
+            listener.setblocking(True)
+            accepted, _ = listener.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        listener.close()

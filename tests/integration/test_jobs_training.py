@@ -13,11 +13,13 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import aggregation, leases, matching, pins, repository, units
+from market.jobs import aggregation, leases, matching, pins, repository, units, validation
 from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Job, Lease, Unit
+from market.jobs.progress import progress_of
 from market.providers.models import AskRow
+from market.storage.errors import StorageUnavailable
 from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
@@ -61,6 +63,50 @@ def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, 
     assert world.read(job_id).reason == "completed"
     assert ("settlement.settle", ()) in world.wakes.seen
     assert all(len(pins) == 3 for pins in _pins(world, job_id).values())
+
+
+def test_the_next_round_opens_before_the_loss_of_its_model_is_known(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.running(nodes)
+    with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
+        broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
+        broken.setattr(validation, "validation_loss", _lost)
+        for node in nodes:
+            world.deliver(node)
+        aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+        assert ("jobs.validate", (job_id,)) in world.wakes.seen
+        with pytest.raises(StorageUnavailable):
+            validation.validate(world.database, world.storage, job_id)
+        world.dispatch(job_id)
+    assert len(world.units(job_id, round=1)) == 4
+    first, unknown = _losses(world, job_id)
+    assert first is not None
+    assert unknown is None
+    shown = world.rows(lambda session: progress_of(session, [job_id]))[job_id].checkpoints
+    assert [mark.validation_loss for mark in shown] == [first, None]
+
+    assert validation.jobs_to_validate(world.database) == [job_id]
+    for _ in range(2):
+        validation.validate(world.database, world.storage, job_id)
+    assert validation.jobs_to_validate(world.database) == []
+    events = world.rows(lambda session: list(session.scalars(select(JobEventRow).where(JobEventRow.job_id == job_id))))
+    [told] = [event.data for event in events if event.kind == "validation"]
+    assert told["round"] == 1
+    assert _losses(world, job_id) == [first, told["validation_loss"]]
+
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert None not in _losses(world, job_id)  # the final model's is known at once
+
+
+def _losses(world: World, job_id: str) -> list[str | None]:
+    return world.rows(lambda session: [row.validation_loss for row in repository.checkpoints(session, job_id)])
+
+
+def _lost(*_: object) -> str:
+    raise StorageUnavailable("injected: the validation split cannot be read")
 
 
 def test_aggregating_twice_or_after_a_crash_gives_the_same_checkpoint(

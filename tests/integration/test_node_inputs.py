@@ -45,9 +45,7 @@ class History:
             self.manifests.append(self._manifest(round_, self.cid(round_ - 1), model, update))
 
     def _manifest(self, round_: int, parent: str | None, model: str, update: str | None) -> CheckpointManifest:
-        return CheckpointManifest(
-            JOB, round_, parent, model, None, update, None, {}, 0, self.spec.spec_hash(), "5.500000"
-        )
+        return CheckpointManifest(JOB, round_, parent, model, None, update, None, {}, 0, self.spec.spec_hash())
 
     def cid(self, round_: int) -> str:
         return self.store.add(self.manifests[round_].to_bytes())

@@ -112,7 +112,7 @@ def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # no
     document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
     spec = TrainingSpec.from_dict(document)
     model = store.add(initial_checkpoint(spec))
-    manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash(), "5.500000")
+    manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash())
     return {
         "job_id": JOB,
         "spec": spec.to_dict(),

@@ -51,7 +51,7 @@ def get(cid):
 def manifest(round_, parent, model, state, update, states):
     seen = round_ * 6
     files = (model, state, update, None, states)
-    return CheckpointManifest(JOB, round_, parent, *files, seen, spec.spec_hash(), "5.500000")
+    return CheckpointManifest(JOB, round_, parent, *files, seen, spec.spec_hash())
 
 cid = start
 if start == "none":

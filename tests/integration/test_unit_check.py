@@ -93,7 +93,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
     document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
     spec = TrainingSpec.from_dict(document)
     model = initial_checkpoint(spec)
-    manifest = CheckpointManifest(JOB, 0, None, store.add(model), None, None, None, {}, 0, spec.spec_hash(), "5.500000")
+    manifest = CheckpointManifest(JOB, 0, None, store.add(model), None, None, None, {}, 0, spec.spec_hash())
     checkpoint = store.add(manifest.to_bytes())
     for name, content in (("model", model), ("text", TEXT)):
         (directory / name).write_bytes(content)

@@ -12,7 +12,17 @@ from hypothesis.extra.numpy import arrays
 
 from training_gym.compression import wire
 from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
-from training_gym.compression.wire import Format, Payload, decode, decode_vector, encode, encode_vector, payload_size
+from training_gym.compression.quantise import chunk_count
+from training_gym.compression.wire import (
+    Format,
+    Payload,
+    decode,
+    decode_vector,
+    encode,
+    encode_step,
+    encode_vector,
+    payload_size,
+)
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.errors import PayloadError
 
@@ -163,6 +173,37 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
     assert refusal.value.code == vector["code"]
 
 
+def test_an_unused_section_must_be_empty() -> None:
+    format_ = format_of(8, CHUNK)
+    payload = encode_vector(format_, np.random.default_rng(1).standard_normal(SIZE).astype(np.float32))
+    indices = HEADER_BYTES + 4 * chunk_count(SIZE) + packed_size(SIZE, 1)  # where the quotients of gaps would be
+    longer = payload[:50] + struct.pack("<Q", 1) + payload[58:indices] + b"\x00" + payload[indices:]
+    with pytest.raises(PayloadError) as refusal:
+        decode_vector(format_, longer)
+    assert refusal.value.code == "not_canonical"
+
+
+def test_what_lies_below_both_of_two_levels_takes_the_lower() -> None:
+    vector = np.concatenate([np.zeros(1), np.full(400, 1.0), np.full(CHUNK - 401, 1.1)]).astype(np.float32)
+    format_ = format_of(2, CHUNK, CHUNK)
+    payload, sent = encode_step(format_, vector)
+    decoded = decode_vector(format_, payload)
+    assert decoded.values.tobytes() == sent.values.tobytes()
+    assert decoded.values[0] == decoded.values.min()
+
+
+def test_the_pieces_of_a_long_vector_join_without_a_seam() -> None:
+    generator = np.random.default_rng(7)
+    vector = (generator.standard_normal(70 * CHUNK + 5) ** 3).astype(np.float32)
+    for top_k, bits in ((CHUNK, 8), (960, 2), (3, 4)):
+        format_ = format_of(bits, top_k, len(vector))
+        payload, sent = encode_step(format_, vector)
+        decoded = decode_vector(format_, payload)
+        assert decoded.values.tobytes() == sent.values.tobytes()
+        assert (decoded.indices == sent.indices).all()
+        assert np.abs(decoded.dense() - vector).sum() < np.abs(vector).sum()
+
+
 @pytest.mark.parametrize(("name", "other"), [("_best", 1), ("_best_for_levels", 6)])
 def test_another_rice_parameter_than_the_best_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, other: int
@@ -253,4 +294,5 @@ def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> No
     packed = pack_unary(np.array(numbers, np.int64))
     written = "".join("0" * number + "1" for number in numbers)
     assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
-    assert unpack_unary(memoryview(packed), len(numbers)).tolist() == numbers
+    found = [quotients for _, quotients in unpack_unary(memoryview(packed), len(numbers))]
+    assert [number for quotients in found for number in quotients.tolist()] == numbers

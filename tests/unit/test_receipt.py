@@ -55,7 +55,7 @@ class World:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
-        spec = canonical_json({"data_config": {"dataset": dataset}})
+        spec = canonical_json({"data_config": {"dataset": dataset}, "training_config": {"rounds": 2}})
         self.order = JobOrder(
             PAYER.address, to_hex(keccak(spec)), 1, 2, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7
         )
@@ -64,7 +64,11 @@ class World:
         leaves = [self.leaf(unit) for unit in units]
         root = to_hex(merkle.root([from_hex(leaf) for leaf in leaves]))
         evidence = self.put(b"evidence")
-        checkpoints = [self.checkpoint(0, "5.500000"), self.checkpoint(1, "3.000000")]
+        checkpoints = [
+            self.checkpoint(0, "5.500000"),
+            self.checkpoint(1, None),  # not known yet when the record was written
+            self.checkpoint(2, "3.000000"),
+        ]
         self.record = JobRecord(
             job_id=self.job_id,
             network="devnet",
@@ -136,10 +140,15 @@ class World:
         assert unit.payload_hash is not None
         return to_hex(unit_leaf(self.job_id, 0, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
 
-    def checkpoint(self, round_: int, loss: str) -> CheckpointRecord:
+    def checkpoint(self, round_: int, loss: str | None) -> CheckpointRecord:
         model = self.put(f"model {round_}".encode())
         manifest = self.put(canonical_json({"round": round_, "model": model}))
         return CheckpointRecord(round_, manifest, model, loss, [HONEST.address])
+
+    def hide_loss(self, round_: int) -> None:
+        shown = [replace(c, validation_loss=None) if c.round == round_ else c for c in self.record.checkpoints]
+        ends = {"initial_loss": shown[0].validation_loss, "final_loss": shown[-1].validation_loss}
+        self.record = replace(self.record, checkpoints=shown, **ends)
 
     def change_unit(self, **changes: Any) -> None:
         honest, cheat = self.record.units
@@ -264,6 +273,8 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ),
     ("unresolvable", lambda w: w.files.pop(w.record.checkpoints[1].cid) and None),
     ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, final_loss="1.000000"))),
+    ("wrong_loss", lambda w: w.hide_loss(0)),
+    ("wrong_loss", lambda w: w.hide_loss(2)),
     ("wrong_model", lambda w: setattr(w, "record", replace(w.record, final_model_cid="other"))),
 ]
 

@@ -5,12 +5,17 @@ writes a number's quotient by 2**r in unary (that many zeros, then a one) and it
 remainders are two sections, so that both are read with whole-array operations.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.blocks import spans
 from training_gym.errors import PayloadError
 
 MAX_WIDTH = 8
+
+_SECTION_BYTES = 1 << 13
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -30,21 +35,27 @@ def packed_size(count: int, width: int) -> int:
     return (count * width + 7) // 8
 
 
-def pack(values: Bytes, width: int) -> bytes:
-    """Integers below ``2**width`` (width 0..8) as a bit section.
+def pack(values: Integers | Bytes, width: int) -> bytes:
+    """The low ``width`` (0..8) bits of each of ``values`` as a bit section.
 
     Eight values are one big-endian 64-bit word; halving steps close the gaps between its fields.
     """
     if width == 0:
         return b""
-    padded = np.zeros(-(-len(values) // 8) * 8, np.uint8)
-    padded[: len(values)] = values
-    words = padded.view(">u8").astype(np.uint64)
-    for field, upper in _UPPER.items():
-        gap = np.uint64(field - width * field // 8)
-        words = ((words & upper) >> gap) | (words & ~upper)
-    narrow = words.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - width :]
-    return narrow.tobytes()[: packed_size(len(values), width)]
+    if width == 1:
+        return np.packbits((values & 1).astype(np.bool_)).tobytes()
+    sections, mask = [], np.uint8((1 << width) - 1)
+    for span in spans(len(values)):  # a whole number of words, but for the last
+        chunk = values[span].astype(np.uint8) & mask
+        padded = np.zeros(-(-len(chunk) // 8) * 8, np.uint8)
+        padded[: len(chunk)] = chunk
+        words = padded.view(">u8").astype(np.uint64)
+        for field, upper in _UPPER.items():
+            gap = np.uint64(field - width * field // 8)
+            words = ((words & upper) >> gap) | (words & ~upper)
+        narrow = words.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - width :]
+        sections.append(narrow.tobytes()[: packed_size(len(chunk), width)])
+    return b"".join(sections)
 
 
 def unpack(section: memoryview, count: int, width: int) -> Bytes:
@@ -57,39 +68,68 @@ def unpack(section: memoryview, count: int, width: int) -> Bytes:
         return np.zeros(count, np.uint8)
     if section[-1] & ((1 << (8 * len(section) - count * width)) - 1):
         raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
-    padded = np.zeros(-(-count // 8) * width, np.uint8)
-    padded[: len(section)] = np.frombuffer(section, np.uint8)
-    narrow = np.zeros((len(padded) // width, 8), np.uint8)
-    narrow[:, 8 - width :] = padded.reshape(-1, width)
-    words = narrow.view(">u8").ravel().astype(np.uint64)
-    for field, upper in reversed(_UPPER.items()):
-        used = width * field // 8
-        words = ((words << np.uint64(field - used)) & upper) | (words & _fields(used, field, 0))
-    return words.astype(">u8").view(np.uint8)[:count]
+    packed = np.frombuffer(section, np.uint8)
+    if width == 1:
+        return np.unpackbits(packed, count=count)
+    values = np.empty(count, np.uint8)
+    for span in spans(count):
+        length = span.stop - span.start
+        part = packed[span.start // 8 * width : span.start // 8 * width + packed_size(length, width)]
+        padded = np.zeros(-(-length // 8) * width, np.uint8)
+        padded[: len(part)] = part
+        narrow = np.zeros((len(padded) // width, 8), np.uint8)
+        narrow[:, 8 - width :] = padded.reshape(-1, width)
+        words = narrow.view(">u8").ravel().astype(np.uint64)
+        for field, upper in reversed(_UPPER.items()):
+            used = width * field // 8
+            words = ((words << np.uint64(field - used)) & upper) | (words & _fields(used, field, 0))
+        values[span] = words.astype(">u8").view(np.uint8)[:length]
+    return values
 
 
-def pack_unary(quotients: Integers) -> bytes:
-    """Each quotient as that many zeros and a one."""
-    if not len(quotients):
-        return b""
-    ends = np.cumsum(quotients + 1) - 1
-    bits = np.zeros(int(ends[-1]) + 1, np.bool_)
-    bits[ends] = True
-    return np.packbits(bits).tobytes()
+def pack_unary(numbers: Integers | Bytes, parameter: int = 0) -> bytes:
+    """Each number's quotient by ``2**parameter`` as that many zeros and a one."""
+    sections, left = [], np.zeros(0, np.bool_)  # left: bits that do not fill a byte yet
+    for span in spans(len(numbers)):
+        ends = np.cumsum((numbers[span] >> parameter) + np.int64(1))
+        ends += len(left) - 1
+        bits = np.zeros(int(ends[-1]) + 1, np.bool_)
+        bits[: len(left)] = left
+        bits[ends] = True
+        whole = len(bits) & ~7
+        sections.append(np.packbits(bits[:whole]).tobytes())
+        left = bits[whole:]
+    return b"".join(sections) + np.packbits(left).tobytes()
 
 
-def unpack_unary(section: memoryview, count: int) -> Integers:
-    """The ``count`` quotients in a section, which holds nothing else.
+def unpack_unary(section: memoryview, count: int) -> Iterator[tuple[slice, Integers]]:
+    """The ``count`` quotients in a section, which holds nothing else: piece by piece, each with its place.
 
     Raises:
         PayloadError: another number of quotients, or bytes after the last one.
     """
-    ends = np.flatnonzero(np.unpackbits(np.frombuffer(section, np.uint8)).view(np.bool_))
-    if len(ends) != count:
-        raise PayloadError("wrong_count", "payload", f"a section holds {len(ends)} codes where {count} belong")
-    if count and ends[-1] // 8 + 1 != len(section):
+    data, found, last = np.frombuffer(section, np.uint8), 0, -1
+    for first in range(0, len(data), _SECTION_BYTES):
+        ends = np.flatnonzero(np.unpackbits(data[first : first + _SECTION_BYTES]).view(np.bool_))
+        if found + len(ends) > count:
+            raise PayloadError("wrong_count", "payload", f"a section holds more than the {count} codes that belong")
+        if len(ends):
+            ends += 8 * first
+            yield slice(found, found + len(ends)), np.diff(ends, prepend=last) - 1
+            found, last = found + len(ends), int(ends[-1])
+    if found != count:
+        raise PayloadError("wrong_count", "payload", f"a section holds {found} codes where {count} belong")
+    if last // 8 + 1 != len(section):
         raise PayloadError("not_canonical", "payload", "a section goes on after its last code")
-    return np.diff(ends, prepend=-1) - 1
+
+
+def histogram(numbers: Integers | Bytes) -> Integers:
+    """How often each of the numbers from 0 to the largest (which must be small) occurs."""
+    most = int(numbers.max()) if len(numbers) else -1
+    counts = np.zeros(most + 1, np.int64)
+    for span in spans(len(numbers)):
+        counts += np.bincount(numbers[span], minlength=most + 1)
+    return counts
 
 
 def rice_sizes(numbers: NDArray[np.int64] | Bytes, parameters: range) -> list[tuple[int, int]]:
@@ -97,7 +137,7 @@ def rice_sizes(numbers: NDArray[np.int64] | Bytes, parameters: range) -> list[tu
 
     From a histogram: ``numbers`` must be small (the histogram has as many places as the largest).
     """
-    counts, entries = np.bincount(numbers), len(numbers)
+    counts, entries = histogram(numbers), len(numbers)
     values = np.arange(len(counts))
     quotients = (int((counts * (values >> parameter)).sum()) for parameter in parameters)
     return [

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.blocks import in_threads
 from training_gym.config import CHUNK
 from training_gym.tensors import Vector
 
@@ -83,28 +84,34 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
     """The entries of ``vector`` (finite float32 [N]) that are sent."""
     size, levels_above = len(vector), (1 << (bits - 1)) - 1
     entries, chunks = entry_count(size, top_k), chunk_count(size)
-    indices = np.empty(entries, np.int64)
+    indices = None if top_k == CHUNK else np.empty(entries, np.int64)
     low, high = np.empty(chunks, np.uint16), np.empty(chunks, np.uint16)
     levels, negative = np.empty(entries, np.uint8), np.empty(entries, np.bool_)
-    for block in _blocks(size, top_k):
+
+    def fill(block: _Block) -> None:
         pattern = vector[block.values].view(np.uint32)
         magnitude = (pattern & ~_SIGN).reshape(-1, block.length)  # as integers they order as the numbers do
         if block.sent < block.length:
             places = np.flatnonzero(_largest(magnitude, block.sent))
             pattern, magnitude = pattern[places], magnitude.ravel()[places].reshape(-1, block.sent)
-        else:
-            places = np.arange(magnitude.size)
-        indices[block.entries] = places + block.values.start
+            places += block.values.start
+        else:  # of a tail that is sent whole
+            places = np.arange(block.values.start, block.values.stop)
+        if indices is not None:
+            indices[block.entries] = places
         sent = magnitude.view(np.float32)
         low[block.chunks], high[block.chunks] = _scales(sent, levels_above)
         bottom, step = _grid(low[block.chunks], high[block.chunks], levels_above)
-        distance = sent - bottom
-        quotient = np.divide(distance, step, out=np.zeros_like(distance), where=step > 0)
-        level = np.minimum(np.rint(quotient), np.float32(levels_above)).astype(np.uint8)
-        zero = bottom + step * level.astype(np.float32) == 0
-        levels[block.entries] = level.ravel()
+        level = sent - bottom
+        level /= np.where(step > 0, step, np.float32(np.inf))
+        np.rint(level, out=level)
+        np.clip(level, np.float32(0), np.float32(levels_above), out=level)  # two levels do not reach to the ends
+        levels[block.entries] = level.astype(np.uint8).ravel()
+        zero = bottom + step * level == 0
         negative[block.entries] = (pattern >= _SIGN) & ~zero.ravel()
-    return Quantised(None if top_k == CHUNK else indices, low, high, levels, negative)
+
+    in_threads(fill, _blocks(size, top_k))
+    return Quantised(indices, low, high, levels, negative)
 
 
 def dequantise(sent: Quantised, size: int, top_k: int, bits: int) -> tuple[Vector, bool]:
@@ -116,12 +123,15 @@ def dequantise(sent: Quantised, size: int, top_k: int, bits: int) -> tuple[Vecto
         bottom, step = _grid(sent.low[block.chunks], sent.high[block.chunks], levels_above)
         level = sent.levels[block.entries].reshape(-1, block.sent)
         with np.errstate(over="ignore"):
-            magnitude = bottom + step * level.astype(np.float32)
+            magnitude = step * level
+            magnitude += bottom
         negative = sent.negative[block.entries].reshape(-1, block.sent)
         flat = step == 0
         canonical &= not ((flat & (level > 0)).any() if flat.any() else False)
         canonical &= not ((magnitude == 0) & negative).any()
-        pattern = magnitude.view(np.uint32) | (negative.astype(np.uint32) << np.uint32(31))
+        pattern = negative.astype(np.uint32)
+        pattern <<= np.uint32(31)
+        pattern |= magnitude.view(np.uint32)
         values[block.entries] = pattern.view(np.float32).ravel()
     return values, canonical
 

@@ -6,11 +6,14 @@ one payload: the Rice parameters are those that give the fewest bytes, and the d
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.blocks import in_threads, spans
 from training_gym.compression.bits import (
     MAX_WIDTH,
     Integers,
@@ -35,11 +38,15 @@ from training_gym.models.layout import parameter_shapes
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import canonical_json, sha256
 
+_Number = TypeVar("_Number", bound=np.generic)
+
 MAGIC = b"ZOPG"
 VERSION = 2
 
 _HEADER = struct.Struct("<4sBBHQ32sBBQQ")
 _INDEX_PARAMETERS = range(MAX_WIDTH + 1)
+_GAP_LIMIT = 2 * CHUNK
+"""Between the last entry of a chunk and the first of the next fewer are skipped than two chunks have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +86,26 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A decoded payload: ``values`` (float32, finite) at ascending flat ``indices`` of a vector of ``size`` values."""
+    """A decoded payload: ``values`` (float32, finite) at ascending flat ``places`` of a vector of ``size`` values;
+    ``places`` is None where every entry was sent."""
 
     size: int
-    indices: Integers
+    places: Integers | None
     values: Vector
+
+    @property
+    def indices(self) -> Integers:
+        """Where each of the values belongs."""
+        return np.arange(self.size) if self.places is None else self.places
+
+    def at(self, entries: slice) -> Integers | slice:
+        """Where these entries belong, to index a vector with."""
+        return entries if self.places is None else self.places[entries]
 
     def dense(self) -> Vector:
         """The full vector, zero where nothing was sent."""
         vector = np.zeros(self.size, np.float32)
-        vector[self.indices] = self.values
+        vector[self.at(slice(None))] = self.values
         return vector
 
 
@@ -123,9 +140,26 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
     Raises:
         PayloadError: if a value is not finite.
     """
-    if not np.isfinite(vector).all():
+    return _written(format_, _quantised(format_, vector))
+
+
+def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
+    """The payload of ``vector``, and what decoding it gives; raises as :func:`encode_vector`."""
+    sent = _quantised(format_, vector)
+    payload = _written(format_, sent)
+    values, _ = dequantise(sent, format_.size, format_.top_k, format_.bits)
+    if not np.isfinite(values).all():
+        raise PayloadError("not_finite", "payload", "a value is beyond float32")
+    return payload, Payload(format_.size, sent.indices, values)
+
+
+def _quantised(format_: Format, vector: Vector) -> Quantised:
+    if not all(np.isfinite(vector[span]).all() for span in spans(len(vector))):
         raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
-    sent = quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
+    return quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
+
+
+def _written(format_: Format, sent: Quantised) -> bytes:
     gaps = _gaps(sent.indices)
     index_parameter, index_sizes = _best(gaps, _INDEX_PARAMETERS)
     level_parameter, level_sizes = _best_for_levels(sent.levels, format_.bits)
@@ -141,13 +175,15 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
         index_sizes[0],
         level_sizes[0],
     )
-    sections = [header, sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
-    sections.append(np.packbits(sent.negative).tobytes())
-    sections += [pack_unary(gaps >> index_parameter), _pack_remainders(gaps, index_parameter)]
-    if level_sizes[0]:
-        sections.append(pack_unary((sent.levels >> level_parameter).astype(np.int64)))
-    sections.append(_pack_remainders(sent.levels, level_parameter))
-    return b"".join(sections)
+    scales = [sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
+    sections: list[Callable[[], bytes]] = [
+        lambda: np.packbits(sent.negative).tobytes(),
+        lambda: pack_unary(gaps, index_parameter),
+        lambda: pack(gaps, index_parameter),
+        lambda: pack_unary(sent.levels, level_parameter) if level_sizes[0] else b"",
+        lambda: pack(sent.levels, level_parameter),
+    ]
+    return b"".join([header, *scales, *in_threads(lambda section: section(), sections)])
 
 
 def decode_vector(format_: Format, payload: bytes) -> Payload:
@@ -190,8 +226,8 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     if not scales_are_valid(low, high):
         raise PayloadError("wrong_scale", "payload", "a chunk's magnitudes are not 0 <= low <= high and finite")
     negative = unpack(sections[2], entries, 1).view(np.bool_)
-    quotients = unpack_unary(sections[3], coded)
-    gaps = (quotients << index_parameter) | unpack(sections[4], coded, index_parameter)
+    lower = unpack(sections[4], coded, index_parameter)
+    gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index", np.int64)
     indices = _indices(format_, gaps)
     levels = _levels(format_, level_parameter, sections[5], sections[6])
     values, canonical = dequantise(
@@ -214,14 +250,19 @@ def _gaps(indices: Integers | None) -> Integers:
     """Entries skipped before each entry."""
     if indices is None:
         return np.zeros(0, np.int64)
-    return np.diff(indices, prepend=-1) - 1
+    gaps = np.empty(len(indices), np.int64)
+    gaps[0] = indices[0]
+    np.subtract(indices[1:], indices[:-1], out=gaps[1:])
+    gaps[1:] -= 1
+    return gaps
 
 
-def _indices(format_: Format, gaps: Integers) -> Integers:
-    """The flat indices, each chunk holding as many as it must."""
+def _indices(format_: Format, gaps: Integers) -> Integers | None:
+    """The flat indices, each chunk holding as many as it must; None where every entry is sent."""
     if format_.top_k == CHUNK:
-        return np.arange(format_.size)
-    indices = np.cumsum(gaps + 1) - 1
+        return None
+    indices = np.cumsum(gaps)
+    indices += np.arange(len(indices))
     full = format_.size // CHUNK
     rows = indices[: full * format_.top_k].reshape(full, format_.top_k)
     starts = np.arange(full) * CHUNK
@@ -238,10 +279,20 @@ def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memo
         if len(unary):
             raise PayloadError("not_canonical", "payload", "levels of full width have no quotients")
         return lower
-    quotients = unpack_unary(unary, format_.entries)
-    if quotients.max() >> (format_.bits - 1 - parameter):
-        raise PayloadError("wrong_level", "payload", f"a level is beyond {format_.bits - 1} bits")
-    return (quotients.astype(np.uint8) << np.uint8(parameter)) | lower
+    return _rice(unary, lower, parameter, 1 << (format_.bits - 1), "wrong_level", np.uint8)
+
+
+def _rice(
+    unary: memoryview, remainders: NDArray[np.uint8], parameter: int, limit: int, code: str, dtype: type[_Number]
+) -> NDArray[_Number]:
+    """The numbers of a Rice code, all below ``limit``."""
+    numbers = np.empty(len(remainders), dtype)
+    for span, quotients in unpack_unary(unary, len(remainders)):
+        if quotients.max() > (limit - 1) >> parameter:
+            raise PayloadError(code, "payload", f"a number is not below {limit}")
+        quotients <<= parameter
+        np.bitwise_or(quotients, remainders[span], out=numbers[span], casting="unsafe")
+    return numbers
 
 
 def _best(numbers: Integers, parameters: range) -> tuple[int, tuple[int, int]]:
@@ -257,7 +308,3 @@ def _best_for_levels(levels: NDArray[np.uint8], bits: int) -> tuple[int, tuple[i
     sizes = [*rice_sizes(levels, range(fixed)), (0, packed_size(len(levels), fixed))]
     best = min(range(bits), key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]
-
-
-def _pack_remainders(numbers: NDArray[np.int64] | NDArray[np.uint8], parameter: int) -> bytes:
-    return pack((numbers & ((1 << parameter) - 1)).astype(np.uint8), parameter)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training_gym.compression.wire import decode, encode
+from training_gym.compression.wire import encode_step, uplink
 from training_gym.config import TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import seed_step
@@ -201,5 +201,5 @@ def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
     decay = np.float32(unit.spec.training.error_feedback_decay)
     learned = flatten(unit.checkpoint) - flatten(parameters_of(state))
     wanted = decay * unit.slot_state.error_feedback + learned
-    payload = encode(unit.spec, wanted)
-    return payload, wanted - decode(unit.spec, payload).dense()
+    payload, sent = encode_step(uplink(unit.spec), wanted)
+    return payload, wanted - sent.dense()

@@ -35,7 +35,7 @@ def dispatch(job_id: str) -> None:
 
 @shared_task(name="jobs.aggregate")
 def aggregate(job_id: str) -> None:
-    """Close the job's round if it is due: aggregate, evaluate, next checkpoint."""
+    """Close the job's round if it is due: aggregate, next checkpoint."""
     c = context()
     jobs.aggregate(c.database, c.settings, c.storage, job_id)
 
@@ -45,6 +45,13 @@ def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
     """Summarise or sum the payloads of one leaf of a round's tree, whichever is due."""
     c = context()
     jobs.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
+
+
+@shared_task(name="jobs.validate")
+def validate(job_id: str) -> None:
+    """Compute the validation losses that the job's rounds did not wait for."""
+    c = context()
+    jobs.validate(c.database, c.storage, job_id)
 
 
 @shared_task(name="verification.advance")

@@ -11,7 +11,7 @@ from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from market.providers import asks
 from worker.context import context
-from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch
+from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
 
 
 @shared_task(name="sweep.all")
@@ -34,5 +34,7 @@ def sweep() -> None:
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
+        for job_id in jobs.jobs_to_validate(c.database):
+            validate.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
     announce_events()
     deliver_webhooks.apply_async(expires=c.settings.sweep_interval_seconds)

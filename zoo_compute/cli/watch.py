@@ -62,7 +62,10 @@ def describe(event: Event) -> str | None:
         case "status":
             return f"job is {data['status']}" + (f" ({data['reason']})" if data.get("reason") else "")
         case "round":
-            return f"round {data['round']} of {data['rounds']} done, validation loss {data['validation_loss']}"
+            loss = data.get("validation_loss")
+            return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
+        case "validation":
+            return f"validation loss after round {data['round']}: {data['validation_loss']}"
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"
@@ -102,6 +105,13 @@ class _Bar:
         if event.kind == "status":
             self._progress.update(self._task, description=data["status"])
         elif event.kind == "checkpoint":
-            self._progress.update(self._task, completed=data["round"], loss=data["validation_loss"])
+            self._progress.update(self._task, completed=data["round"])
+            self._show_loss(data["validation_loss"])
+        elif event.kind == "validation":
+            self._show_loss(data["validation_loss"])
         elif event.kind != "round" and (line := describe(event)):
             self._progress.console.print(line, markup=False, highlight=False)
+
+    def _show_loss(self, loss: str | None) -> None:
+        if loss is not None:
+            self._progress.update(self._task, loss=loss)

@@ -38,6 +38,7 @@ def _server(application: ASGIApp) -> _Server:
 
 def _listen(port: int) -> socket.socket:
     listener = socket.create_server((HOST, port), backlog=128)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: small answers go at once
     listener.setblocking(False)
     return listener
 
