@@ -31,7 +31,7 @@ from market.organisations import service as organisations
 from market.providers import service as providers
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
-from zoo_protocol.hashing import canonical_json, from_hex, to_hex
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
 from zoo_protocol.unixfs import cid_of_file
 
@@ -92,7 +92,7 @@ def check(
         )
     permit_signature = _funded_permit(deployment, chain, payer, job.budget_wei, request.permit)
     require_dataset(storage, job.spec)
-    spec_cid = _publish(storage, canonical_json(job.spec.to_dict()))
+    spec_cid = _publish(storage, job.spec_json)
     return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
 
 
