@@ -113,7 +113,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(
         RateLimit,
         redis_url=settings.redis_url,
-        per_credential=settings.requests_per_minute,
+        per_account=settings.requests_per_minute,
         per_address=settings.requests_per_minute_ip,
     )
     if settings.cors_origin_list:

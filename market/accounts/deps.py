@@ -9,6 +9,7 @@ from fastapi.security.utils import get_authorization_scheme_param
 from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
 from market.api.deps import services_of
+from market.api.ratelimit import count_by_account
 from market.api.scopes import required_scope
 
 
@@ -22,12 +23,14 @@ class _CallerByBearer(HTTPBearer):
         """
         Raises:
             NotAuthenticated: no usable bearer token came with the request.
+            RateLimited: the account made too many requests.
             ScopeMissing: it is an API key whose scopes do not cover this route.
         """
         scheme, secret = get_authorization_scheme_param(request.headers.get("Authorization"))
         if scheme.lower() != "bearer" or not secret:
             raise NotAuthenticated("the request has no bearer token", field="Authorization")
         principal = await services_of(request).callers.find(secret)
+        await count_by_account(request.scope, None if principal is None else principal.address)
         if principal is None:
             raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
         scope = required_scope(request.scope.get("route"), request.method)
