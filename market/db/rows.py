@@ -27,9 +27,9 @@ def insert_together(session: Session, *rows: CreatedAt) -> bool:
     values: dict[str, Any] = {}
     for row in rows:
         table: Any = type(row)
-        names = tuple(column.key for column in table.__table__.columns if getattr(row, column.key) is not None)
-        shape.append((table, names))
-        values |= {_parameter(table, name): getattr(row, name) for name in names}
+        given = {name: value for name, value in vars(row).items() if value is not None and name in table.__table__.c}
+        shape.append((table, tuple(given)))
+        values |= {_parameter(table, name): value for name, value in given.items()}
     written = _insertion(tuple(shape)).rows(session, values)
     if not written:
         return False

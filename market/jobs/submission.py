@@ -231,7 +231,7 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
 
 
 def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
-    """The call of the escrow that takes the budget."""
+    """The call of the escrow that takes the budget. It fits: the order was hashed by the types of the escrow."""
     permit = from_hex(checked.permit_signature, 65)
     order = checked.order
     return new_intent(
@@ -239,6 +239,7 @@ def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
         key=f"open:{checked.id}",
         kind="open_job",
         subject=checked.id,
+        fits=True,
         **bindings.JobEscrow.openJob(
             cast(bindings.JobOrder, {name: getattr(order, name) for name in order.__slots__}),
             checked.order_signature,
