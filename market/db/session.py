@@ -5,6 +5,7 @@ only after it has committed, and dropped when it rolls back; a lost one is made 
 """
 
 import asyncio
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ Wake = Callable[[str, tuple[str, ...]], None]
 
 _PENDING = "pending_wakeups"
 _LEFT = "statements_left"
+_FEW = 4
 _TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
 
 
@@ -71,6 +73,7 @@ class Database:
         )
         _try_rested_connections(self.engine)
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
+        self._few = threading.BoundedSemaphore(min(_FEW, pool_size))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = sessionmaker(plain, autoflush=False)
@@ -92,7 +95,17 @@ class Database:
 
         A second statement is refused.
         """
-        with self._single_statements.begin() as session:
+        with self._few, self._single_statements.begin() as session:
+            yield session
+
+    @contextmanager
+    def reading_briefly(self) -> Iterator[Session]:
+        """As :meth:`reading`, for threads that read a few rows by their keys and do nothing else meanwhile.
+
+        Only a few such readings and single statements go on at once. Each is over sooner than a further thread would
+        get the interpreter, or a connection beyond those that the pool keeps would be open.
+        """
+        with self._few, self._readers() as session:
             yield session
 
     @contextmanager

@@ -161,7 +161,7 @@ def list_jobs(
 @router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Response:
     """One job with its progress."""
-    with services.database.reading() as session:
+    with services.database.reading_briefly() as session:
         return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
 
 
