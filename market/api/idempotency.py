@@ -14,7 +14,6 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
@@ -27,7 +26,7 @@ from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
 
-Work = Callable[[Session], tuple[int, BaseModel]]
+Work = Callable[[Session], tuple[int, dict[str, Any]]]
 
 
 class Once:
@@ -36,7 +35,7 @@ class Once:
     def __init__(self, database: Database, caller: str, key: str | None, body_hash: str) -> None:
         self._database, self._caller, self._key, self._body_hash = database, caller, key, body_hash
 
-    def earlier_answer(self) -> Response | None:
+    def earlier_answer(self) -> JSONResponse | None:
         """The answer to an earlier request with this key; ask before slow checks.
 
         Raises:
@@ -47,8 +46,8 @@ class Once:
         with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work, *, is_one_statement: bool = False) -> Response:
-        """Do ``work`` (which returns status and body) in one transaction, at most once for this key.
+    def run(self, work: Work, *, is_one_statement: bool = False) -> JSONResponse:
+        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
 
         Args:
             is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
@@ -63,9 +62,8 @@ class Once:
             if earlier is not None:
                 return earlier
             status, body = work(session)
-            if self._key is not None:
-                self.keep(session, status, body.model_dump(mode="json"))
-        return Response(body.model_dump_json(), status, media_type="application/json")
+            self.keep(session, status, body)
+        return JSONResponse(body, status)
 
     def begin(self, session: Session) -> JSONResponse | None:
         """Hold the key until the transaction ends; the answer to an earlier request with it.

@@ -136,9 +136,9 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         now=utc_now(),
     )
 
-    def write(session: Session) -> tuple[int, BaseModel]:
+    def write(session: Session) -> tuple[int, dict[str, object]]:
         job = submission.submit(session, checked, account)
-        return 201, views.new_job_view(services.network, job)
+        return 201, views.new_job_view(services.network, job).model_dump(mode="json")
 
     return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
 
