@@ -34,7 +34,7 @@ class Machine(Node):
     price: float
 
     @property
-    def kind(self) -> Hashable:
+    def make(self) -> Hashable:
         """What tasks look at."""
         return self.environment_class, self.cpu, self.memory
 

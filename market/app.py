@@ -1,5 +1,6 @@
 """Composition root of the API: settings in, application out."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +91,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        gc.freeze()  # what lives as long as the process need not be searched for garbage, 0.1 s each time
         yield
         services.database.dispose()
         services.redis.close()
@@ -113,7 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(
         RateLimit,
         redis_url=settings.redis_url,
-        per_credential=settings.requests_per_minute,
+        per_account=settings.requests_per_minute,
         per_address=settings.requests_per_minute_ip,
     )
     if settings.cors_origin_list:

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from market.db.session import Wake
 
-_PAUSE_SECONDS = 0.05  # between two sendings; what is asked for meanwhile goes out together
+_PAUSE_SECONDS = 0.1  # between two sendings; what is asked for meanwhile goes out together
 
 _log = structlog.get_logger(__name__)
 

@@ -173,9 +173,13 @@ class TrainingSpec:
             "training_config": _settings(self.training),
         }
 
-    def spec_hash(self) -> str:
-        """Keccak-256 of the canonical JSON, 0x hex."""
-        return to_hex(keccak(canonical_json(self.to_dict())))
+    def to_json(self) -> bytes:
+        """The canonical JSON of :meth:`to_dict`."""
+        return canonical_json(self.to_dict())
+
+    def spec_hash(self, json: bytes | None = None) -> str:
+        """Keccak-256 of the canonical JSON, 0x hex. ``json`` is that JSON, where the caller has it already."""
+        return to_hex(keccak(self.to_json() if json is None else json))
 
     @property
     def segments(self) -> int:

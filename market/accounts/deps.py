@@ -3,36 +3,45 @@
 from typing import Annotated
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
-from market.api.deps import ServicesDep
+from market.api.deps import services_of
+from market.api.ratelimit import count_by_account
 from market.api.scopes import required_scope
 
-_bearer = HTTPBearer(auto_error=False, description="A session token (POST /v1/auth/siwe) or an API key.")
 
-
-async def current_account(
-    request: Request, services: ServicesDep, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Principal:
+class _CallerByBearer(HTTPBearer):
     """The caller, looked up with a session of its own, so that waiting endpoints hold none.
 
-    Raises:
-        NotAuthenticated: no usable bearer token came with the request.
-        ScopeMissing: it is an API key whose scopes do not cover this route.
+    It is the OpenAPI scheme as well as the dependency: each further one that a dependency has costs every request.
     """
-    if bearer is None:
-        raise NotAuthenticated("the request has no bearer token", field="Authorization")
-    principal = await services.callers.find(bearer.credentials)
-    if principal is None:
-        raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
-    scope = required_scope(request.scope.get("route"), request.method)
-    if scope is not None and not principal.may(scope):
-        raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
-    return principal
+
+    async def __call__(self, request: Request) -> Principal:  # type: ignore[override]  # not only what was sent
+        """
+        Raises:
+            NotAuthenticated: no usable bearer token came with the request.
+            RateLimited: the account made too many requests.
+            ScopeMissing: it is an API key whose scopes do not cover this route.
+        """
+        scheme, secret = get_authorization_scheme_param(request.headers.get("Authorization"))
+        if scheme.lower() != "bearer" or not secret:
+            raise NotAuthenticated("the request has no bearer token", field="Authorization")
+        principal = await services_of(request).callers.find(secret)
+        await count_by_account(request.scope, None if principal is None else principal.address)
+        if principal is None:
+            raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
+        scope = required_scope(request.scope.get("route"), request.method)
+        if scope is not None and not principal.may(scope):
+            raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
+        return principal
 
 
+current_account = _CallerByBearer(
+    scheme_name="HTTPBearer", description="A session token (POST /v1/auth/siwe) or an API key."
+)
 CurrentAccount = Annotated[Principal, Depends(current_account)]
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts.models import Account, Credential, SiweNonce
 from market.db.base import Hash32
+from market.db.prepared import Prepared
 
 
 def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> datetime | None:
@@ -44,7 +45,7 @@ def ensure_account(session: Session, address: str) -> Account:
     return session.get_one(Account, address)
 
 
-_LIVE_CREDENTIALS = (  # built once: every request asks for its caller
+_LIVE_CREDENTIALS = Prepared(  # every request asks for its caller
     select(
         Credential.secret_hash,
         Credential.id,
@@ -77,7 +78,7 @@ class LiveCredential(NamedTuple):
 
 def live_credentials(session: Session, secret_hashes: Collection[str], now: datetime) -> list[LiveCredential]:
     """The unexpired, unrevoked credentials with those hashes."""
-    rows = session.execute(_LIVE_CREDENTIALS, {"secret_hashes": list(secret_hashes), "now": now})
+    rows = _LIVE_CREDENTIALS.rows(session, {"secret_hashes": list(secret_hashes), "now": now})
     return [LiveCredential(*row) for row in rows]
 
 

@@ -10,25 +10,31 @@ from sqlalchemy.orm import Session
 from market.api.services import Services
 
 
-async def services(request: Request) -> Services:
-    """The services of the application that serves this request. (A coroutine, because it needs no thread.)"""
+def services_of(request: Request) -> Services:
+    """The services of the application that serves this request; for dependencies, as each of theirs costs anew."""
     found: Services = request.app.state.services
     return found
 
 
-ServicesDep = Annotated[Services, Depends(services)]
+async def _services(request: Request) -> Services:  # a coroutine, because it needs no thread
+    return services_of(request)
 
 
-async def unit_of_work(services: ServicesDep) -> AsyncIterator[Session]:
+ServicesDep = Annotated[Services, Depends(_services)]
+
+
+async def unit_of_work(request: Request) -> AsyncIterator[Session]:
     """One transaction around the endpoint, committed before the answer leaves."""
-    async with services.database.turns, contextmanager_in_threadpool(services.database.transaction()) as session:
+    database = services_of(request).database
+    async with database.turns, contextmanager_in_threadpool(database.transaction()) as session:
         yield session
 
 
-async def reader(services: ServicesDep) -> AsyncIterator[Session]:
+async def reader(request: Request) -> AsyncIterator[Session]:
     """A session that only reads. To open and to close it is no input or output, so it takes no thread of its own."""
-    async with services.database.turns:
-        with services.database.reading() as session:
+    database = services_of(request).database
+    async with database.turns:
+        with database.reading() as session:
             yield session
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
-from market.api.deps import ServicesDep, Uow
+from market.api.deps import Uow, services_of
 from market.api.errors import KeyReused, RequestInFlight
 from market.db.session import Database
 from market.events.models import IdempotentRequest
@@ -100,7 +100,6 @@ _LOCK_SPACE = zlib.crc32(b"idempotency") - 2**31  # advisory locks take two sign
 
 async def once(
     request: Request,
-    services: ServicesDep,
     account: CurrentAccount,
     idempotency_key: Annotated[
         str | None,
@@ -108,10 +107,11 @@ async def once(
     ] = None,
 ) -> Once:
     """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
+    database = services_of(request).database
     if idempotency_key is None:
-        return Once(services.database, account.address, None, "")
+        return Once(database, account.address, None, "")
     content = f"{request.method} {request.url.path}\n".encode() + await request.body()
-    return Once(services.database, account.address, idempotency_key, to_hex(sha256(content)))
+    return Once(database, account.address, idempotency_key, to_hex(sha256(content)))
 
 
 Idempotent = Annotated[Once, Depends(once)]

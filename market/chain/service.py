@@ -72,14 +72,19 @@ def new_intent(
     function: str,
     arguments: Sequence[Any],
     amount: int = 0,
+    fits: bool = False,
 ) -> TxIntent:
     """The row of an intent, as :func:`queue_intent` writes it, for a caller that inserts it together with its own.
+
+    Args:
+        fits: the caller made sure that the call fits the contract's interface, so it is not encoded to find out.
 
     Raises:
         BadArguments: the call does not fit the contract's interface.
     """
     stored = [to_json(argument) for argument in arguments]
-    encode_call(contract, function, stored)
+    if not fits:
+        encode_call(contract, function, stored)
     wake_after_commit(session, SEND_TASK)
     return TxIntent(
         key=key,

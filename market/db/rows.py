@@ -3,11 +3,12 @@
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import CTE, Select, bindparam, select, true
+from sqlalchemy import CTE, bindparam, select, true
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.db.base import CreatedAt
+from market.db.prepared import Prepared
 
 
 def insert_together(session: Session, *rows: CreatedAt) -> bool:
@@ -26,19 +27,19 @@ def insert_together(session: Session, *rows: CreatedAt) -> bool:
     values: dict[str, Any] = {}
     for row in rows:
         table: Any = type(row)
-        names = tuple(column.key for column in table.__table__.columns if getattr(row, column.key) is not None)
-        shape.append((table, names))
-        values |= {_parameter(table, name): getattr(row, name) for name in names}
-    written = session.execute(_insertion(tuple(shape)), values).one_or_none()
-    if written is None:
+        given = {name: value for name, value in vars(row).items() if value is not None and name in table.__table__.c}
+        shape.append((table, tuple(given)))
+        values |= {_parameter(table, name): value for name, value in given.items()}
+    written = _insertion(tuple(shape)).rows(session, values)
+    if not written:
         return False
-    for row, created_at in zip(rows, written, strict=True):
+    for row, created_at in zip(rows, written[0], strict=True):
         row.created_at = created_at
     return True
 
 
 @lru_cache(64)
-def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Select[*tuple[Any, ...]]:
+def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Prepared:
     """A statement that inserts one row into each table and gives their times; no result if the first was there."""
     parts: list[CTE] = []
     for model, names in shape:
@@ -52,7 +53,7 @@ def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...]) -> Select[*tuple[
     query = select(*(part.c.created_at for part in parts)).select_from(parts[0])
     for part in parts[1:]:
         query = query.join(part, true())
-    return query
+    return Prepared(query)
 
 
 def _parameter(model: Any, column: str) -> str:

@@ -5,6 +5,7 @@ only after it has committed, and dropped when it rolls back; a lost one is made 
 """
 
 import asyncio
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ from sqlalchemy import create_engine, event, func, select, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
-from sqlalchemy.orm import ORMExecuteState, Session, sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 Wake = Callable[[str, tuple[str, ...]], None]
 
 _PENDING = "pending_wakeups"
-_DONE = "statement_done"
+_LEFT = "statements_left"
+_FEW = 4
 _TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
 
 
@@ -29,6 +31,16 @@ def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
     """Ask that background ``task`` runs once this unit of work has committed."""
     pending: dict[tuple[str, tuple[str, ...]], None] = session.info.setdefault(_PENDING, {})
     pending[(task, arguments)] = None
+
+
+def begin_statement(session: Session) -> None:
+    """Called before each statement that a session executes. Raises RuntimeError if it is one too many."""
+    left = session.info.get(_LEFT)
+    if left is None:
+        return
+    if left == 0:
+        raise RuntimeError("a second statement in a unit of work of one")
+    session.info[_LEFT] = left - 1
 
 
 def database_now(session: Session) -> datetime:
@@ -61,11 +73,12 @@ class Database:
         )
         _try_rested_connections(self.engine)
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
+        self._few = threading.BoundedSemaphore(min(_FEW, pool_size))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._readers = sessionmaker(plain, autoflush=False)
-        self._single_statements = sessionmaker(plain, expire_on_commit=False)
-        event.listen(self._single_statements, "do_orm_execute", _refuse_a_second)
+        self._single_statements = sessionmaker(plain, expire_on_commit=False, info={_LEFT: 1})
+        event.listen(self._single_statements, "do_orm_execute", lambda state: begin_statement(state.session))
         for sessions in (self._sessions, self._single_statements):
             event.listen(sessions, "after_commit", lambda session: _send(session, wake))
             event.listen(sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
@@ -82,7 +95,17 @@ class Database:
 
         A second statement is refused.
         """
-        with self._single_statements.begin() as session:
+        with self._few, self._single_statements.begin() as session:
+            yield session
+
+    @contextmanager
+    def reading_briefly(self) -> Iterator[Session]:
+        """As :meth:`reading`, for threads that read a few rows by their keys and do nothing else meanwhile.
+
+        Only a few such readings and single statements go on at once. Each is over sooner than a further thread would
+        get the interpreter, or a connection beyond those that the pool keeps would be open.
+        """
+        with self._few, self._readers() as session:
             yield session
 
     @contextmanager
@@ -132,12 +155,6 @@ def _try_rested_connections(engine: Engine) -> None:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
             raise InvalidatePoolError from error  # the pool connects anew and tries again
-
-
-def _refuse_a_second(state: ORMExecuteState) -> None:
-    if _DONE in state.session.info:
-        raise RuntimeError("a second statement in a unit of work of one")
-    state.session.info[_DONE] = True
 
 
 def _send(session: Session, wake: Wake | None) -> None:

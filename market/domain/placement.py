@@ -76,9 +76,14 @@ class Node:
     round_trip_ms: int | None = None
 
     @property
+    def make(self) -> Hashable:
+        """All that requirements look at but reliability, which each node may have of its own."""
+        return self.region, self.environment_class, self.gpu_memory_gb, self.attested
+
+    @property
     def kind(self) -> Hashable:
         """All that requirements look at: they accept all nodes of a kind or none."""
-        return self.region, self.environment_class, self.gpu_memory_gb, self.reliability_bps, self.attested
+        return self.make, self.reliability_bps
 
     @property
     def book(self) -> Hashable:

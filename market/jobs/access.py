@@ -16,12 +16,12 @@ from market.organisations.service import Role
 
 
 def visible_job(session: Session, principal: Principal, job_id: str) -> Job:
-    """A job that the caller may see.
+    """A job that the caller may see: a copy to read.
 
     Raises:
         JobNotFound: there is none, or it is somebody else's.
     """
-    return _require_visible(session, principal, job_id, repository.job(session, job_id))
+    return _require_visible(session, principal, job_id, repository.job_to_read(session, job_id))
 
 
 def lock_own_job(session: Session, principal: Principal, job_id: str) -> Job:

@@ -4,9 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import BindParameter, CompoundSelect, Integer, String, bindparam, func, literal, or_, select
+from sqlalchemy import ARRAY, CompoundSelect, Integer, String, any_, bindparam, func, literal, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from market.db.base import Hash32
+from market.db.prepared import Prepared
 from market.jobs.models import Checkpoint, Job, Unit
 
 
@@ -29,9 +31,9 @@ class Progress:
 
 
 def _progress() -> CompoundSelect[*tuple[Any, ...]]:
-    ids: BindParameter[Any] = bindparam("job_ids", expanding=True)
+    ids = any_(bindparam("job_ids", type_=ARRAY(Hash32)))
     nothing = [literal(None, type_) for type_ in (Integer, String, String)]
-    units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id.in_(ids))
+    units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id == ids)
     other = aliased(Checkpoint)
     known = select(func.max(other.round)).where(other.job_id == Job.id, other.validation_loss.is_not(None))
     shown = or_(Checkpoint.round.in_([0, Job.current_round]), Checkpoint.round == known.scalar_subquery())
@@ -45,18 +47,18 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
             Checkpoint.model_cid,
         )
         .join(Job, Job.id == Checkpoint.job_id)
-        .where(Job.id.in_(ids), shown)
+        .where(Job.id == ids, shown)
     )
     return units.group_by(Unit.job_id, Unit.status).union_all(checkpoints)
 
 
-_PROGRESS = _progress()  # built once: every reading of a job asks for it
+_PROGRESS = Prepared(_progress())  # every reading of a job asks for it
 
 
 def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
     """How far each of these jobs is; checkpoints by round."""
     found = {job_id: Progress() for job_id in job_ids}
-    for job_id, status, count, round_, loss, model_cid in session.execute(_PROGRESS, {"job_ids": list(job_ids)}):
+    for job_id, status, count, round_, loss, model_cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
         if status is not None:
             found[job_id].units[status] = count
         else:

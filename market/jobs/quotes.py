@@ -51,6 +51,8 @@ class Terms:
     """A checked job: what is trained, in how many units of what size, for how much at most."""
 
     spec: TrainingSpec
+    spec_json: bytes  # canonical, as it is hashed and stored
+    spec_hash: str
     tier: Tier
     nodes: int
     units: int
@@ -64,7 +66,7 @@ class Terms:
         """The order that ``payer`` signs; its struct hash is the job's id."""
         return JobOrder(
             payer=payer,
-            specHash=self.spec.spec_hash(),
+            specHash=self.spec_hash,
             tier=self.tier.id,
             units=self.units,
             unitWeight=self.unit_weight_us,
@@ -101,8 +103,11 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
+    spec_json = spec.to_json()
     return Terms(
         spec=spec,
+        spec_json=spec_json,
+        spec_hash=spec.spec_hash(spec_json),
         tier=tier,
         nodes=request.nodes,
         units=units,
@@ -222,7 +227,7 @@ def quote(
     last = last_price(job.tier.id)
     return Quote(
         spec=job.spec.to_dict(),
-        spec_hash=job.spec.spec_hash(),
+        spec_hash=job.spec_hash,
         tier=job.tier.name,
         units=job.units,
         unit_weight_us=job.unit_weight_us,

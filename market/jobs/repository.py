@@ -9,9 +9,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
+from market.db.base import Hash32
+from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
 from market.jobs.models import Acknowledgement, Checkpoint, Job, Lease, Pin, Slot, Unit
 from zoo_protocol.messages import UnitCommitment
@@ -36,6 +38,16 @@ def _locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
 
 def job(session: Session, job_id: str) -> Job | None:
     return session.get(Job, job_id)
+
+
+_JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))
+_JOB_COLUMNS = Job.__table__.columns.keys()
+
+
+def job_to_read(session: Session, job_id: str) -> Job | None:
+    """A copy of the job, which is no part of the session: what is changed in it is not written."""
+    found = _JOB_TO_READ.rows(session, {"job_id": job_id})
+    return Job(**dict(zip(_JOB_COLUMNS, found[0], strict=True))) if found else None
 
 
 def lock_job(session: Session, job_id: str) -> Job | None:

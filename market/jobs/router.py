@@ -161,9 +161,10 @@ def list_jobs(
 
 
 @router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
-def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Response:
+def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Response:
     """One job with its progress."""
-    return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
+    with services.database.reading_briefly() as session:
+        return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
 
 
 def _json(view: BaseModel) -> Response:

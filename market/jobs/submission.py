@@ -31,7 +31,7 @@ from market.organisations import service as organisations
 from market.providers import service as providers
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
-from zoo_protocol.hashing import canonical_json, from_hex, to_hex
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, recover, struct_hash, typed_data
 from zoo_protocol.unixfs import cid_of_file
 
@@ -94,7 +94,7 @@ def check(
         )
     permit_signature = _funded_permit(deployment, chain, payer, job.budget_wei, request.permit)
     require_dataset(storage, job.spec)
-    spec_cid = _publish(storage, canonical_json(job.spec.to_dict()))
+    spec_cid = _publish(storage, job.spec_json)
     return CheckedJob(request, job, order, order_signature, permit_signature, spec_cid, struct_hash(order))
 
 
@@ -233,7 +233,7 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
 
 
 def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
-    """The call of the escrow that takes the budget."""
+    """The call of the escrow that takes the budget. It fits: the order was hashed by the types of the escrow."""
     permit = from_hex(checked.permit_signature, 65)
     order = checked.order
     return new_intent(
@@ -241,6 +241,7 @@ def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
         key=f"open:{checked.id}",
         kind="open_job",
         subject=checked.id,
+        fits=True,
         **bindings.JobEscrow.openJob(
             cast(bindings.JobOrder, {name: getattr(order, name) for name in order.__slots__}),
             checked.order_signature,

@@ -1,7 +1,11 @@
 """Rate limits, conditional requests, browsers of other origins, scopes of keys, roles, and caps under concurrency."""
 
+import asyncio
+import math
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import httpx
@@ -10,12 +14,15 @@ from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from jobs_world import at_once
 from sqlalchemy import func, select
+from starlette.datastructures import Headers
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from market.accounts import spending
 from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Account, Credential, Spending
 from market.accounts.spending import Caps
+from market.api.ratelimit import RateLimit, _Bucket
 from market.app import create_app
 from market.db.base import utc_now
 from market.db.session import Database
@@ -35,6 +42,14 @@ def client(settings: Settings) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture
+def by_account(settings: Settings) -> Iterator[TestClient]:
+    """An API of 5 requests a minute for each account, and any number for an address."""
+    with TestClient(create_app(settings.model_copy(update={"requests_per_minute": 5}))) as client:
+        client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
+        yield client
+
+
 def test_a_credential_has_its_rate_and_so_has_an_address(client: TestClient) -> None:
     answers = [client.get("/v1/network", headers={"Authorization": "Bearer one"}) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [200] * 5 + [429]
@@ -45,6 +60,112 @@ def test_a_credential_has_its_rate_and_so_has_an_address(client: TestClient) -> 
     others = [client.get("/v1/network", headers={"Authorization": "Bearer two"}).status_code for _ in range(4)]
     assert others == [200, 200, 200, 429]  # the address's eight; what was refused did not count
     assert client.get("/healthz").status_code == 200  # never limited
+
+
+def test_all_keys_of_an_account_share_its_rate_from_the_first_request_on(by_account: TestClient) -> None:
+    owner, other = sign_in(by_account), sign_in(by_account)
+    keys = [_key(by_account, owner) for _ in range(3)]  # with the session's own requests, three of the account's five
+    answers = [by_account.get("/v1/jobs", headers=key) for key in (*keys, keys[0])]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert [answer.headers["ratelimit"].split(";")[:2] for answer in answers] == [
+        ['"account"', "r=1"],
+        ['"account"', "r=0"],
+        ['"account"', "r=0"],
+        ['"account"', "r=0"],
+    ]
+    assert '"account";q=5;w=60' in answers[0].headers["ratelimit-policy"]
+    for refused in answers[2:]:
+        wait = refusal(refused, 429, "rate-limited")["retry_after"]
+        assert wait == int(refused.headers["retry-after"]) >= 1
+    assert by_account.get("/v1/jobs", headers=other.headers).status_code == 200  # another account has its own
+
+
+def test_a_revoked_key_takes_nothing_of_its_account(by_account: TestClient) -> None:
+    owner = sign_in(by_account)
+    made = by_account.post("/v1/me/keys", json={"name": "leaked"}, headers=owner.headers).json()
+    leaked = {"Authorization": f"Bearer {made['key']}"}
+    assert by_account.get("/v1/jobs", headers=leaked).status_code == 200
+    assert by_account.delete(f"/v1/me/keys/{made['id']}", headers=owner.headers).status_code == 204
+    assert (
+        by_account.get("/v1/jobs", headers=leaked).headers["ratelimit"].startswith('"account";r=1')
+    )  # still thought its
+    answer = by_account.get("/v1/jobs", headers=leaked)
+    assert (answer.status_code, answer.headers["ratelimit"].split(";")[:2]) == (
+        401,
+        ['"credential"', "r=3"],
+    )  # and its first
+    assert by_account.get("/v1/jobs", headers=owner.headers).status_code == 200
+
+
+@asynccontextmanager
+async def _limits(settings: Settings, count: int, quota: int) -> AsyncIterator[list[RateLimit]]:
+    """That many processes' limiters on one Redis, of so many requests a minute and address."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    made = [RateLimit(answer, settings.redis_url, 0, quota) for _ in range(count)]
+    await made[0]._redis.flushdb()
+    yield made
+    for one in made:
+        if one._reporting is not None:
+            await one._reporting
+        await one._redis.aclose()
+
+
+async def _get(limit: RateLimit) -> tuple[int, int]:
+    """(status, what is said to be left)"""
+    heads: list[Message] = []
+
+    async def send(message: Message) -> None:
+        heads.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.9", 1)}
+    await limit(scope, receive, send)
+    said = Headers(raw=heads[0]["headers"])["ratelimit"]
+    return heads[0]["status"], int(said.split(";r=")[1].split(";")[0])
+
+
+def test_far_from_the_limit_requests_are_counted_without_asking_redis_and_none_is_lost(settings: Settings) -> None:
+    async def ask() -> None:
+        async with _limits(settings, 2, 3_200) as (first, second):
+            told: list[int] = []
+            tell = first._tell
+
+            async def count(buckets: Sequence[_Bucket], asked: int) -> int:
+                told.append(asked)
+                return await tell(buckets, asked)
+
+            first._tell = count  # type: ignore[method-assign]
+            answers = [await _get(first) for _ in range(150)]
+            assert {status for status, _ in answers} == {200}
+            assert answers[0][1] == 3_199
+            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back meanwhile
+            assert sum(told) < 20  # the first, and where 200 had been let through since Redis heard of any
+            assert first._reporting is not None
+            await first._reporting
+            assert 3_049 <= (await _get(second))[1] <= 3_065  # another process knows of them
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_near_the_limit_all_processes_together_hold_to_it(settings: Settings, processes: int) -> None:
+    quota = 160
+
+    async def ask() -> int:
+        async with _limits(settings, processes, quota) as limits:
+            answers = [await asyncio.gather(*(_get(limit) for limit in limits)) for _ in range(2 * quota // processes)]
+            return sum(status == 200 for at_once in answers for status, _ in at_once)
+
+    begun = time.monotonic()
+    passed = asyncio.run(ask())
+    refilled = math.ceil((time.monotonic() - begun) * quota / 60)
+    assert quota <= passed <= quota + refilled + (processes - 1) * quota // 16
 
 
 def test_without_redis_nothing_is_limited_and_nothing_fails(settings: Settings) -> None:

@@ -12,7 +12,7 @@ import pytest
 from api_support import Caller, sign_in
 from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World
-from sqlalchemy import event, func, select
+from sqlalchemy import event, func, literal, select
 from test_jobs_api import Body, _signed, body, dataset
 
 from market.accounts import service as accounts
@@ -22,11 +22,12 @@ from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
 from market.chain.views import ChainViews, Funds
+from market.db.prepared import Prepared
 from market.db.rows import insert_together
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.events.models import JobEventRow
-from market.jobs import leases, submission
+from market.jobs import leases, repository, submission
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Job
 from market.jobs.offers import LOOK_SECONDS, Offers
@@ -226,11 +227,31 @@ def test_rows_are_written_together_or_not_at_all(database: Database) -> None:
         assert [row.data["nonce"] for row in session.scalars(select(JobEventRow).order_by(JobEventRow.id))] == [1, 2]
 
 
+def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World) -> None:
+    job_id = world.job(nodes=2)
+    with world.database.transaction() as session:
+        copy, row = repository.job_to_read(session, job_id), repository.job(session, job_id)
+        assert copy is not None
+        assert row is not None
+        names = Job.__table__.columns.keys()
+        assert [(name, getattr(copy, name)) for name in names] == [(name, getattr(row, name)) for name in names]
+        assert [type(getattr(copy, name)) for name in names] == [type(getattr(row, name)) for name in names]
+        assert copy not in session
+        assert repository.job_to_read(session, "0x" + "00" * 32) is None
+
+
 def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) -> None:
+    prepared = Prepared(select(literal(2)))
     with database.single_statement() as session:
         session.execute(select(1))
         with pytest.raises(RuntimeError):
             session.execute(select(2))
+        with pytest.raises(RuntimeError):
+            prepared.rows(session, {})
+    with database.single_statement() as session:
+        assert prepared.rows(session, {}) == [(2,)]
+        with pytest.raises(RuntimeError):
+            session.execute(select(1))
 
 
 def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Our EIP-712 encoding against the library's, over all messages that are signed here."""
 
 import pytest
+from eth_account import Account
 from eth_account.messages import encode_typed_data
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +74,25 @@ def test_a_value_that_does_not_fit_its_type_is_refused(field: str, value: object
     ask = {"provider": "0x" + "11" * 20, "tier": 1, "gpus": 1, "minPrice": 1, "validUntil": 1, "nonce": 1}
     with pytest.raises(ValueError):
         struct_hash(Ask(**ask | {field: value}))  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 2**200), _DOMAINS, st.one_of(_STRUCTS), st.booleans())
+def test_signers_are_recovered_as_the_library_does(
+    key: int, domain: Domain, message: messages.Message, low_v: bool
+) -> None:
+    document = typed_data(domain, message)
+    raw = bytes.fromhex(messages.sign("0x" + key.to_bytes(32).hex(), document)[2:])
+    signature = "0x" + (raw[:64] + bytes([raw[64] - 27 if low_v else raw[64]])).hex()
+    found = messages.recover(document, signature)
+    assert found == Account.recover_message(signable(document), signature=signature)
+    assert found == Account.from_key(key.to_bytes(32)).address
+
+
+@given(st.binary(min_size=60, max_size=70))
+def test_what_is_no_signature_is_a_value_error_or_somebody(raw: bytes) -> None:
+    document = typed_data(Domain(1, "0x" + "11" * 20), Ask("0x" + "22" * 20, 1, 1, 1, 1, 1))
+    try:
+        found = messages.recover(document, "0x" + raw.hex())
+    except ValueError:
+        return
+    assert found == Account.recover_message(signable(document), signature="0x" + raw.hex())

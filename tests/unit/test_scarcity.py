@@ -1,7 +1,10 @@
 """How scarce nodes are; jobs that could use any leave the scarce ones; a pool chooses as a look at every node would."""
 
+from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from market.domain.placement import ANYTHING, Candidate, Node, Requirements, choose, gang_cost
 from market.domain.pool import Pool
-from market.domain.scarcity import Ask, scarcity
+from market.domain.scarcity import MOST_LOOKS, RECENT, Ask, scarcity
 
 ROOMY = Requirements(min_gpu_memory_gb=80)
 PLAIN = [Node(f"plain{index}", "eu", "class", gpu_memory_gb=24, round_trip_ms=10) for index in range(8)]
@@ -39,6 +42,86 @@ def test_scarcity_does_not_depend_on_any_sequence(random: Random) -> None:
     assert all(0 <= share <= 1 for share in before.values())
     random.shuffle(asks)
     assert scarcity(asks, random.sample(supply, len(supply))) == before
+
+
+def scarcity_node_by_node(asks: list[Ask], supply: list[Node]) -> dict[Hashable, float]:
+    """As the module says it, each ask held against each node."""
+    wanted = dict.fromkeys((node.kind for node in supply), 0)
+    for ask in dict.fromkeys(asks):
+        able = [node for node in supply if ask.requirements.accepts(node)]
+        books = Counter(node.book for node in able)
+        able = [node for node in able if books[node.book] >= ask.nodes]
+        for kind in {node.kind for node in able}:
+            wanted[kind] += asks.count(ask) * ask.nodes * 10**9 // len(able)
+    most = max(wanted.values(), default=0)
+    return {kind: demand / most if most else 0.0 for kind, demand in wanted.items()}
+
+
+@given(st.randoms(use_true_random=False))
+def test_makes_and_levels_give_what_a_look_at_every_node_would(random: Random) -> None:
+    supply = [
+        Node(
+            str(number),
+            random.choice(["eu", "us"]),
+            random.choice("ab"),
+            gpu_memory_gb=random.choice([24, 80]),
+            reliability_bps=random.choice([0, 4_000, 9_000, random.randint(0, 10_000)]),
+            attested=random.random() < 0.5,
+        )
+        for number in range(30)
+    ]
+    asks = [
+        Ask(
+            Requirements(
+                regions=frozenset(random.choice([(), ("eu",), ("us",)])),
+                min_gpu_memory_gb=random.choice([0, 80]),
+                min_reliability_bps=random.choice([0, 4_000, 9_500, random.randint(0, 10_000)]),
+                attested_only=random.random() < 0.3,
+            ),
+            random.randint(1, 6),
+        )
+        for _ in range(20)
+    ]
+    assert scarcity(asks, supply) == scarcity_node_by_node(asks, supply)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting(Requirements):
+    """Counts how often it is held against a node."""
+
+    looks: ClassVar[int] = 0
+
+    def accepts(self, node: Node) -> bool:
+        Counting.looks += 1
+        return Requirements.accepts(self, node)
+
+
+@pytest.mark.parametrize(
+    ("supply", "most"),
+    [
+        ([Node(str(n), "eu", "class", reliability_bps=n) for n in range(10_000)], RECENT),
+        ([Node(str(n), f"zone{n}", "class") for n in range(10_000)], MOST_LOOKS),
+        ([Node(str(n), f"zone{n % 100}", str(n), gpu_memory_gb=n) for n in range(200_000)], MOST_LOOKS),
+    ],
+    ids=["reliabilities", "zones", "more makes than looks"],
+)
+def test_however_many_nodes_and_wishes_differ_judging_them_takes_so_many_looks(supply: list[Node], most: int) -> None:
+    asks = [Ask(Counting(min_reliability_bps=number * 19), 1) for number in range(RECENT)]
+    Counting.looks = 0
+    found = scarcity(asks, supply)
+    assert Counting.looks <= most
+    assert len(found) == len({node.kind for node in supply})
+
+
+def test_where_not_all_asks_can_be_judged_those_for_most_nodes_are_in_whatever_sequence() -> None:
+    supply = [Node(str(number), f"zone{number}", "class") for number in range(MOST_LOOKS // 2)]  # two can be
+    asks = [Ask(Requirements(regions=frozenset({f"zone{number}"})), 1) for number in range(5) for _ in range(number)]
+    found = scarcity(asks, supply)
+    assert {supply[n].region: found[supply[n].kind] for n in range(5) if found[supply[n].kind]} == {
+        "zone4": 1.0,
+        "zone3": 0.75,
+    }
+    assert scarcity(asks[::-1], supply[::-1]) == found
 
 
 def test_scarcity_weighs_four_and_refuses_nobody() -> None:
