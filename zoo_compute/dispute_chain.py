@@ -1,4 +1,4 @@
-"""What a provider does and reads on the chain about disputes of its units (contract Disputes)."""
+"""What providers and challengers do and read on the chain about disputes of units (contract Disputes)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
@@ -6,6 +6,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+from zoo_compute.challenge import Challenge
+from zoo_compute.errors import ZooError
 from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import MAX_PROMISE_SECONDS, UnitCommitment
@@ -56,6 +58,11 @@ class Dispute:
     step: int
     convicted: bool
 
+    @property
+    def until(self) -> int | None:
+        """The deadline, where a clock runs."""
+        return self.deadline if self.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -68,7 +75,7 @@ class Terms:
 
 
 class DisputeChain(Chain):
-    """The contract Disputes, with the provider's wallet."""
+    """The contract Disputes, with the wallet of a provider or of a challenger."""
 
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
         super().__init__(rpc_url, contracts, wallet)
@@ -125,13 +132,52 @@ class DisputeChain(Chain):
                 found = event.get_logs(argument_filters={"provider": self._sender}, from_block=start, to_block=end)
             yield from found
 
-    def dispute(self, opened: Opened, block: Block) -> Dispute:
-        """Where a dispute stands as of ``block``."""
-        functions, at = self._disputes.functions, block.number
+    def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
+        """Where a dispute stands, as of ``block`` if one is given."""
+        functions, at = self._disputes.functions, "latest" if block is None else block.number
         with chain_errors():
-            _, _, step, deadline, turn, *_ = functions.disputes(from_hex(opened.dispute_id)).call(block_identifier=at)
-            *_, convicted = functions.units(from_hex(opened.unit_id)).call(block_identifier=at)
+            found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
+            _, _, step, deadline, turn, *_, unit_id, _ = found
+            *_, convicted = functions.units(unit_id).call(block_identifier=at)
         return Dispute(Turn(turn), int(deadline), int(step), bool(convicted))
+
+    def shown_states(self, dispute_id: str) -> list[str]:
+        """Digests of the states that were shown in a dispute, 0x hex; none before that."""
+        with chain_errors():
+            found = self._disputes.events.TraceShown.get_logs(
+                argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0
+            )
+        return [to_hex(state) for event in found[-1:] for state in event["args"]["states"]]
+
+    def open(self, challenge: Challenge) -> tuple[str, str]:
+        """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
+                transaction fails.
+        """
+        bond = self.terms.bond
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
+            dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
+        if self.dispute(dispute_id).turn is not Turn.NONE:
+            raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
+        if (balance := self.balance()) < bond:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {balance} wei of ZEN, but a dispute needs a bond of {bond}",
+                remedy="Send ZEN to this address.",
+            )
+        if allowed < bond:
+            self._send(self._token.functions.approve(self._disputes.address, bond))
+        proof = [from_hex(node) for node in challenge.window_proof]
+        order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
+        call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
+        return dispute_id, self._send(call)
+
+    def name_step(self, dispute_id: str, step: int) -> str:
+        """Name the step whose end is rejected; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
 
     def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
         """Show a unit's trace; the transaction's hash once it is mined.

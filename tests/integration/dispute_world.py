@@ -4,21 +4,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from live_world import TRAINING, LiveWorld, Node
-from support.chain import OTHER, Wallet
+from support.chain import OPERATOR, OTHER, Wallet
 
 from market.domain.network import DEVNET
 from market.jobs import facts, matching
+from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Slot
+from market.settlement.record import build_record
 from market.verification import omissions
 from zoo_compute.dispute_chain import Dispute, DisputeChain, Opened
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet as NodeWallet
+from zoo_protocol.cid import parse
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import JobOrder, UnitCommitment
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
 from zoo_protocol.record import leaf_of
+from zoo_protocol.settlement import JobLine, claim_leaf
 
 TERMS = DEVNET.disputes
 ZEN = 10**18
@@ -47,7 +51,9 @@ class DisputeWorld(LiveWorld):
         with self.database.transaction() as session:  # it leaves what it worked for
             for slot in session.query(Slot).filter(Slot.provider == node.address):
                 slot.provider = None
-        job_id = self.job(nodes=1, document={**self.spec.to_dict(), "training_config": TRAINING})
+        job_id = self.job(
+            nodes=1, wait_seconds=30 * 86_400, document={**self.spec.to_dict(), "training_config": TRAINING}
+        )
         with self.database.transaction() as session:
             environment = node.executor.environment_class
             assert matching.assign(session, job_id, 5 * ZEN // 2, None, [node.address], environment)
@@ -66,6 +72,26 @@ class DisputeWorld(LiveWorld):
             if shown is not None and shown.window_root is not None:
                 return Delivered(order, unit, row.commitment_signature, shown.window_root, list(shown.proof))
         raise AssertionError("no window")
+
+    def settle(self, delivered: Delivered) -> None:
+        """Pay the unit on chain: its job is put in escrow, and the market's record of it named in a settlement."""
+        payer, order = self.wallets[delivered.order.payer], delivered.order
+        key = to_hex(bytes(payer.key))
+        deployment, escrow = self.deployed.deployment, self.deployed.deployment.address("JobEscrow")
+        self.transact(OTHER, "ZenToken", "transfer", payer.address, order.budget)
+        signature = sign(key, typed_data(Domain(31337, escrow), order))
+        token = deployment.address("ZenToken")
+        permit = permit_typed_data(31337, token, "ZEN", payer.address, escrow, order.budget, 0, order.waitUntil)
+        raw = bytes.fromhex(sign(key, permit)[2:])
+        opening = [_fields(order), signature, order.waitUntil, raw[64], raw[:32], raw[32:64]]
+        self.transact(OTHER, "JobEscrow", "openJob", *opening)
+        with self.database.transaction() as session:
+            units = jobs.job_units(session, delivered.unit.jobId)
+            record = build_record(session, DEVNET, facts.get(session, delivered.unit.jobId), units[:1])
+        stored = parse(self.storage.put(record.to_bytes(), max_bytes=2**20).cid)
+        line = JobLine(delivered.unit.jobId, 25 * ZEN // 10, 1, 0, 1, False, to_hex(stored.digest))
+        claim = to_hex(claim_leaf(delivered.unit.provider, 1))
+        self.transact(OPERATOR, "JobEscrow", "settle", claim, delivered.unit_id, [line.as_argument()])
 
     def fund(self, challenger: Wallet) -> None:
         """Give a challenger the bond, and the contract leave to take it."""
@@ -107,8 +133,7 @@ class DisputeWorld(LiveWorld):
 
     def state(self, opened: Opened) -> Dispute:
         """Where a dispute stands now."""
-        chain = self.chain_of(OTHER)
-        return chain.dispute(opened, chain.latest_block())
+        return self.chain_of(OTHER).dispute(opened.dispute_id)
 
     def sent_by(self, node: Node) -> int:
         """How many transactions of the node were mined."""

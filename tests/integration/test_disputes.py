@@ -14,7 +14,7 @@ from dispute_world import TERMS, Delivered, DisputeWorld
 from fastapi import FastAPI
 from live_world import HONEST_ACCOUNT, Node, executors
 from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts, wallet
+from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
 
 from market.settings import Settings
 from market.storage.service import Storage
@@ -282,3 +282,48 @@ def test_disputes_are_shown_and_answered_from_the_command_line(
     assert "was shown; the challenger has to name" in cli("node", "disputes", "--state-dir", directory, "--answer")
     assert live.state(opened).turn is Turn.STEP
     assert "state-dir-missing" in cli("node", "disputes", "--state-dir", directory / "none", code=ExitCode.USAGE)
+
+
+def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
+    cli.be(FIRST.key)
+    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)
+    live.settle(unit)
+    assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
+    assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
+    live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
+    opened = cli.json("dispute", "open", place)
+    assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
+    dispute_id = opened["dispute_id"]
+    assert live.chain_of(FIRST).dispute(dispute_id).turn is Turn.TRACE
+    waiting = cli.json("dispute", "status", dispute_id)
+    assert (waiting["turn"], waiting["states"]) == ("trace", [])
+    assert "transaction-refused" in cli("dispute", "name", dispute_id, 1, code=ExitCode.FAILED)
+
+    live.watch_of(node).watch()
+    shown = cli.json("dispute", "status", dispute_id)
+    trace = Traces(Workspace(live.directory / node.address).traces).find(unit.unit_id)
+    assert (shown["turn"], shown["states"]) == ("step", trace.states)
+    assert "state 4" in cli("dispute", "status", dispute_id)
+    cli.json("dispute", "name", dispute_id, 2)
+    named = cli.json("dispute", "status", dispute_id)
+    assert (named["turn"], named["step"], named["until"]) == ("drawing", 2, None)
+    assert "dispute-malformed" in cli("dispute", "status", "0x12", code=ExitCode.USAGE)
+    assert "dispute-exists" in cli("dispute", "open", place, code=ExitCode.FAILED)
+
+
+def test_a_silent_provider_loses_to_a_challenger_at_the_command_line(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    opened = live.dispute(FIRST, unit)
+    cli.be(FIRST.key)
+    assert "transaction-refused" in cli("dispute", "end", opened.dispute_id, code=ExitCode.FAILED)
+    live.pass_turn()
+    ended = cli.json("dispute", "end", opened.dispute_id)
+    assert (ended["turn"], ended["withdrawn_wei"]) == ("provider_lost", str(TERMS.bond_wei + TERMS.cost_wei))
+    assert live.deployed.views.balance_of(FIRST.address) == TERMS.bond_wei + TERMS.cost_wei
+    assert live.deployed.views.stake_of(node.address) == 500 * ZEN
+    again = cli.json("dispute", "end", opened.dispute_id)
+    assert (again["tx"], again["withdrawn_wei"]) == (None, "0")

@@ -42,15 +42,10 @@ class Finding:
             "unit_id": self.opened.unit_id,
             "challenger": self.opened.challenger,
             "turn": self.state.turn.name.lower(),
-            "until": self.until,
+            "until": self.state.until,
             "step": self.state.step if self.state.turn > Turn.STEP else None,
             "problem": self.problem,
         }
-
-    @property
-    def until(self) -> int | None:
-        """The last second of the present turn, where a clock runs."""
-        return self.state.deadline if self.state.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
 
 
 class Disputes:
@@ -125,7 +120,7 @@ class Disputes:
         self._next_block = max(self._next_block, final.number + 1)
         for opened in self._noted():
             if opened.block <= final.number:
-                turn = self.chain.dispute(opened, final).turn
+                turn = self.chain.dispute(opened.dispute_id, final).turn
                 if turn is Turn.NONE or (turn.is_end and not self._is_owed(turn)):
                     self._file(opened).unlink()
                     self._told.pop(opened.dispute_id, None)
@@ -158,7 +153,7 @@ class Disputes:
             log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
-        state = self.chain.dispute(opened, latest)
+        state = self.chain.dispute(opened.dispute_id, latest)
         if state.turn is not Turn.TRACE:
             return Finding(opened, state)
         if latest.timestamp > state.deadline:
@@ -214,7 +209,7 @@ class Disputes:
 
 def describe(found: Finding) -> str:
     """Where a dispute stands, in words."""
-    until = "" if found.until is None else datetime.fromtimestamp(found.until, UTC).isoformat()
+    until = "" if found.state.until is None else datetime.fromtimestamp(found.state.until, UTC).isoformat()
     if found.state.convicted and not found.state.turn.is_end:
         return "the unit lost another dispute"
     if found.problem == LATE:
