@@ -193,6 +193,21 @@ def test_an_answer_that_is_reorganised_away_is_given_again(live: DisputeWorld, n
     assert live.state(again).turn is Turn.STEP
 
 
+def test_a_dispute_that_a_reorganisation_brings_into_blocks_already_searched_is_found(
+    live: DisputeWorld, node: Node, unit: Delivered
+) -> None:
+    live.fund(FIRST)
+    live.deployed.anvil.mine(3)
+    watch, mark = live.watch_of(node), live.deployed.anvil.snapshot()
+    live.deployed.anvil.mine(2)
+    watch.watch()
+    live.deployed.anvil.revert(mark)  # neither block was final
+    opened = live.open(FIRST, unit)
+    live.deployed.anvil.mine(2)
+    watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+
+
 def test_a_trace_that_is_lost_or_damaged_is_named(
     live: DisputeWorld, node: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
