@@ -31,7 +31,7 @@ NOT_MINED = "transaction-not-mined"
 _PERMIT_SECONDS = 3600
 _CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
 _MINING_SECONDS = 120.0
-_GAS_PERCENT = 125  # of the estimate: what others do meanwhile may make a call dearer
+_GAS_PERCENT = 125  # of the estimate: in a later block a call may take more
 _FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
 
 
@@ -279,7 +279,7 @@ class Chain:
         eth, raised = self._web3.eth, fee_percent > 100
         with chain_errors():
             nonce = eth.get_transaction_count(self._sender, "latest" if raised else "pending")
-            # As of what is mined: what waits, which this may replace, would make the estimate another call's.
+            # As of what is mined: behind what waits, which this may replace, the contract may refuse it.
             gas = call.estimate_gas({"from": self._sender}, block_identifier="latest") * _GAS_PERCENT // 100
             transaction = call.build_transaction({"from": self._sender, "nonce": nonce, "gas": gas})
             for name in _FEES:

@@ -139,6 +139,13 @@ class DisputeWorld(LiveWorld):
         """How many transactions of the node were mined."""
         return int(self.deployed.anvil.rpc("eth_getTransactionCount", node.address, "latest"), 16)
 
+    def waiting(self, node: Node) -> list[dict[str, str]]:
+        """The node's transactions that are not mined."""
+        found = self.deployed.anvil.rpc("txpool_content")["pending"]
+        return [
+            sent for sender, queue in found.items() if sender.lower() == node.address.lower() for sent in queue.values()
+        ]
+
     def pass_turn(self) -> None:
         """Let a turn's time go by."""
         self.deployed.anvil.rpc("evm_increaseTime", TERMS.turn_seconds + 1)
