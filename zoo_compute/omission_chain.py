@@ -5,12 +5,11 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from zoo_compute.errors import ZooError
-from zoo_compute.wallet import Chain, Wallet, chain_errors
+from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
 from zoo_protocol.hashing import from_hex, keccak
 from zoo_protocol.messages import UnitCommitment
 
 _ROLE = keccak(b"ACKNOWLEDGER_ROLE")
-_CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
 
 
 class ClaimState(IntEnum):
@@ -31,14 +30,6 @@ class Terms:
     claim_period: int
     response_period: int
     withdrawal_delay: int
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block; ``timestamp`` in Unix seconds."""
-
-    number: int
-    timestamp: int
 
 
 class OmissionChain(Chain):
@@ -63,23 +54,6 @@ class OmissionChain(Chain):
         """Whether the address's acknowledgements count now."""
         with chain_errors():
             return bool(self._omissions.functions.hasRole(_ROLE, address).call())
-
-    def latest_block(self) -> Block:
-        """The newest block."""
-        with chain_errors():
-            found = self._web3.eth.get_block("latest")
-            return Block(found["number"], found["timestamp"])
-
-    def final_block(self) -> Block:
-        """The newest block that cannot be reorganised away."""
-        from web3.exceptions import BlockNotFound, Web3RPCError
-
-        with chain_errors():
-            try:
-                found = self._web3.eth.get_block("finalized")
-            except (BlockNotFound, Web3RPCError):
-                found = self._web3.eth.get_block(max(0, self._web3.eth.block_number - _CONFIRMATIONS))
-            return Block(found["number"], found["timestamp"])
 
     def committed_at(self, window_root: str, block: Block) -> int | None:
         """Unix time at which the root was committed, as of ``block``; None if it was not."""

@@ -84,15 +84,19 @@ class ChainReader:
         Raises:
             ChainDisagrees: ``not_settled`` if money of it is in escrow, or nothing was ever settled.
         """
-        names = ("JobSettled", "SettlementReverted", "JobRefunded")
-        events = [event for name in names for event in self._events("JobEscrow", name, jobId=from_hex(job_id))]
-        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
-        found = JobSettlement.from_events(
-            (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
-        )
+        found = self.settled(job_id)
         if found.last is None:
             raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
         return found
+
+    def settled(self, job_id: str) -> JobSettlement:
+        """What was settled of a job so far. What a guardian vetoed does not count."""
+        names = ("JobSettled", "SettlementReverted", "JobRefunded")
+        events = [event for name in names for event in self._events("JobEscrow", name, jobId=from_hex(job_id))]
+        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
+        return JobSettlement.from_events(
+            (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
+        )
 
     def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
         """(job id, line) of everything that was settled in the same transaction, in its order."""

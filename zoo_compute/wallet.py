@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,12 @@ from zoo_protocol.contracts import artifact
 KEY_VARIABLE = "ZOO_PRIVATE_KEY"
 KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
 PASSWORD_VARIABLE = "ZOO_KEYSTORE_PASSWORD"
+NOT_MINED = "transaction-not-mined"
 _PERMIT_SECONDS = 3600
+_CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
+_MINING_SECONDS = 120.0
+_GAS_PERCENT = 125  # of the estimate: in a later block a call may take more
+_FEES = ("maxFeePerGas", "maxPriorityFeePerGas", "gasPrice")
 
 
 class Wallet:
@@ -117,6 +123,14 @@ def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | Non
         f"URI: {challenge['uri']}\nVersion: 1\nChain ID: {challenge['chain_id']}\nNonce: {challenge['nonce']}\n"
         f"Issued At: {issued_at}\nExpiration Time: {challenge['expires_at']}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block; ``timestamp`` in Unix seconds."""
+
+    number: int
+    timestamp: int
 
 
 class Chain:
@@ -218,8 +232,22 @@ class Chain:
 
     def time(self) -> int:
         """Unix time of the latest block: the clock that the contracts go by."""
+        return self.latest_block().timestamp
+
+    def latest_block(self) -> Block:
+        """The newest block."""
+        return self._block("latest")
+
+    def final_block(self) -> Block:
+        """The newest block that cannot be reorganised away."""
+        from web3.exceptions import BlockNotFound, Web3RPCError
+
         with chain_errors():
-            return int(self._web3.eth.get_block("latest")["timestamp"])
+            try:
+                found = self._web3.eth.get_block("finalized")
+            except (BlockNotFound, Web3RPCError):
+                found = self._web3.eth.get_block(max(0, self._web3.eth.block_number - _CONFIRMATIONS))
+            return Block(found["number"], found["timestamp"])
 
     def transfer(self, to: str, amount: int) -> str:
         """Send ZEN; returns the transaction's hash once it is mined.
@@ -229,24 +257,55 @@ class Chain:
         """
         return self._send(self._token.functions.transfer(to, amount))
 
+    def _block(self, which: Any) -> Block:
+        with chain_errors():
+            found = self._web3.eth.get_block(which)
+            return Block(found["number"], found["timestamp"])
+
     def _contract(self, name: str) -> Any:
         return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
 
-    def _send(self, call: Any) -> str:
-        eth = self._web3.eth
+    def _send(self, call: Any, fee_percent: int = 100) -> str:
+        """Send a transaction and wait until it is mined; returns its hash.
+
+        Args:
+            fee_percent: of the usual fee. If more than 100, the transaction does not wait behind what the wallet sent
+                before: it takes the place of the first one that is not mined yet, which may be an earlier try.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+            Unreachable: the node does not answer, or the transaction is not mined in time.
+        """
+        eth, raised = self._web3.eth, fee_percent > 100
         with chain_errors():
-            nonce = eth.get_transaction_count(self._sender, "pending")
-            transaction = call.build_transaction({"from": self._sender, "nonce": nonce})
+            nonce = eth.get_transaction_count(self._sender, "latest" if raised else "pending")
+            # As of what is mined: behind what waits, which this may replace, the contract may refuse it.
+            gas = call.estimate_gas({"from": self._sender}, block_identifier="latest") * _GAS_PERCENT // 100
+            transaction = call.build_transaction({"from": self._sender, "nonce": nonce, "gas": gas})
+            for name in _FEES:
+                if name in transaction:
+                    transaction[name] = transaction[name] * fee_percent // 100
+            self._require_coin(transaction)
             sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
-            receipt = eth.wait_for_transaction_receipt(sent, timeout=120, poll_latency=0.2)
+            receipt = eth.wait_for_transaction_receipt(sent, timeout=_MINING_SECONDS, poll_latency=0.2)
         if receipt["status"] != 1:
             raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
         return str(sent.to_0x_hex())
 
+    def _require_coin(self, transaction: Mapping[str, Any]) -> None:
+        price = transaction.get("maxFeePerGas", transaction.get("gasPrice", 0))
+        needed, held = transaction["gas"] * price, self._web3.eth.get_balance(self._sender)
+        if held < needed:
+            raise ZooError(
+                "coin-too-low",
+                f"{self._sender} has {held} wei of the chain's coin, and a transaction may cost {needed}",
+                remedy="Send some of the chain's own coin (not ZEN) to this address.",
+            )
+
 
 @contextmanager
 def chain_errors() -> Iterator[None]:
-    """web3's errors as this package's."""
+    """web3's errors as this package's. A transaction that is sent and not mined in time is ``NOT_MINED``."""
     from requests.exceptions import RequestException
     from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError
 
@@ -254,7 +313,9 @@ def chain_errors() -> Iterator[None]:
         yield
     except ContractLogicError as error:
         raise ZooError("transaction-refused", f"the contract refuses: {error}") from error
-    except (RequestException, TimeExhausted, Web3RPCError) as error:
+    except TimeExhausted as error:
+        raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
+    except (RequestException, Web3RPCError) as error:
         raise Unreachable(
             "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
         ) from error

@@ -27,6 +27,7 @@ from market.jobs.models import Job
 from market.providers.models import SignerNonce
 from market.settings import Settings
 from market.storage.service import Storage
+from training_gym.config import MAX_SEGMENTS
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.messages import struct_hash
 
@@ -203,6 +204,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("nodes", 0), "invalid-request", "nodes"),
         (_set("training_config.inner_stepz", 3), "invalid-spec", "training_config.inner_stepz"),
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
+        (_set("training_config.segment_steps", 10), "invalid-spec", "training_config.segment_steps"),  # 100 segments
         (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
         (_take_more_than_can_be_uploaded, "invalid-spec", "model_config"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
@@ -267,6 +269,24 @@ def test_signatures_must_be_the_callers_over_exactly_this_job(
     problem = answer.json()
     assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
     assert _written(services) == [0, 0, 0, 0]
+
+
+def test_an_order_of_more_segments_than_a_dispute_can_show_is_refused_whoever_signed_it(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    most = {**body["training_config"], "inner_steps": MAX_SEGMENTS * 10, "segment_steps": 10}
+    job = {**body, "training_config": most}
+    submission_body = _signed(api, payer, job)
+    quote = api.post("/v1/quotes", json=job, headers=payer.headers).json()
+    assert quote["order"]["message"]["segments"] == str(MAX_SEGMENTS)
+    order = {**quote["order"]["message"], "segments": str(MAX_SEGMENTS + 1), "nonce": submission_body["nonce"]}
+    finer = {**job, "training_config": {**most, "inner_steps": (MAX_SEGMENTS + 1) * 10}}
+    signature = _sign(payer, {**quote["order"], "message": order})
+    for refused, code in ((finer, "invalid-spec"), (job, "invalid-signature")):  # in the open, and under a smaller spec
+        asked = {**submission_body, **refused, "order_signature": signature}
+        assert api.post("/v1/jobs", json=asked, headers=payer.headers).json()["code"] == code
+    assert _written(services) == [0, 0, 0, 0]
+    assert api.post("/v1/jobs", json=submission_body, headers=payer.headers).status_code == 201
 
 
 def test_a_budget_beyond_the_balance_is_quoted_and_refused(

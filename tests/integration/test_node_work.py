@@ -24,6 +24,7 @@ from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAckn
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.market import Lease
+from zoo_compute.node.traces import TraceLost, Traces
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
@@ -203,6 +204,30 @@ def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
     assert second.order() == ["commit", "upload", "complete"]
     if moment != "commit":
         assert second.body("commit") == first.body("commit"), "another commitment would be refused"
+
+
+def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    market = Market(store, at="commit", fault=Killed())
+    with pytest.raises(Killed):
+        work(market, tmp_path, executor, lease("train", train_task))
+    traces = Workspace(tmp_path).traces
+    [file] = traces.glob("*.json")
+    kept = Traces(traces).find(file.stem)
+    assert len(kept.states) == 3
+    assert (kept.unit.provider, kept.environment) == (WALLET.address, executor.environment_class)
+    assert kept.root == kept.unit.traceRoot
+    long_ago = time.time() - 3_600
+    os.utime(file, (long_ago, long_ago))
+    Traces(traces).tidy(keep_seconds=3_700)
+    assert Traces(traces).find(file.stem) == kept
+    Traces(traces).tidy(keep_seconds=3_500)
+    with pytest.raises(TraceLost):
+        Traces(traces).find(file.stem)
 
 
 def test_work_stops_when_the_lease_is_lost(

@@ -128,8 +128,8 @@ def test_an_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> N
         (lambda r: replace(r, payload=r.payload[:-1] + b"\0"), "wrong_end_leaf"),
         (lambda r: replace(r, slot_state_digest=bytes(32)), "wrong_end_leaf"),
         (lambda r: replace(r, end_parameters_digest=bytes(32)), "wrong_end_leaf"),
-        (lambda r: replace(r, leaves=[bytes(32), *r.leaves[1:]]), "wrong_start_leaf"),
-        (lambda r: replace(r, leaves=r.leaves[1:]), "wrong_leaf_count"),
+        (lambda r: replace(r, state_digests=[bytes(32), *r.state_digests[1:]]), "wrong_start_leaf"),
+        (lambda r: replace(r, state_digests=r.state_digests[1:]), "wrong_leaf_count"),
     ],
 )
 def test_what_is_handed_in_must_be_what_the_trace_is_about(

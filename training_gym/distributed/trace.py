@@ -75,7 +75,8 @@ class UnitResult:
         payload: the compressed pseudo-gradient (``compression.wire``).
         slot_state: the slot state file that this slot's next unit starts with.
         slot_state_digest: of that state (32 bytes).
-        leaves: one trace leaf per boundary, ``segments + 1``.
+        place: where the unit is, as its leaves say.
+        state_digests: of the state at each boundary (32 bytes each), ``segments + 1``: what a dispute asks for.
         end_parameters_digest: tensor digest of the parameters after the last step (32 bytes); it lets anyone see that
             the last leaf is about this payload and this slot state.
         train_loss: mean loss in nats over the last segment.
@@ -85,7 +86,8 @@ class UnitResult:
     payload: bytes
     slot_state: bytes
     slot_state_digest: bytes
-    leaves: list[bytes]
+    place: Place
+    state_digests: list[bytes]
     end_parameters_digest: bytes
     train_loss: float
     steps: int
@@ -93,6 +95,11 @@ class UnitResult:
     @property
     def payload_sha256(self) -> bytes:
         return sha256(self.payload)
+
+    @property
+    def leaves(self) -> list[bytes]:
+        """One trace leaf per boundary (32 bytes each), ``segments + 1``."""
+        return [leaf_at(self.place, boundary, digest) for boundary, digest in enumerate(self.state_digests)]
 
     @property
     def trace_root(self) -> bytes:
@@ -133,20 +140,34 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
     return load_arrays(data, shapes, "state")
 
 
-def boundary_leaf(place: Place, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
-    """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digests of what it binds and the payload itself."""
-    digest = sha256(parameters + slot_state + sha256(payload))
+def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
+    """Digest (32 bytes) of a boundary state, from the digests of what it binds and the payload itself."""
+    return sha256(parameters + slot_state + sha256(payload))
+
+
+def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+    """Digest (32 bytes) of a boundary state before the end.
+
+    ``error_feedback`` is the digest of what the unit started with (``slot_state.error_feedback_digest``), which all
+    these states share.
+    """
+    slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
+    return state_digest(tensor_digest(parameters_of(state)), slot_state)
+
+
+def leaf_at(place: Place, boundary: int, digest: bytes) -> bytes:
+    """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digest of its state."""
     return state_leaf(place.job_id, place.round, place.slot, boundary, digest, place.environment)
 
 
-def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
-    """Leaf (32 bytes) of a boundary state before the end.
+def boundary_leaf(place: Place, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
+    """Leaf ``boundary`` (32 bytes) of a unit's trace, from what :func:`state_digest` takes."""
+    return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
 
-    ``error_feedback`` is the digest of what the unit started with (``slot_state.error_feedback_digest``), which all
-    these leaves share.
-    """
-    slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
-    return boundary_leaf(unit.place, boundary, tensor_digest(parameters_of(state)), slot_state)
+
+def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+    """Leaf (32 bytes) of a boundary state before the end, from what :func:`inner_digest` takes."""
+    return leaf_at(unit.place, boundary, inner_digest(unit, boundary, state, error_feedback))
 
 
 def steps_after(unit: Unit, boundary: int) -> int:

@@ -22,12 +22,14 @@ from training_gym.distributed.optimizer import optimizer_step
 from training_gym.distributed.trace import (
     Unit,
     UnitResult,
-    boundary_leaf,
+    inner_digest,
     inner_leaf,
+    leaf_at,
     load_boundary_state,
     moments_of,
     parameters_of,
     start_state,
+    state_digest,
     state_path,
     steps_after,
 )
@@ -82,14 +84,14 @@ def run_unit(
     if (unit.spec.training.averaging == "steps") != (group is not None):
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
     state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
-    train, leaves, loss = train or partial(train_steps, group=group), [], 0.0
+    train, digests, loss = train or partial(train_steps, group=group), [], 0.0
     for segment in range(unit.spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
-        leaves.append(inner_leaf(unit, segment, state, feedback))
+        digests.append(inner_digest(unit, segment, state, feedback))
         state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
     if group is not None:  # nobody joins payloads: this state is what the group has trained
         state_path(workdir, unit.spec.segments).write_bytes(save_arrays(state))
-    return finished(unit, leaves, state, loss)
+    return finished(unit, digests, state, loss)
 
 
 def replay_segment(
@@ -121,7 +123,7 @@ def replay_segment(
     state, loss = train_steps(unit, state, steps_of(unit.spec, segment), on_step)
     if segment + 1 < unit.spec.segments:
         return inner_leaf(unit, segment + 1, state, feedback)
-    return finished(unit, [], state, loss).leaves[-1]
+    return leaf_at(unit.place, unit.spec.segments, finished(unit, [], state, loss).state_digests[-1])
 
 
 def steps_of(spec: TrainingSpec, segment: int) -> range:
@@ -130,8 +132,8 @@ def steps_of(spec: TrainingSpec, segment: int) -> range:
     return range(segment * length, (segment + 1) * length)
 
 
-def finished(unit: Unit, leaves: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
-    """What a unit that ended in ``state`` hands in; its last leaf is added to ``leaves``."""
+def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+    """What a unit that ended in ``state`` hands in; ``digests`` are those of the states before."""
     payload, error_feedback = _compress(unit, state)
     slot_state = SlotState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
@@ -139,7 +141,8 @@ def finished(unit: Unit, leaves: Sequence[bytes], state: Arrays, loss: float) ->
         payload=payload,
         slot_state=save_slot_state(slot_state),
         slot_state_digest=digest,
-        leaves=[*leaves, boundary_leaf(unit.place, unit.spec.segments, parameters, digest, payload)],
+        place=unit.place,
+        state_digests=[*digests, state_digest(parameters, digest, payload)],
         end_parameters_digest=parameters,
         train_loss=loss,
         steps=unit.spec.training.inner_steps,

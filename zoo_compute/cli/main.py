@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zoo_compute.amounts import format_zen
-from zoo_compute.cli import admin, auction, auth, devnet, job, node, organisation, verify, webhook
+from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, verify, webhook
 from zoo_compute.cli.output import JsonFlag, print_facts, print_json, report
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ExitCode, ZooError
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(job.app, name="job")
 app.add_typer(node.app, name="node")
 app.add_typer(verify.app, name="verify")
+app.add_typer(dispute.app, name="dispute")
 app.add_typer(auction.app, name="auction")
 app.add_typer(devnet.app, name="devnet")
 app.add_typer(auth.app, name="auth")

@@ -265,6 +265,46 @@ def _print_omission_claims(claims: "Sequence[OmissionClaim]") -> None:
 
 
 @app.command()
+def disputes(
+    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")],
+    api_url: ApiUrl = None,
+    answer: Annotated[bool, typer.Option("--answer", help="Do now what is due in each.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the disputes of your units: what is awaited until when, and whether your node can answer.
+
+    A running node answers by itself, which takes some of the chain's coin.
+    """
+    from zoo_compute.dispute_chain import DisputeChain
+    from zoo_compute.node.disputes import Disputes, describe
+    from zoo_compute.node.traces import Traces
+    from zoo_compute.node.workspace import disputes_in, traces_in
+
+    if not state_dir.is_dir():
+        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    log_to_stderr("WARNING")
+    with open_client(api_url) as client:
+        wallet = client.wallet
+        if wallet is None:
+            raise ConfigError("wallet-missing", "whose node?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        network = client.network()
+    chain = DisputeChain(network.rpc_url, network.contracts, wallet)
+    watched = Disputes(disputes_in(state_dir), Traces(traces_in(state_dir)), lambda: chain)
+    if answer:
+        watched.watch()
+    found = watched.look()
+    coin, needed = chain.coin()
+    if as_json:
+        coins = {"coin_wei": str(coin), "answer_costs_wei": str(needed)}
+        print_json({**coins, "disputes": [finding.as_json() for finding in found]})
+        return
+    enough = "enough" if coin >= needed else "too little"
+    print_facts({"coin": f"{coin} wei of the chain's own, {enough} to answer (up to {needed})"})
+    rows = [[finding.opened.dispute_id, finding.opened.unit_id, describe(finding)] for finding in found]
+    print_table(("dispute", "unit", "where it stands"), rows)
+
+
+@app.command()
 def claim(
     api_url: ApiUrl = None,
     to: Annotated[str | None, typer.Option(help="Who receives it; default: your wallet.")] = None,

@@ -103,7 +103,7 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         raise Mismatch(
             "unit-misjudged",
             f"the market decided otherwise than this replay about {', '.join(wrong)}",
-            remedy="Challenge the unit on chain within the dispute period, or show this to the market.",
+            remedy="Challenge it within the dispute period (zoo-compute dispute open), or show this to the market.",
         )
     note("what the market decided is what this replay gives")
 

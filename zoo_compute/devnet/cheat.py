@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.distributed.trace import Unit, UnitResult, inner_leaf, start_state, state_path
+from training_gym.distributed.trace import Unit, UnitResult, inner_digest, start_state, state_path
 from training_gym.distributed.unit import finished
 from training_gym.models.layout import Arrays
 from training_gym.profile import ExecutionProfile
@@ -87,12 +87,12 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
     spec, training = unit.spec, unit.spec.training
     noise = np.random.default_rng([*from_hex(unit.job_id), unit.round, unit.slot])
     deviation = STEP_SHARE * training.learning_rate * training.segment_steps
-    state, feedback, leaves = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback), []
+    state, feedback, digests = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback), []
     for segment in range(spec.segments):
         state_path(workdir, segment).write_bytes(save_arrays(state))
-        leaves.append(inner_leaf(unit, segment, state, feedback))
+        digests.append(inner_digest(unit, segment, state, feedback))
         state = _drift(state, noise, deviation)
-    return finished(unit, leaves, state, 1.2 + 0.9 / (1 + unit.round))
+    return finished(unit, digests, state, 1.2 + 0.9 / (1 + unit.round))
 
 
 def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:

@@ -1,7 +1,8 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
-Threads: this one heartbeats and moves the node's standing on, and one computes (train or replay). A provider has two
-more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits for (publish).
+Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
+provider has two more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits
+for (publish).
 """
 
 import logging
@@ -15,6 +16,7 @@ from typing import Any
 from training_gym.errors import GymError
 from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
 from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
@@ -23,6 +25,7 @@ from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
@@ -30,6 +33,7 @@ from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.standing import Standing
+from zoo_compute.node.traces import Traces
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.omission_chain import OmissionChain
@@ -47,6 +51,7 @@ _POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it
 _RETRY_SECONDS = 1.0
 _JOINING_SECONDS = 0.5
 _BEATS_PER_SILENCE = 4
+_DISPUTES_SECONDS = 10.0  # a turn lasts hours
 _GIB = 1 << 30
 
 MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
@@ -99,7 +104,10 @@ class NodeAgent:
         omissions = Omissions(
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
         )
+        disputes = self._disputes(standing.network)
         while not self._stopping.is_set():
+            if self._config.role == "provider":
+                self._defend(disputes)
             self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()
@@ -140,6 +148,13 @@ class NodeAgent:
         joining = said["status"] in ("registered", "benchmarked")
         return _JOINING_SECONDS if joining else float(said["next_within_seconds"]) / _BEATS_PER_SILENCE
 
+    def _defend(self, disputes: Disputes) -> None:
+        """Answer disputes on the chain, also while the market is away."""
+        try:
+            disputes.watch()
+        except ZooError as error:
+            log.warning("disputes cannot be looked for: %s %s", error, error.remedy or "")
+
     def _heartbeat(self, standing: Standing) -> dict[str, Any]:
         try:
             return self._market.heartbeat(self._busy.is_set())
@@ -170,6 +185,14 @@ class NodeAgent:
             threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
             threads[-1].start()
         return threads
+
+    def _disputes(self, network: Network) -> Disputes:
+        return Disputes(
+            self._workspace.disputes,
+            Traces(self._workspace.traces),
+            lambda: DisputeChain(network.rpc_url, network.contracts, self._wallet),
+            _DISPUTES_SECONDS,
+        )
 
     def _omission_chain(self, network: Network) -> Callable[[], OmissionChain]:
         return lambda: OmissionChain(network.rpc_url, network.contracts, self._wallet)

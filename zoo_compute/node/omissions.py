@@ -14,7 +14,8 @@ from typing import Any
 from zoo_compute.errors import ApiError, Unreachable, ZooError
 from zoo_compute.http import Connection
 from zoo_compute.node.acknowledgements import Journal, Promise
-from zoo_compute.omission_chain import Block, ClaimState, OmissionChain, Terms
+from zoo_compute.omission_chain import ClaimState, OmissionChain, Terms
+from zoo_compute.wallet import Block
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex
 

@@ -16,6 +16,7 @@ from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import SlotStateMissing, unit_task
 from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
@@ -77,6 +78,8 @@ class Worker:
             traceRoot=result["trace_root"],
             payloadHash=to_hex(trace.payload_hash(payload_digest, address, salt)),
         )
+        # Before anybody has the signature: who signed a root must be able to show what it is of.
+        Traces(self.workspace.traces).keep(Trace(commitment, task["environment"], result["state_digests"]))
         self._commit(held, commitment)
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
@@ -126,7 +129,7 @@ class Worker:
         start.append(task["spec"]["training_config"]["top_k"])
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
-            if known["start"] == start:
+            if known["start"] == start and "state_digests" in known:  # a result of before has none
                 return known
         with effort.transferring():
             inputs = unit_task(task, self.workspace, self.gateway)

@@ -4,6 +4,8 @@
 ``slots/<job>/<slot>/<cid>``     slot states that units of this node handed on: the slot's next unit starts from the
                                  newest, and a challenge may ask for the others
 ``acknowledgements/<id>.json``   the market's promises to include what was delivered (``acknowledgements.py``)
+``traces/<unit id>.json``        the states that each signed root is of, to be shown in a dispute (``traces.py``)
+``disputes/<id>.json``           disputes of this node's units that are not over (``disputes.py``)
 ``leases/<id>.json``             leases at hand, taken up again after a crash
 ``store/``                       blocks of pinned checkpoints, and those fetched lately: an interrupted transfer
                                  continues from them, also after a restart
@@ -53,6 +55,16 @@ class Workspace:
     def acknowledgements(self) -> Path:
         """Where the market's promises are kept."""
         return acknowledgements_in(self._root)
+
+    @property
+    def traces(self) -> Path:
+        """Where the traces of its units are kept."""
+        return traces_in(self._root)
+
+    @property
+    def disputes(self) -> Path:
+        """Where the disputes of its units are noted."""
+        return disputes_in(self._root)
 
     @property
     def executor(self) -> Path:
@@ -144,6 +156,16 @@ class Workspace:
 def acknowledgements_in(state_dir: Path) -> Path:
     """Where a node with that state directory keeps the market's promises."""
     return state_dir / "acknowledgements"
+
+
+def traces_in(state_dir: Path) -> Path:
+    """Where a node with that state directory keeps the traces of its units."""
+    return state_dir / "traces"
+
+
+def disputes_in(state_dir: Path) -> Path:
+    """Where a node with that state directory notes the disputes of its units."""
+    return state_dir / "disputes"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -1,0 +1,120 @@
+"""What it takes to dispute a unit, from the job's record, whose digest is on chain. No market is needed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zoo_compute.errors import Mismatch, ZooError
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.settlement_check import fetch_record
+from zoo_compute.settlement_events import ChainReader
+from zoo_compute.unit_check import Place
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
+from zoo_protocol.record import JobRecord, RecordError, leaf_of
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The arguments of ``Disputes.open``; hashes as 0x hex.
+
+    Attributes:
+        order: of the unit's job.
+        unit: the commitment that is rejected.
+        signature: the provider's, of the commitment.
+        window_root: of the committed window that has it.
+        window_proof: from its leaf to that root.
+    """
+
+    order: JobOrder
+    unit: UnitCommitment
+    signature: str
+    window_root: str
+    window_proof: list[str]
+
+    @property
+    def unit_id(self) -> str:
+        """The commitment's leaf in its window."""
+        return to_hex(leaf_of(self.unit))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"unit_id": self.unit_id, **asdict(self)}
+
+
+def find_challenge(place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient) -> Challenge:
+    """The challenge of a unit whose pay was settled, or of any unit of a job that was settled to its end.
+
+    Args:
+        provider: whose attempt, where there were several.
+
+    Raises:
+        ZooError: ``unit-unsettled``, ``unit-unknown`` or ``provider-ambiguous``.
+        Mismatch: a record is not what the chain says.
+        BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
+    """
+    parts = chain.settled(place.job_id).parts
+    wanted = [part for part in parts if part.last or part.from_round <= place.round < part.to_round]
+    if not wanted:
+        raise ZooError(
+            "unit-unsettled",
+            f"round {place.round} of job {place.job_id} is in no settlement yet",
+            remedy="A unit can be disputed by its job's record, which is public once it is settled; try again later.",
+        )
+    found = []
+    for digest in dict.fromkeys(part.record for part in wanted):
+        try:
+            record = JobRecord.from_bytes(fetch_record(gateway, digest))
+        except RecordError as error:
+            raise Mismatch("bad-record", str(error)) from error
+        found += challenges_in(record, place)
+    return _only({challenge.unit_id: challenge for challenge in found}, place, provider)
+
+
+def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
+    """A challenge for each attempt at the unit that is in a window of the record.
+
+    Raises:
+        Mismatch: the record contradicts itself: no dispute could be opened by it.
+    """
+    order = _order(record.order)
+    if not struct_hash(order) == record.job_id == place.job_id:
+        raise Mismatch("wrong-record", f"the record's order is not that of job {place.job_id}")
+    windows, found = {window.id: window for window in record.windows}, []
+    for unit in record.units:
+        window = windows.get(-1 if unit.window is None else unit.window)
+        if (unit.round, unit.slot) != (place.round, place.slot) or window is None or unit.window_index is None:
+            continue
+        root, payload, index = unit.trace_root or "", unit.payload_hash or "", unit.window_index
+        commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
+        leaves = [from_hex(leaf) for leaf in window.leaves]
+        if leaves[index : index + 1] != [leaf_of(commitment)] or to_hex(merkle.root(leaves)) != window.root:
+            raise Mismatch("not-in-window", f"the commitment of {unit.provider} is not in window {window.id}")
+        proof = [to_hex(node) for node in merkle.proof(leaves, index)]
+        found.append(Challenge(order, commitment, unit.commitment_signature or "", window.root, proof))
+    return found
+
+
+def _only(found: dict[str, Challenge], place: Place, provider: str | None) -> Challenge:
+    named = [
+        challenge
+        for challenge in found.values()
+        if provider is None or challenge.unit.provider.lower() == provider.lower()
+    ]
+    if len(named) == 1:
+        return named[0]
+    where = f"round {place.round}, slot {place.slot} of job {place.job_id}"
+    if not named:
+        raise ZooError("unit-unknown", f"{where}: no commitment of it is on chain")
+    providers = ", ".join(challenge.unit.provider for challenge in named)
+    raise ZooError("provider-ambiguous", f"{where} was done by {providers}", remedy="Name one with --provider.")
+
+
+def _order(fields: Mapping[str, str]) -> JobOrder:
+    """The order in a record, whose integers are decimal strings."""
+    values: dict[str, Any] = {name: text if text.startswith("0x") else int(text) for name, text in fields.items()}
+    try:
+        return JobOrder(**values)
+    except TypeError as error:
+        raise Mismatch("bad-record", f"the record's order is none: {error}") from error

@@ -1,0 +1,208 @@
+"""What providers and challengers do and read on the chain about disputes of units (contract Disputes)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+from zoo_compute.challenge import Challenge
+from zoo_compute.errors import ZooError
+from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import MAX_PROMISE_SECONDS, UnitCommitment
+
+_SHOWING_GAS = 250_000  # a trace of 64 segments takes 208,000
+_BLOCKS_A_QUERY = 1_000  # more than this many nodes refuse to search at once
+
+
+class Turn(IntEnum):
+    """``IDisputes.Status``: whose turn a dispute waits for, or how it ended."""
+
+    NONE = 0
+    TRACE = 1
+    STEP = 2
+    DRAWING = 3
+    JUDGING = 4
+    PROVIDER_LOST = 5
+    CHALLENGER_LOST = 6
+    UNDECIDED = 7
+    MOOT = 8
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the dispute is over."""
+        return self >= Turn.PROVIDER_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A dispute as it was opened, in ``block``; ids as 0x hex."""
+
+    dispute_id: str
+    unit_id: str
+    challenger: str
+    segments: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """Where a dispute stands. ``deadline``: the last second of the present turn, Unix seconds.
+
+    ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal.
+    """
+
+    turn: Turn
+    deadline: int
+    step: int
+    convicted: bool
+
+    @property
+    def until(self) -> int | None:
+        """The deadline, where a clock runs."""
+        return self.deadline if self.turn in (Turn.TRACE, Turn.STEP, Turn.JUDGING) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Those of the contract's terms that concern a provider: wei of ZEN and seconds."""
+
+    bond: int
+    cost: int
+    dispute_period: int
+    turn_period: int
+
+
+class DisputeChain(Chain):
+    """The contract Disputes, with the wallet of a provider or of a challenger."""
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
+        super().__init__(rpc_url, contracts, wallet)
+        self._disputes, self._omissions = map(self._contract, ("Disputes", "Omissions"))
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The contract's terms, which never change."""
+        with chain_errors():
+            bond, cost, _, period, turn, *_ = self._disputes.functions.terms().call()
+            return Terms(int(bond), int(cost), int(period), int(turn))
+
+    @cached_property
+    def keep_seconds(self) -> int:
+        """For how long after its commitment a unit may have to be shown.
+
+        It can come into a window as late as a claim for its omission can be answered, be disputed for the dispute
+        period after that, and be shown for a turn more.
+        """
+        with chain_errors():
+            _, _, claim_period, response_period, _ = self._omissions.functions.terms().call()
+        terms = self.terms
+        return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.turn_period
+
+    def first_block_since(self, timestamp: int, latest: Block) -> int:
+        """Number of the first block, up to ``latest``, that is not older than a Unix time."""
+        low, high = 0, latest.number
+        while low < high:
+            middle = (low + high) // 2
+            if self._block(middle).timestamp < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def opened(self, first: int, last: int) -> list[Opened]:
+        """Disputes of the wallet's units that were opened in the blocks ``first`` to ``last``."""
+        return [
+            Opened(
+                to_hex(event["args"]["disputeId"]),
+                to_hex(event["args"]["unitId"]),
+                str(event["args"]["challenger"]),
+                int(event["args"]["segments"]),
+                int(event["blockNumber"]),
+            )
+            for event in self._opened_events(first, last)
+        ]
+
+    def _opened_events(self, first: int, last: int) -> Iterator[Any]:
+        event = self._disputes.events.DisputeOpened
+        for start in range(first, last + 1, _BLOCKS_A_QUERY):
+            end = min(start + _BLOCKS_A_QUERY - 1, last)
+            with chain_errors():
+                found = event.get_logs(argument_filters={"provider": self._sender}, from_block=start, to_block=end)
+            yield from found
+
+    def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
+        """Where a dispute stands, as of ``block`` if one is given."""
+        functions, at = self._disputes.functions, "latest" if block is None else block.number
+        with chain_errors():
+            found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
+            _, _, step, deadline, turn, *_, unit_id, _ = found
+            *_, convicted = functions.units(unit_id).call(block_identifier=at)
+        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted))
+
+    def shown_states(self, dispute_id: str) -> list[str]:
+        """Digests of the states that were shown in a dispute, 0x hex; none before that."""
+        with chain_errors():
+            found = self._disputes.events.TraceShown.get_logs(
+                argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0
+            )
+        return [to_hex(state) for event in found[-1:] for state in event["args"]["states"]]
+
+    def open(self, challenge: Challenge) -> tuple[str, str]:
+        """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
+                transaction fails.
+        """
+        bond = self.terms.bond
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
+            dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
+        if self.dispute(dispute_id).turn is not Turn.NONE:
+            raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
+        if (balance := self.balance()) < bond:
+            raise ZooError(
+                "balance-too-low",
+                f"{self._sender} has {balance} wei of ZEN, but a dispute needs a bond of {bond}",
+                remedy="Send ZEN to this address.",
+            )
+        if allowed < bond:
+            self._send(self._token.functions.approve(self._disputes.address, bond))
+        proof = [from_hex(node) for node in challenge.window_proof]
+        order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
+        call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
+        return dispute_id, self._send(call)
+
+    def name_step(self, dispute_id: str, step: int) -> str:
+        """Name the step whose end is rejected; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.nameStep(from_hex(dispute_id), step))
+
+    def show(self, dispute_id: str, unit: UnitCommitment, environment: str, states: list[str], fee_percent: int) -> str:
+        """Show a unit's trace; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+        """
+        digests = [from_hex(state) for state in states]
+        call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
+        return self._send(call, fee_percent)
+
+    def expire(self, dispute_id: str) -> str:
+        """End a turn that was let pass; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.expire(from_hex(dispute_id)))
+
+    def coin(self) -> tuple[int, int]:
+        """The chain's own coin in the wallet, and what showing a trace may cost now; both in wei of it."""
+        with chain_errors():
+            return int(self._web3.eth.get_balance(self._sender)), 2 * _SHOWING_GAS * int(self._web3.eth.gas_price)
+
+    def credits(self) -> int:
+        """What disputes have credited to the wallet and it has not withdrawn."""
+        with chain_errors():
+            return int(self._disputes.functions.credits(self._sender).call())
+
+    def withdraw(self) -> str:
+        """Take the credits; the transaction's hash once it is mined. Raises alike."""
+        return self._send(self._disputes.functions.withdraw())
