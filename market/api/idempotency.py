@@ -14,10 +14,11 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from market.accounts.deps import CurrentAccount
+from market.accounts.deps import CurrentAccount, require_live_caller
 from market.api.deps import Uow, services_of
 from market.api.errors import KeyReused, RequestInFlight
 from market.db.session import Database
@@ -26,7 +27,7 @@ from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
 
-Work = Callable[[Session], tuple[int, dict[str, Any]]]
+Work = Callable[[Session], tuple[int, BaseModel]]
 
 
 class Once:
@@ -46,8 +47,8 @@ class Once:
         with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work, *, is_one_statement: bool = False) -> JSONResponse:
-        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
+    def run(self, work: Work, *, is_one_statement: bool = False) -> Response:
+        """Do ``work`` (which returns status and body) in one transaction, at most once for this key.
 
         Args:
             is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
@@ -62,8 +63,9 @@ class Once:
             if earlier is not None:
                 return earlier
             status, body = work(session)
-            self.keep(session, status, body)
-        return JSONResponse(body, status)
+            if self._key is not None:
+                self.keep(session, status, body.model_dump(mode="json"))
+        return Response(body.model_dump_json(), status, media_type="application/json")
 
     def begin(self, session: Session) -> JSONResponse | None:
         """Hold the key until the transaction ends; the answer to an earlier request with it.
@@ -146,7 +148,11 @@ class IdempotentRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
-            response = await handle(request)
+            try:
+                response = await handle(request)
+            except Exception:
+                await require_live_caller(request)
+                raise
             keep = getattr(request.state, "answer_kept_by", None)
             if keep is not None and response.status_code < 400:
                 hidden = dict.fromkeys(getattr(request.state, "secret_fields", ()))

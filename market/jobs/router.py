@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from market.accounts.deps import CurrentAccount
+from market.accounts.deps import CurrentAccount, confirms_caller
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
 from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import (
@@ -122,6 +122,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         SpendingCapReached,
     ),
 )
+@confirms_caller
 def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
     """Submit a quoted job with the caller's signatures over its order and permit."""
     earlier = once.earlier_answer()
@@ -138,9 +139,8 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         now=utc_now(),
     )
 
-    def write(session: Session) -> tuple[int, dict[str, object]]:
-        job = submission.submit(session, checked, account)
-        return 201, views.new_job_view(services.network, job).model_dump(mode="json")
+    def write(session: Session) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.submit(session, checked, account))
 
     return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from market.accounts import service as accounts
 from market.accounts import spending
 from market.accounts.service import Principal
 from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
@@ -182,8 +183,9 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         job,
         new_event(session, job.id, "status", {"status": job.status, "reason": None}),
         _deposit(session, checked),
+        only_if=accounts.still_live(principal),
     )
-    if not is_new:
+    if not is_new:  # or the credential is not live, which is asked before a refusal leaves (require_live_caller)
         raise NonceReplayed(
             f"{order.payer} used the nonce {order.nonce} before.",
             field="nonce",
