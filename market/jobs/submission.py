@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
@@ -126,7 +127,7 @@ def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget
 
 def _publish(storage: Storage, spec: bytes) -> str:
     """Store the specification, unless the same one was stored within the last minute; its CID."""
-    cid = str(cid_of_file(spec))
+    cid = _cid(spec)
     if not seen_lately(storage, cid):
         try:
             storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
@@ -134,6 +135,11 @@ def _publish(storage: Storage, spec: bytes) -> str:
             raise StorageDown(str(error)) from error
         note_seen(storage, cid)
     return cid
+
+
+@lru_cache(256)  # as many as specifications are remembered
+def _cid(spec: bytes) -> str:
+    return str(cid_of_file(spec))
 
 
 def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
