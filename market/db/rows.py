@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, bindparam, select, true
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
 
 from market.db.base import CreatedAt
 from market.db.prepared import Prepared
+from market.db.session import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,11 @@ class Condition:
     values: Mapping[str, Any]
 
 
-def insert_together(session: Session, *rows: CreatedAt, only_if: Condition | None = None) -> bool:
+def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | None = None) -> bool:
     """Insert new rows, each of another table, all or none, and set their ``created_at``.
 
     Each is written only if those before it were; so the first must be the one that can be there already. Columns that
-    are not set get NULL or the database's default, not those of Python. The rows do not become part of the session.
+    are not set get NULL or the database's default, not those of Python. The rows do not become part of a session.
 
     Returns:
         False if the first was there before, or ``only_if`` does not hold; then nothing is written.
@@ -42,7 +42,7 @@ def insert_together(session: Session, *rows: CreatedAt, only_if: Condition | Non
         values |= {_parameter(table, name): value for name, value in given.items()}
     if only_if is not None:
         values |= only_if.values
-    written = _insertion(tuple(shape), None if only_if is None else only_if.clause).rows(session, values)
+    written = _insertion(tuple(shape), None if only_if is None else only_if.clause).rows(unit, values)
     if not written:
         return False
     for row, created_at in zip(rows, written[0], strict=True):

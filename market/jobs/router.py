@@ -24,6 +24,7 @@ from market.api.scopes import scoped
 from market.api.services import Services
 from market.auctions import service as auctions
 from market.db.base import utc_now
+from market.db.session import UnitOfWork
 from market.jobs import cloning, matching, operations, quotes, submission, views
 from market.jobs.access import visible_job
 from market.jobs.efficiency import Efficiency, efficiency
@@ -139,10 +140,13 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         now=utc_now(),
     )
 
-    def write(session: Session) -> tuple[int, JobView]:
-        return 201, views.new_job_view(services.network, submission.submit(session, checked, account))
+    def write(unit: UnitOfWork) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write(unit, checked, account))
 
-    return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
+    def write_within_caps(session: Session) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write_within_caps(session, checked, account))
+
+    return once.run(write_within_caps, write if submission.is_unlimited(checked, account) else None)
 
 
 @router.get(

@@ -14,6 +14,7 @@ from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World
 from sqlalchemy import event, func, literal, select, update
+from sqlalchemy.exc import IntegrityError
 from test_jobs_api import Body, _signed, body, dataset
 
 from market.accounts import service as accounts
@@ -27,7 +28,7 @@ from market.chain.views import ChainViews, Funds
 from market.db.base import utc_now
 from market.db.prepared import Prepared
 from market.db.rows import insert_together
-from market.db.session import Database
+from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import IntentStatus
 from market.events.models import JobEventRow
 from market.jobs import leases, repository, submission
@@ -268,16 +269,30 @@ def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World
 
 def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) -> None:
     prepared = Prepared(select(literal(2)))
-    with database.single_statement() as session:
-        session.execute(select(1))
+    with database.single_statement() as unit:
+        assert prepared.rows(unit, {}) == [(2,)]
         with pytest.raises(RuntimeError):
-            session.execute(select(2))
-        with pytest.raises(RuntimeError):
-            prepared.rows(session, {})
-    with database.single_statement() as session:
-        assert prepared.rows(session, {}) == [(2,)]
-        with pytest.raises(RuntimeError):
-            session.execute(select(1))
+            prepared.rows(unit, {})
+
+
+def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(database: Database) -> None:
+    woken: list[str] = []
+    url = database.engine.url.render_as_string(hide_password=False)
+    waking = Database(url, wake=lambda task, _: woken.append(task))
+
+    def fail() -> None:
+        with waking.single_statement() as unit:
+            wake_after_commit(unit, "never")
+            unit.connection().exec_driver_sql("INSERT INTO job_events (job_id) VALUES (NULL)")
+
+    with pytest.raises(IntegrityError):
+        fail()
+    with waking.single_statement() as unit:
+        wake_after_commit(unit, "once")
+        assert woken == []
+        Prepared(select(literal(2))).rows(unit, {})
+    waking.dispose()
+    assert woken == ["once"]
 
 
 def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
