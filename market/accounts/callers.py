@@ -1,6 +1,7 @@
 """Who makes the requests that are under way: one question to the database for all that wait for an answer."""
 
 import asyncio
+import time
 from collections.abc import Collection
 
 from fastapi.concurrency import run_in_threadpool
@@ -8,6 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from market.accounts import service
 from market.accounts.service import Principal
 from market.db.session import Database
+from zoo_protocol.hashing import sha256
+
+_REMEMBERED_SECONDS = 60.0
+_MOST = 10_000  # callers that a process remembers
 
 
 class Callers:
@@ -21,6 +26,16 @@ class Callers:
         self._database, self._admins = database, admins
         self._waiting: list[tuple[str, asyncio.Future[Principal | None]]] = []
         self._asking: asyncio.Task[None] | None = None
+        self._remembered: dict[bytes, tuple[Principal, float]] = {}
+
+    def remembered(self, secret: str) -> Principal | None:
+        """Who held this secret when it was last looked up, if that was within a minute.
+
+        It may be revoked since. So this is for requests that write only if it is live (``service.still_live``), and
+        that ask :meth:`find` before they answer anything else.
+        """
+        principal, at = self._remembered.get(sha256(secret.encode()), (None, 0.0))
+        return principal if time.monotonic() - at < _REMEMBERED_SECONDS else None
 
     async def find(self, secret: str) -> Principal | None:
         """Who holds this bearer secret; None: nobody, it is unknown, expired or revoked."""
@@ -41,8 +56,18 @@ class Callers:
                         answer.set_exception(error)
                 continue
             for secret, answer in asked:
+                self._remember(secret, found.get(secret))
                 if not answer.done():
                     answer.set_result(found.get(secret))
+
+    def _remember(self, secret: str, principal: Principal | None) -> None:
+        key = sha256(secret.encode())
+        if principal is None:
+            self._remembered.pop(key, None)
+            return
+        if len(self._remembered) >= _MOST:
+            self._remembered.clear()
+        self._remembered[key] = (principal, time.monotonic())
 
     def _look_up(self, secrets: Collection[str]) -> dict[str, Principal]:
         with self._database.reading() as session:

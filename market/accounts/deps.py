@@ -1,6 +1,7 @@
 """Who makes the request."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
@@ -11,6 +12,21 @@ from market.accounts.service import Principal
 from market.api.deps import services_of
 from market.api.ratelimit import count_by_account
 from market.api.scopes import required_scope
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_CONFIRMS = "confirms_its_caller"
+
+
+def confirms_caller(endpoint: Endpoint) -> Endpoint:
+    """Mark an endpoint that succeeds only by a write which holds that the caller's credential is live.
+
+    Then a caller that is remembered need not be looked up first. Refusals need a look all the same
+    (:func:`require_live_caller`), as must requests that may be answered without a write: those with an
+    ``Idempotency-Key``.
+    """
+    setattr(endpoint, _CONFIRMS, True)
+    return endpoint
 
 
 class _CallerByBearer(HTTPBearer):
@@ -29,14 +45,36 @@ class _CallerByBearer(HTTPBearer):
         scheme, secret = get_authorization_scheme_param(request.headers.get("Authorization"))
         if scheme.lower() != "bearer" or not secret:
             raise NotAuthenticated("the request has no bearer token", field="Authorization")
-        principal = await services_of(request).callers.find(secret)
+        callers = services_of(request).callers
+        endpoint = getattr(request.scope.get("route"), "endpoint", None)
+        principal = None
+        if getattr(endpoint, _CONFIRMS, False) and "idempotency-key" not in request.headers:
+            principal = callers.remembered(secret)
+            request.state.unconfirmed_secret = None if principal is None else secret
+        if principal is None:
+            principal = await callers.find(secret)
         await count_by_account(request.scope, None if principal is None else principal.address)
         if principal is None:
-            raise NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
+            raise _unknown()
         scope = required_scope(request.scope.get("route"), request.method)
         if scope is not None and not principal.may(scope):
             raise ScopeMissing(f"this needs the scope {scope}", field="Authorization", extra={"scope": scope})
         return principal
+
+
+async def require_live_caller(request: Request) -> None:
+    """Look up a caller that was only remembered, before its request is refused for another reason.
+
+    Raises:
+        NotAuthenticated: the credential was revoked, or expired.
+    """
+    secret = getattr(request.state, "unconfirmed_secret", None)
+    if secret is not None and await services_of(request).callers.find(secret) is None:
+        raise _unknown()
+
+
+def _unknown() -> NotAuthenticated:
+    return NotAuthenticated("the token is unknown, expired or revoked", field="Authorization")
 
 
 current_account = _CallerByBearer(

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ARRAY, any_, bindparam, delete, select, update
+from sqlalchemy import ARRAY, any_, bindparam, delete, exists, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -62,6 +62,14 @@ _LIVE_CREDENTIALS = Prepared(  # every request asks for its caller
         Credential.expires_at > bindparam("now"),
     )
 )
+
+
+STILL_LIVE = exists().where(
+    Credential.id == bindparam("credential_id"),
+    Credential.revoked_at.is_(None),
+    Credential.expires_at > bindparam("credential_used_at"),
+)
+"""That a credential is unexpired and unrevoked, for statements that write only if it is."""
 
 
 class LiveCredential(NamedTuple):

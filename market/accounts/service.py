@@ -18,6 +18,7 @@ from market.accounts.errors import AccountNotFound, ApiKeyNotFound, SignInRefuse
 from market.accounts.models import Account, Credential, SiweNonce
 from market.accounts.spending import Caps
 from market.db.base import utc_now
+from market.db.rows import Condition
 from market.events.service import record
 from market.settings import Settings
 from zoo_protocol.hashing import sha256, to_hex
@@ -226,6 +227,11 @@ def authenticate(session: Session, secrets: Collection[str], admins: Collection[
     by_hash = {_hash(secret): secret for secret in secrets}
     found = repository.live_credentials(session, by_hash, utc_now())
     return {by_hash[credential.secret_hash]: _principal(credential, admins) for credential in found}
+
+
+def still_live(principal: Principal) -> Condition:
+    """That the caller's credential is neither expired nor revoked, for a statement that writes in the caller's name."""
+    return Condition(repository.STILL_LIVE, {"credential_id": principal.credential_id, "credential_used_at": utc_now()})
 
 
 def _principal(found: repository.LiveCredential, admins: Collection[str]) -> Principal:

@@ -14,19 +14,22 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from market.accounts.deps import CurrentAccount
+from market.accounts.deps import CurrentAccount, require_live_caller
 from market.api.deps import Uow, services_of
 from market.api.errors import KeyReused, RequestInFlight
-from market.db.session import Database
+from market.db.session import Database, UnitOfWork
 from market.events.models import IdempotentRequest
 from zoo_protocol.hashing import sha256, to_hex
 
 KEPT_FOR = timedelta(days=7)
 
-Work = Callable[[Session], tuple[int, dict[str, Any]]]
+Answer = tuple[int, BaseModel]  # status and body
+Work = Callable[[Session], Answer]
+Statement = Callable[[UnitOfWork], Answer]
 
 
 class Once:
@@ -46,24 +49,28 @@ class Once:
         with self._database.reading() as session:
             return self._find(session)
 
-    def run(self, work: Work, *, is_one_statement: bool = False) -> JSONResponse:
-        """Do ``work`` (which returns status and JSON body) in one transaction, at most once for this key.
+    def run(self, work: Work, statement: Statement | None = None) -> Response:
+        """Do ``work`` in one transaction, at most once for this key.
 
         Args:
-            is_one_statement: the work is a single statement, so without a key it needs no transaction around it.
+            statement: the same work as a single statement, if it is one: without a key it needs no transaction.
 
         Raises:
             KeyReused: the key was used with another body.
             RequestInFlight: another request with this key is at work now.
         """
-        alone = is_one_statement and self._key is None
-        with self._database.single_statement() if alone else self._database.transaction() as session:
+        if statement is not None and self._key is None:
+            with self._database.single_statement() as unit:
+                status, body = statement(unit)
+            return _rendered(status, body)
+        with self._database.transaction() as session:
             earlier = self.begin(session)
             if earlier is not None:
                 return earlier
             status, body = work(session)
-            self.keep(session, status, body)
-        return JSONResponse(body, status)
+            if self._key is not None:
+                self.keep(session, status, body.model_dump(mode="json"))
+        return _rendered(status, body)
 
     def begin(self, session: Session) -> JSONResponse | None:
         """Hold the key until the transaction ends; the answer to an earlier request with it.
@@ -93,6 +100,10 @@ class Once:
         if row.body_hash != self._body_hash:
             raise KeyReused("this key belongs to a request with another body", field="Idempotency-Key")
         return JSONResponse(row.response, row.status_code, headers={"Idempotent-Replayed": "true"})
+
+
+def _rendered(status: int, body: BaseModel) -> Response:
+    return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 _LOCK_SPACE = zlib.crc32(b"idempotency") - 2**31  # advisory locks take two signed 32-bit numbers
@@ -146,7 +157,11 @@ class IdempotentRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
-            response = await handle(request)
+            try:
+                response = await handle(request)
+            except Exception:
+                await require_live_caller(request)
+                raise
             keep = getattr(request.state, "answer_kept_by", None)
             if keep is not None and response.status_code < 400:
                 hidden = dict.fromkeys(getattr(request.state, "secret_fields", ()))

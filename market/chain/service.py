@@ -11,7 +11,7 @@ from market.chain import repository
 from market.chain.contracts import ChainEvent, encode_call, to_json
 from market.chain.errors import BadArguments
 from market.chain.models import ChainCursor, TxIntent
-from market.db.session import wake_after_commit
+from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus
 
 SEND_TASK = "chain.send"
@@ -63,7 +63,7 @@ def queue_intent(
 
 
 def new_intent(
-    session: Session,
+    unit: UnitOfWork,
     *,
     key: str,
     kind: str,
@@ -85,7 +85,7 @@ def new_intent(
     stored = [to_json(argument) for argument in arguments]
     if not fits:
         encode_call(contract, function, stored)
-    wake_after_commit(session, SEND_TASK)
+    wake_after_commit(unit, SEND_TASK)
     return TxIntent(
         key=key,
         kind=kind,

@@ -11,10 +11,9 @@ from typing import Any
 import psycopg
 from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.orm import Session
 from sqlalchemy.sql import CompoundSelect
 
-from market.db.session import begin_statement
+from market.db.session import UnitOfWork
 
 _DIALECT = PGDialect_psycopg(dbapi=psycopg, paramstyle="format")  # type: ignore[no-untyped-call]
 
@@ -35,18 +34,17 @@ class Prepared:
             for name in compiled.positiontup or ()
         ]
 
-    def rows(self, session: Session, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """The rows that it gives with these parameters, in the session's transaction.
+    def rows(self, unit: UnitOfWork, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """The rows that it gives with these parameters, in the unit of work.
 
-        What the session holds back is not flushed first, and the rows are not put into it.
+        What a session holds back is not flushed first, and the rows are not put into it.
 
         Raises:
             sqlalchemy.exc.DBAPIError: as when a session executes it.
         """
-        begin_statement(session)
         values = {**self._fixed, **values}
         given = tuple(values[name] if convert is None else convert(values[name]) for name, convert in self._bind)
-        result = session.connection().exec_driver_sql(self._text, given)
+        result = unit.connection().exec_driver_sql(self._text, given)
         if self._read is None:
             assert result.cursor is not None  # a query gives rows
             codes = [column[1] for column in result.cursor.description]

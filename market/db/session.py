@@ -11,9 +11,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from sqlalchemy import create_engine, event, func, select, text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
@@ -22,25 +23,43 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 Wake = Callable[[str, tuple[str, ...]], None]
 
 _PENDING = "pending_wakeups"
-_LEFT = "statements_left"
 _FEW = 4
 _TRUSTED_SECONDS = 1.0  # a connection that rested longer is tried before it is used
 
 
-def wake_after_commit(session: Session, task: str, *arguments: str) -> None:
+class UnitOfWork(Protocol):
+    """A session, or a :class:`SingleStatement`: what prepared statements are executed in."""
+
+    @property
+    def info(self) -> dict[Any, Any]:
+        """What is remembered until its end."""
+
+    def connection(self) -> Connection:
+        """What to execute a statement with."""
+
+
+class SingleStatement:
+    """A unit of work of one prepared statement.
+
+    It keeps no objects and begins no transaction: for one statement, a session costs as much as the statement.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.info: dict[Any, Any] = {}
+        self._connection: Connection | None = connection
+
+    def connection(self) -> Connection:
+        """What to execute the statement with. Raises RuntimeError for a second one."""
+        if self._connection is None:
+            raise RuntimeError("a second statement in a unit of work of one")
+        connection, self._connection = self._connection, None
+        return connection
+
+
+def wake_after_commit(unit: UnitOfWork, task: str, *arguments: str) -> None:
     """Ask that background ``task`` runs once this unit of work has committed."""
-    pending: dict[tuple[str, tuple[str, ...]], None] = session.info.setdefault(_PENDING, {})
+    pending: dict[tuple[str, tuple[str, ...]], None] = unit.info.setdefault(_PENDING, {})
     pending[(task, arguments)] = None
-
-
-def begin_statement(session: Session) -> None:
-    """Called before each statement that a session executes. Raises RuntimeError if it is one too many."""
-    left = session.info.get(_LEFT)
-    if left is None:
-        return
-    if left == 0:
-        raise RuntimeError("a second statement in a unit of work of one")
-    session.info[_LEFT] = left - 1
 
 
 def database_now(session: Session) -> datetime:
@@ -75,13 +94,11 @@ class Database:
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
         self._few = threading.BoundedSemaphore(min(_FEW, pool_size))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
-        plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._readers = sessionmaker(plain, autoflush=False)
-        self._single_statements = sessionmaker(plain, expire_on_commit=False, info={_LEFT: 1})
-        event.listen(self._single_statements, "do_orm_execute", lambda state: begin_statement(state.session))
-        for sessions in (self._sessions, self._single_statements):
-            event.listen(sessions, "after_commit", lambda session: _send(session, wake))
-            event.listen(sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
+        self._plain = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._readers = sessionmaker(self._plain, autoflush=False)
+        self._wake = wake
+        event.listen(self._sessions, "after_commit", lambda session: _send(session, wake))
+        event.listen(self._sessions, "after_rollback", lambda session: session.info.pop(_PENDING, None))
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -90,13 +107,15 @@ class Database:
             yield session
 
     @contextmanager
-    def single_statement(self) -> Iterator[Session]:
+    def single_statement(self) -> Iterator[SingleStatement]:
         """A unit of work of one statement, which is all or nothing by itself: it spares the trips of BEGIN and COMMIT.
 
         A second statement is refused.
         """
-        with self._few, self._single_statements.begin() as session:
-            yield session
+        with self._few, self._plain.connect() as connection:
+            unit = SingleStatement(connection)
+            yield unit
+        _send(unit, self._wake)
 
     @contextmanager
     def reading_briefly(self) -> Iterator[Session]:
@@ -157,8 +176,8 @@ def _try_rested_connections(engine: Engine) -> None:
             raise InvalidatePoolError from error  # the pool connects anew and tries again
 
 
-def _send(session: Session, wake: Wake | None) -> None:
-    pending = session.info.pop(_PENDING, {})
+def _send(unit: UnitOfWork, wake: Wake | None) -> None:
+    pending = unit.info.pop(_PENDING, {})
     if wake is not None:
         for task, arguments in pending:
             wake(task, arguments)

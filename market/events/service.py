@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
-from market.db.session import wake_after_commit
+from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import next_state
 from market.events.models import AuditEvent, JobEventRow
 
@@ -68,9 +68,9 @@ def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> N
     session.add(new_event(session, job_id, kind, data))
 
 
-def new_event(session: Session, job_id: str, kind: str, data: dict[str, object]) -> JobEventRow:
+def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object]) -> JobEventRow:
     """The row of an event, as :func:`emit` writes it, for a caller that inserts it together with its own."""
-    wake_after_commit(session, "events.announce")
+    wake_after_commit(unit, "events.announce")
     return JobEventRow(job_id=job_id, kind=kind, data=data)
 
 

@@ -1,11 +1,13 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
+import json
 import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
@@ -85,7 +87,7 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: naming the field and what to do.
     """
-    spec = _spec(request)
+    spec, spec_json, spec_hash = _canonical(request)
     tier = _tier(request.tier, network)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
@@ -103,11 +105,10 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
-    spec_json = spec.to_json()
     return Terms(
         spec=spec,
         spec_json=spec_json,
-        spec_hash=spec.spec_hash(spec_json),
+        spec_hash=spec_hash,
         tier=tier,
         nodes=request.nodes,
         units=units,
@@ -285,12 +286,25 @@ def newcomer_detection(segments: int, rate_bps: int) -> float:
     return low + (high - low) * fraction / BPS
 
 
-def _spec(request: JobSpec) -> TrainingSpec:
-    document = {
+class _Canonical(NamedTuple):
+    spec: TrainingSpec
+    json: bytes
+    hash: str
+
+
+def _canonical(request: JobSpec) -> _Canonical:
+    """The checked specification of a request, as it is hashed and stored."""
+    sections = {
         "model_config": request.model_settings,
         "data_config": request.data_settings,
         "training_config": request.training_settings,
     }
+    return _canonical_of(json.dumps(sections))
+
+
+@lru_cache(256)  # many jobs are of one specification; what is refused is not kept, and what is kept is short
+def _canonical_of(sections: str) -> _Canonical:
+    document = json.loads(sections)
     try:
         spec = TrainingSpec.from_dict(document)
     except SpecError as error:
@@ -303,7 +317,8 @@ def _spec(request: JobSpec) -> TrainingSpec:
             remedy="Choose the method sparseloco or diloco; per-step averaging runs over machines of your own.",
             extra={"reason": "not_verifiable"},
         )
-    return spec
+    canonical = spec.to_json()
+    return _Canonical(spec, canonical, spec.spec_hash(canonical))
 
 
 def _tier(name: str, network: NetworkParameters) -> Tier:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from market.accounts.deps import CurrentAccount
+from market.accounts.deps import CurrentAccount, confirms_caller
 from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
 from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import (
@@ -24,6 +24,7 @@ from market.api.scopes import scoped
 from market.api.services import Services
 from market.auctions import service as auctions
 from market.db.base import utc_now
+from market.db.session import UnitOfWork
 from market.jobs import cloning, matching, operations, quotes, submission, views
 from market.jobs.access import visible_job
 from market.jobs.efficiency import Efficiency, efficiency
@@ -122,6 +123,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         SpendingCapReached,
     ),
 )
+@confirms_caller
 def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
     """Submit a quoted job with the caller's signatures over its order and permit."""
     earlier = once.earlier_answer()
@@ -138,11 +140,13 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         now=utc_now(),
     )
 
-    def write(session: Session) -> tuple[int, dict[str, object]]:
-        job = submission.submit(session, checked, account)
-        return 201, views.new_job_view(services.network, job).model_dump(mode="json")
+    def write(unit: UnitOfWork) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write(unit, checked, account))
 
-    return once.run(write, is_one_statement=submission.is_unlimited(checked, account))
+    def write_within_caps(session: Session) -> tuple[int, JobView]:
+        return 201, views.new_job_view(services.network, submission.write_within_caps(session, checked, account))
+
+    return once.run(write_within_caps, write if submission.is_unlimited(checked, account) else None)
 
 
 @router.get(

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from market.accounts import service as accounts
 from market.accounts import spending
 from market.accounts.service import Principal
 from market.api.errors import InvalidSignature, NonceReplayed, StorageDown
@@ -15,7 +17,7 @@ from market.chain.models import TxIntent
 from market.chain.service import new_intent
 from market.chain.views import ChainViews, Funds
 from market.db.rows import insert_together
-from market.db.session import wake_after_commit
+from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.domain.network import NetworkParameters
 from market.events.service import new_event
@@ -125,7 +127,7 @@ def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget
 
 def _publish(storage: Storage, spec: bytes) -> str:
     """Store the specification, unless the same one was stored within the last minute; its CID."""
-    cid = str(cid_of_file(spec))
+    cid = _cid(spec)
     if not seen_lately(storage, cid):
         try:
             storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
@@ -135,7 +137,12 @@ def _publish(storage: Storage, spec: bytes) -> str:
     return cid
 
 
-def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
+@lru_cache(256)  # as many as specifications are remembered
+def _cid(spec: bytes) -> str:
+    return str(cid_of_file(spec))
+
+
+def write_within_caps(session: Session, checked: CheckedJob, principal: Principal) -> Job:
     """Write the job, count it against all spending caps and queue its deposit: all of it or nothing.
 
     Raises:
@@ -143,10 +150,22 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         OrganisationNotFound, NotPermitted: the payer may not submit in the organisation's name.
         SpendingCapReached: the budget exceeds a cap of the API key, the organisation or the member.
     """
-    order, job_terms = checked.order, checked.terms
     limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
     if checked.request.organisation is not None:
-        limits += organisations.limits_for(session, checked.request.organisation, order.payer)
+        limits += organisations.limits_for(session, checked.request.organisation, checked.order.payer)
+    job = write(session, checked, principal)
+    if limits:
+        spending.reserve(session, checked.id, checked.order.budget, limits)
+    return job
+
+
+def write(unit: UnitOfWork, checked: CheckedJob, principal: Principal) -> Job:
+    """Write the job and queue its deposit by one statement, which is all there is to do if no cap counts it.
+
+    Raises:
+        NonceReplayed: the payer used this nonce before.
+    """
+    order, job_terms = checked.order, checked.terms
     options = checked.request.checkpoint
     job = Job(
         id=checked.id,
@@ -177,25 +196,24 @@ def submit(session: Session, checked: CheckedJob, principal: Principal) -> Job:
         current_round=0,
     )
     is_new = insert_together(
-        session,
+        unit,
         providers.new_nonce(order.payer, order.nonce, checked.id),
         job,
-        new_event(session, job.id, "status", {"status": job.status, "reason": None}),
-        _deposit(session, checked),
+        new_event(unit, job.id, "status", {"status": job.status, "reason": None}),
+        _deposit(unit, checked),
+        only_if=accounts.still_live(principal),
     )
-    if not is_new:
+    if not is_new:  # or the credential is not live, which is asked before a refusal leaves (require_live_caller)
         raise NonceReplayed(
             f"{order.payer} used the nonce {order.nonce} before.",
             field="nonce",
             remedy="Ask for a new quote (POST /v1/quotes) and sign the order it returns.",
         )
-    if limits:
-        spending.reserve(session, checked.id, order.budget, limits)
     return job
 
 
 def is_unlimited(checked: CheckedJob, principal: Principal) -> bool:
-    """Whether no spending cap counts the job, so that :func:`submit` is a single statement."""
+    """Whether no spending cap counts the job, so that :func:`write` is all there is to do."""
     return principal.limit_id is None and checked.request.organisation is None
 
 
@@ -232,12 +250,12 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
         spending.set_cost(session, job.id, 0)
 
 
-def _deposit(session: Session, checked: CheckedJob) -> TxIntent:
+def _deposit(unit: UnitOfWork, checked: CheckedJob) -> TxIntent:
     """The call of the escrow that takes the budget. It fits: the order was hashed by the types of the escrow."""
     permit = from_hex(checked.permit_signature, 65)
     order = checked.order
     return new_intent(
-        session,
+        unit,
         key=f"open:{checked.id}",
         kind="open_job",
         subject=checked.id,

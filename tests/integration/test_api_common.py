@@ -7,6 +7,7 @@ import httpx
 import pytest
 from api_support import refusal, sign_in
 from fastapi import FastAPI
+from pydantic import RootModel
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -121,6 +122,9 @@ def test_an_oversized_blob_is_refused(api: httpx.Client) -> None:
     refusal(api.post("/v1/blobs", content=chunks(), headers=caller.headers), 413, "body-too-large")
 
 
+Answer = RootModel[dict[str, object]]
+
+
 class TestIdempotency:
     """The key's rules, on the database."""
 
@@ -130,9 +134,9 @@ class TestIdempotency:
     def test_a_retry_gets_the_first_answer_and_does_nothing(self, database: Database) -> None:
         calls: list[int] = []
 
-        def work(session: Session) -> tuple[int, dict[str, object]]:
+        def work(session: Session) -> tuple[int, Answer]:
             calls.append(1)
-            return 201, {"call": len(calls)}
+            return 201, Answer({"call": len(calls)})
 
         first, second = self._once(database).run(work), self._once(database).run(work)
         assert (first.status_code, first.body) == (second.status_code, second.body) == (201, b'{"call":1}')
@@ -146,21 +150,21 @@ class TestIdempotency:
         assert len(calls) == 1
 
     def test_failed_work_leaves_the_key_free(self, database: Database) -> None:
-        def fail(session: Session) -> tuple[int, dict[str, object]]:
+        def fail(session: Session) -> tuple[int, Answer]:
             raise MarketError("no")
 
         with pytest.raises(MarketError):
             self._once(database).run(fail)
         assert self._once(database).earlier_answer() is None
-        assert self._once(database).run(lambda session: (200, {})).status_code == 200
+        assert self._once(database).run(lambda session: (200, Answer({}))).status_code == 200
 
     def test_a_request_beside_one_at_work_is_told_so(self, database: Database) -> None:
         begun, finish = threading.Event(), threading.Event()
 
-        def slow(session: Session) -> tuple[int, dict[str, object]]:
+        def slow(session: Session) -> tuple[int, Answer]:
             begun.set()
             assert finish.wait(30)
-            return 200, {"slow": True}
+            return 200, Answer({"slow": True})
 
         worker = threading.Thread(target=lambda: self._once(database).run(slow))
         worker.start()

@@ -6,25 +6,29 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import httpx
 import pytest
-from api_support import Caller, sign_in
+from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World
-from sqlalchemy import event, func, literal, select
+from sqlalchemy import event, func, literal, select, update
+from sqlalchemy.exc import IntegrityError
 from test_jobs_api import Body, _signed, body, dataset
 
 from market.accounts import service as accounts
 from market.accounts.callers import Callers
+from market.accounts.models import Credential
 from market.accounts.service import Principal
 from market.api.services import Services
 from market.chain.contracts import encode_call
 from market.chain.models import TxIntent
 from market.chain.views import ChainViews, Funds
+from market.db.base import utc_now
 from market.db.prepared import Prepared
 from market.db.rows import insert_together
-from market.db.session import Database
+from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import IntentStatus
 from market.events.models import JobEventRow
 from market.jobs import leases, repository, submission
@@ -87,15 +91,38 @@ def _counts(database: Database) -> list[int]:
         return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
 
 
-def test_a_submission_without_caps_is_one_statement_after_that_which_finds_the_caller(
+def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
     first, second = _signed(api, payer, body), _signed(api, payer, body)
     assert api.post("/v1/jobs", json=first, headers=payer.headers).status_code == 201
     with _statements(services.database) as seen:
         assert api.post("/v1/jobs", json=second, headers=payer.headers).status_code == 201
-    assert len(seen) == 2
+    assert len(seen) == 1
     assert _counts(services.database) == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("ended", ["revoked_at", "expires_at"])
+@pytest.mark.parametrize("request_is", ["right", "wrong", "wrongly signed", "repeated"])
+def test_a_remembered_caller_whose_credential_ended_is_refused_before_all_else(
+    api: httpx.Client, services: Services, payer: Caller, body: Body, ended: str, request_is: str
+) -> None:
+    first, second = _signed(api, payer, body), _signed(api, payer, body)
+    headers = payer.headers | {"Idempotency-Key": "k"}
+    assert api.post("/v1/jobs", json=first, headers=headers).status_code == 201
+    with services.database.transaction() as session:  # as another process does
+        session.execute(update(Credential).where(Credential.address == payer.address).values({ended: utc_now()}))
+    again: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+        "right": (second, payer.headers),
+        "wrong": (second | {"nodes": 0}, payer.headers),
+        "wrongly signed": (second | {"order_signature": first["order_signature"]}, payer.headers),
+        "repeated": (first, headers),
+    }
+    content, headers = again[request_is]
+    with _statements(services.database) as seen:
+        refusal(api.post("/v1/jobs", json=content, headers=headers), 401, "not-authenticated")
+    assert sum("INSERT" in statement for statement in seen) == (request_is == "right")  # which wrote nothing
+    assert _counts(services.database) == [1, 1, 1, 1]
 
 
 def test_a_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
@@ -242,16 +269,30 @@ def test_a_job_to_read_equals_the_row_and_is_no_part_of_the_session(world: World
 
 def test_a_unit_of_work_of_one_statement_refuses_a_second(database: Database) -> None:
     prepared = Prepared(select(literal(2)))
-    with database.single_statement() as session:
-        session.execute(select(1))
+    with database.single_statement() as unit:
+        assert prepared.rows(unit, {}) == [(2,)]
         with pytest.raises(RuntimeError):
-            session.execute(select(2))
-        with pytest.raises(RuntimeError):
-            prepared.rows(session, {})
-    with database.single_statement() as session:
-        assert prepared.rows(session, {}) == [(2,)]
-        with pytest.raises(RuntimeError):
-            session.execute(select(1))
+            prepared.rows(unit, {})
+
+
+def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(database: Database) -> None:
+    woken: list[str] = []
+    url = database.engine.url.render_as_string(hide_password=False)
+    waking = Database(url, wake=lambda task, _: woken.append(task))
+
+    def fail() -> None:
+        with waking.single_statement() as unit:
+            wake_after_commit(unit, "never")
+            unit.connection().exec_driver_sql("INSERT INTO job_events (job_id) VALUES (NULL)")
+
+    with pytest.raises(IntegrityError):
+        fail()
+    with waking.single_statement() as unit:
+        wake_after_commit(unit, "once")
+        assert woken == []
+        Prepared(select(literal(2))).rows(unit, {})
+    waking.dispose()
+    assert woken == ["once"]
 
 
 def test_connections_that_broke_at_rest_are_replaced(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

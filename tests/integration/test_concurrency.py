@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jobs_world import ENVIRONMENT, SPEC, ZEN, World, opened
 from sqlalchemy import func, select
 
+from market.accounts import service as accounts
 from market.accounts import spending
 from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Spending
@@ -84,8 +85,11 @@ class SubmissionsMachine(RuleBasedStateMachine):
     def account(self) -> None:
         self.payer = str(self.world.wallet().address)
         with self.world.database.transaction() as session:
-            self.limit = spending.create_limit(session, Caps(total_wei=CAP))
-        self.principal = Principal(self.payer, frozenset(), 1, "key", limit_id=self.limit)
+            caps = Caps(total_wei=CAP)
+            key = accounts.create_key(session, self.payer, "capped", 1, ["jobs:write"], caps).credential
+            assert key.limit_id is not None
+            self.limit: int = key.limit_id
+            self.principal = Principal(self.payer, frozenset(), key.id, "key", limit_id=self.limit)
 
     @rule(zen=st.integers(1, 4), threads=st.integers(1, 6), crashes=st.booleans())
     def submit(self, zen: int, threads: int, crashes: bool) -> None:
@@ -94,7 +98,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
 
         def send(index: int) -> None:
             with self.world.database.transaction() as session:
-                submission.submit(session, jobs[index], self.principal)
+                submission.write_within_caps(session, jobs[index], self.principal)
                 if crashes and index % 2:
                     raise Crash
 
