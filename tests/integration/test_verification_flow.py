@@ -7,26 +7,19 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, update
 from verification_world import RATE, VerificationWorld
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
-from market.domain.network import DEVNET
 from market.jobs import leases, repository
-from market.jobs import service as jobs
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
-from market.providers import records
 from market.providers import service as providers
-from market.providers.models import Provider, ProviderEpoch, Stake
-from market.providers.reviews import review
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.calls import RETRY_AFTER
-from market.verification.decisions import decide_units, slash_verifiers
+from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
-from market.verification.models import Sample
 from market.verification.replays import request_states
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
@@ -65,40 +58,6 @@ def unit_ids(world: VerificationWorld, nodes: list[str]) -> list[int]:
 
 def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:
     return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
-
-
-def outcomes(world: VerificationWorld, sample_id: int | None = None) -> dict[str, tuple[str, str | None]]:
-    """(status, reason) of the replays, of one sample or of all, by verifier."""
-    found = [replay for replay in world.replays() if sample_id in (None, replay.sample_id)]
-    return {replay.verifier: (replay.status, replay.reason) for replay in found}
-
-
-def replay_records(world: VerificationWorld) -> dict[str, tuple[int, int, int]]:
-    """(right replays, gross price of their segments, wrong replays) by verifier."""
-    rows = world.rows(lambda session: list(session.scalars(select(ProviderEpoch).where(ProviderEpoch.verified == 0))))
-    return {row.provider: (row.replays, row.replayed_wei, row.rejected) for row in rows if row.replays or row.rejected}
-
-
-def asked_of(world: VerificationWorld, sample_id: int) -> str:
-    """The verifier that holds an open replay of the sample."""
-    (verifier,) = [r.verifier for r in world.replays() if r.sample_id == sample_id and r.status == "assigned"]
-    return verifier
-
-
-def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:
-    """Let the verifiers have been suspended that long ago, and be back."""
-    with world.database.transaction() as session:
-        session.execute(update(Provider).where(Provider.address.in_(verifiers)).values(warned_at=utc_now() - ago))
-
-
-def overrule_one(world: VerificationWorld, verifiers: list[str], unit_id: int, sample_id: int) -> str:
-    """The first verifier of the sample's first segment is wrong, two others are right."""
-    liar = asked_of(world, sample_id)
-    assert liar in verifiers
-    world.replay(liar, OTHER_LEAF)
-    for _ in range(2):
-        world.replay(asked_of(world, sample_id), world.claim(unit_id, 0))
-    return liar
 
 
 # --- windows
@@ -275,152 +234,6 @@ def test_a_jailed_provider_is_not_slashed_again(
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
     assert world.intents("slash") == []
-
-
-def test_a_lying_verifier_alone_slashes_nobody_and_is_suspended_unpaid(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    liar = world.asked(verifiers)
-    world.replay(liar, OTHER_LEAF)
-    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
-    assert world.unit(unit_ids[0]).status == "checking"  # one against one: a third decides
-    world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
-    assert world.unit(unit_ids[0]).status == "verified"
-    assert world.intents("slash") == []
-    assert world.provider(nodes[0]).status == "active"
-    assert outcomes(world)[liar] == ("overruled", "suspended")
-    assert (world.provider(liar).status, world.provider(liar).reason) == ("demoted", "overruled")
-    honest = set(verifiers) - {liar}
-    assert {world.provider(one).status for one in honest} == {"active"}
-    segment_wei = world.rows(lambda session: jobs.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments
-    assert segment_wei > 0
-    assert replay_records(world) == {liar: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
-
-
-def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_evidence(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
-        deadline = utc_now() + timedelta(seconds=60)
-        session.add(Sample(unit_id=unit_ids[0], segment=1, status="drawn", reveal_deadline_at=deadline))
-    world.advance()
-    warn(world, verifiers, timedelta(days=31))
-    first, second = (sample.id for sample in world.samples())
-    liar = overrule_one(world, verifiers, unit_ids[0], first)
-    world.advance()
-    assert world.slashes() == []  # the unit's trace is in the evidence, and another segment is not decided
-    assert world.reveal(nodes[0]) is not None
-    while world.samples()[1].status == "revealed":
-        world.replay(asked_of(world, second), world.claim(unit_ids[0], 1))
-    both = [threading.Thread(target=slash_verifiers, args=(world.database, world.storage)) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    world.advance()
-    (slash,), (intent,) = world.slashes(), world.intents("slash")
-    assert (slash.provider, slash.offence, intent.arguments) == (liar, "wrong_replay", [liar, "5", slash.evidence])
-    assert outcomes(world, first)[liar] == ("overruled", "wrong_replay")
-    assert (world.provider(liar).status, world.provider(liar).reason) == ("jailed", "wrong_replay")
-    assert statuses(world, unit_ids) == [("verified", None)] * 2
-    assert world.provider(nodes[0]).status == "active"
-    evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
-    assert slash.evidence == to_hex(digest_of(slash.evidence_cid))
-    assert (evidence["offence"], evidence["verifier"], evidence["segment"]) == ("wrong_replay", liar, 0)
-    found = {replay["verifier"]: replay["end_leaf"] for replay in evidence["replays"]}
-    assert found.pop(liar) == OTHER_LEAF
-    assert set(found.values()) == {world.claim(unit_ids[0], 0)}
-    slashed = world.final("ProviderStaking", "Slashed", provider=liar, offence=5, amount=100, evidence=slash.evidence)
-    with world.database.transaction() as session:
-        verification.on_slashed(session, slashed)
-    assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(100, slashed.tx_hash)]
-    with world.database.transaction() as session:  # the job's record lists who delivered its work
-        assert verification.job_slashes(session, slash.job_id) == []
-
-
-def test_what_was_assigned_before_the_warning_belongs_to_the_same_case(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    """A verifier whose environment changed is wrong in all that it holds at the time."""
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    (sample,) = world.samples()
-    warn(world, verifiers, timedelta(seconds=-1))
-    liar = overrule_one(world, verifiers, unit_ids[0], sample.id)
-    world.advance()
-    assert outcomes(world)[liar] == ("overruled", "same_case")
-    assert world.slashes() == []
-    assert world.provider(liar).status == "active"
-
-
-def test_a_verifier_that_confirms_a_false_segment_is_overruled_too(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    world.verifier()
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    world.replay(asked_of(world, world.samples()[0].id), OTHER_LEAF)
-    accomplice = asked_of(world, world.samples()[0].id)
-    world.replay(accomplice, world.claim(unit_ids[0], 0))
-    for _ in range(2):
-        assert world.unit(unit_ids[0]).status == "checking"
-        world.replay(asked_of(world, world.samples()[0].id), OTHER_LEAF)
-    assert world.unit(unit_ids[0]).reason == "incorrect_computation"
-    assert outcomes(world)[accomplice] == ("overruled", "suspended")
-    assert replay_records(world)[accomplice] == (0, 0, 1)
-    assert [slash.provider for slash in world.slashes()] == [nodes[0]]
-
-
-def test_where_nobody_is_left_to_ask_one_confirmation_stands_and_nobody_is_punished(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
-) -> None:
-    verifiers = [world.verifier(), world.verifier()]
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    dissenting = world.asked(verifiers)
-    world.replay(dissenting, OTHER_LEAF)
-    confirming = world.asked(verifiers)
-    world.replay(confirming, world.claim(unit_ids[0], 0))
-    assert world.unit(unit_ids[0]).status == "verified"
-    assert outcomes(world) == {dissenting: ("disagreed", None), confirming: ("agreed", None)}
-    assert world.provider(dissenting).status == "active"
-    assert replay_records(world).keys() == {confirming}
-
-
-def test_a_verifier_whose_stake_covers_the_segment_is_drawn_before_others(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
-    """Of many with a wei too little at stake and one with enough, that one is first; then the others, or nobody."""
-    verifiers += [world.verifier() for _ in range(20)]
-    rich = world.verifier()
-    needed = 125 * (world.rows(lambda session: jobs.unit_facts(session, unit_ids[0])).gross_wei // world.spec.segments)
-    with world.database.transaction() as session:
-        session.execute(update(Stake).where(Stake.address.in_(verifiers)).values(stake_wei=needed - 1))
-        session.execute(update(Stake).where(Stake.address == rich).values(stake_wei=needed))
-    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
-    assert world.asked([*verifiers, rich]) == rich
-    world.replay(rich, OTHER_LEAF)
-    assert world.asked([*verifiers, rich]) in verifiers
-
-
-def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> None:
-    verifier = world.verifier()
-    now = utc_now()
-    with world.database.transaction() as session:
-        providers.note_overruled(session, verifier, now, now)
-    month = timedelta(seconds=DEVNET.suspension_seconds)
-    review(world.database, DEVNET, now)
-    assert world.provider(verifier).status == "demoted"
-    with world.database.transaction() as session:
-        records.have_all_reviewed(session)
-    review(world.database, DEVNET, now + month - timedelta(seconds=1))
-    assert world.provider(verifier).status == "demoted"
-    with world.database.transaction() as session:
-        records.have_all_reviewed(session)
-    review(world.database, DEVNET, now + month)
-    assert world.provider(verifier).status == "active"
-    (found,) = world.rows(lambda session: providers.live_verifiers(session, now, 3600))
-    assert found.reliability_bps < 8_000
-    assert found.weight == found.stake_wei * found.reliability_bps // 10_000
 
 
 def test_verifiers_that_contradict_each_other_convict_nobody(

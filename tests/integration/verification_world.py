@@ -212,6 +212,11 @@ class VerificationWorld(World):
         with self.database.transaction() as session:
             return list(session.scalars(select(Sample).order_by(Sample.id)))
 
+    def outcomes(self, sample_id: int | None = None) -> dict[str, tuple[str, str | None]]:
+        """(status, reason) of the replays, of one sample or of all, by verifier."""
+        found = [replay for replay in self.replays() if sample_id in (None, replay.sample_id)]
+        return {replay.verifier: (replay.status, replay.reason) for replay in found}
+
     def replays(self) -> list[Replay]:
         with self.database.transaction() as session:
             return list(session.scalars(select(Replay).order_by(Replay.id)))
