@@ -35,6 +35,7 @@ from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
 from market.observability.tracing import UNTRACED, configure_tracing
 from market.organisations.router import router as organisations
+from market.providers.attestation_router import router as attestations
 from market.providers.router import router as providers
 from market.rewards.router import router as rewards
 from market.settings import Settings
@@ -138,6 +139,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         jobs,
         leases,
         providers,
+        attestations,
         settlement,
         network.router,
         accounts,

@@ -64,6 +64,9 @@ class Settings(BaseSettings):
     )
     window_seconds: PositiveFloat = 10.0
     inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
+    attestation_root_ca: str | None = Field(
+        default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
+    )
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500

@@ -45,6 +45,18 @@ class WindowOnChain:
     seed: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class AttestedOnChain:
+    """The registry's last attestation of a provider. Hashes as 0x hex, times in Unix seconds; ``counts`` as of now."""
+
+    key: str
+    measurement: str
+    expires_at: int
+    report: str
+    at: int
+    counts: bool
+
+
 class ChainReader:
     """Reads our contracts' events and state; every answer comes from the given RPC node."""
 
@@ -159,6 +171,21 @@ class ChainReader:
         event = self._only("ProviderStaking", "Slashed", "not_slashed", evidence=from_hex(evidence))
         found = event["args"]
         return Slashed(found["provider"], offence, found["amount"], to_hex(event["transactionHash"]))
+
+    def attested(self, provider: str) -> AttestedOnChain | None:
+        """The last attestation of a provider; None if it was never attested."""
+        events = self._events("Attestations", "Attested", provider=provider)
+        if not events:
+            return None
+        found = _plain(events[-1])
+        return AttestedOnChain(
+            key=found["key"],
+            measurement=found["measurement"],
+            expires_at=found["expiresAt"],
+            report=found["report"],
+            at=int(self._web3.eth.get_block(events[-1]["blockNumber"])["timestamp"]),
+            counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
+        )
 
     def treasury_balance(self) -> int:
         """ZEN that the treasury holds now, wei."""

@@ -17,6 +17,7 @@ TX = "0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3"
 CID = "bafybeiejlvvmfokp5c6q2eqgbfjeaokz3nqho5c7yy3ov527vsatgsqfma"
 EARLIER, NOW, LATER = "2026-03-01T11:42:10Z", "2026-03-01T12:00:00Z", "2026-03-01T18:00:00Z"
 UNIX = 1_772_388_000
+_PEM = "-----BEGIN CERTIFICATE-----\n...\n-----END CERTIFICATE-----\n"
 ZEN = 10**18
 BOOK = "bronze.eu-west"
 REGION = "eu-west"
@@ -284,6 +285,25 @@ FIELDS: dict[str, Any] = {
     "slot_state_cid": CID,
     "slot_state_digest": HASH,
     "published_cid": CID,
+    # --- attestations (quotes and certificates are cut short)
+    "tee": "TDX",
+    "measurement": HASH,
+    "tcb_status": "UpToDate",
+    "advisories": ["INTEL-SA-00837"],
+    "report": OTHER_HASH,
+    "report_cid": CID,
+    "report_data": HASH + "00" * 32,
+    "quote": "0400020081000000" * 12,
+    "pck_crl_issuer_chain": _PEM,
+    "root_ca_crl": "30820120",
+    "pck_crl": "30820a62",
+    "tcb_info_issuer_chain": _PEM,
+    "tcb_info": '{"id":"TDX","version":3}',
+    "tcb_info_signature": "4f" * 64,
+    "qe_identity_issuer_chain": _PEM,
+    "qe_identity": '{"id":"TD_QE","version":2}',
+    "qe_identity_signature": "4f" * 64,
+    "pck_certificate_chain": _PEM,
     "evidence_cid": CID,
     "evidence": HASH,
     "spec_hash": HASH,

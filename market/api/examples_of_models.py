@@ -72,6 +72,7 @@ PARAMETERS: dict[str, Any] = {
     "all": False,
     "ask_id": HASH,
     "benchmark_id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11",
+    "challenge_id": "5a1d6f0b-93c2-4c58-8e0f-2f7b9d1c4a36",
     "book": BOOK,
     "bucket": "1h",
     "claimed": False,

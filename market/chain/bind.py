@@ -22,6 +22,7 @@ USED: Mapping[str, Sequence[str]] = {
     "JobEscrow": ("openJob", "settle", "collectFees", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
+    "Attestations": ("attest", "isAccepted"),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
     "Rewards": (

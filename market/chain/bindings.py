@@ -172,6 +172,20 @@ class Omissions:
         return View(contract="Omissions", function="bond", arguments=[])
 
 
+class Attestations:
+    """Functions of the contract Attestations."""
+
+    @staticmethod
+    def attest(provider: str, key: str | bytes, measurement: str | bytes, expiresAt: int, report: str | bytes) -> Call:
+        return Call(
+            contract="Attestations", function="attest", arguments=[provider, key, measurement, expiresAt, report]
+        )
+
+    @staticmethod
+    def isAccepted(measurement: str | bytes) -> View[bool]:
+        return View(contract="Attestations", function="isAccepted", arguments=[measurement])
+
+
 class Treasury:
     """Functions of the contract Treasury."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from market.chain.bindings import JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
+from market.chain.bindings import Attestations, JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
 from market.chain.client import BlockTag, ChainClient
 from market.chain.contracts import Deployment, Result, View, decode_result, encode_call
 from market.domain.network import NETWORKS
@@ -164,6 +164,10 @@ class ChainViews:
     def qualifies(self, address: str, tier: int, block: BlockTag = "latest") -> bool:
         """Whether the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
         return self._view(ProviderStaking.qualifies(address, tier), block)
+
+    def accepts_measurement(self, measurement: str) -> bool:
+        """Whether environments of this software can be attested."""
+        return self._view(Attestations.isAccepted(measurement), "latest")
 
     def treasury(self) -> TreasuryState:
         """The treasury and its destinations, all at the latest block."""

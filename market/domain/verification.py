@@ -38,21 +38,24 @@ def is_finding(reason: str | None, segment: int) -> bool:
     return reason == DIVERGED or (reason == WRONG_START and segment == 0)
 
 
-def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
+def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False) -> int:
     """Share of a unit's segments that is replayed, in basis points.
 
     Starts at ``newcomer_bps`` and halves with every 16 units of the provider that were verified, down to
-    ``floor_bps``; it never reaches zero, so no history makes cheating safe.
+    ``floor_bps``; it never reaches zero, so no history makes cheating safe. An attestation halves it once more, down
+    to the same floor: that is what stakes cover.
 
     Args:
         clean_units: units of the provider verified so far, over all jobs.
+        attested: its key lives in an environment whose software the network accepted.
 
     Raises:
         ValueError: if ``clean_units`` is negative.
     """
     if clean_units < 0:
         raise ValueError(f"clean_units={clean_units} must not be negative")
-    return max(floor_bps, newcomer_bps >> (clean_units // CLEAN_UNITS_PER_HALVING))
+    halvings = clean_units // CLEAN_UNITS_PER_HALVING + attested
+    return max(floor_bps, newcomer_bps >> halvings)
 
 
 def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_class: str) -> bool:

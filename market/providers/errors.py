@@ -84,3 +84,38 @@ class AskNotFound(MarketError):
     code = "ask-not-found"
     title = "There is no such open ask of yours"
     default_remedy = "List your asks with GET /v1/asks."
+
+
+class AttestationNotFound(MarketError):
+    status = 404
+    code = "attestation-not-found"
+    title = "There is no such challenge of yours for an attestation"
+    default_remedy = "Ask for one with POST /v1/attestations."
+
+
+class AttestationAnswered(MarketError):
+    status = 409
+    code = "attestation-answered"
+    title = "This challenge has its quote"
+    default_remedy = "See attested_until in GET /v1/providers/ADDRESS; ask for a new challenge to renew it."
+
+
+class AttestationExpired(MarketError):
+    status = 409
+    code = "attestation-expired"
+    title = "The challenge's time is over"
+    default_remedy = "Ask for a new one with POST /v1/attestations and answer it at once."
+
+
+class InvalidQuote(MarketError):
+    status = 422
+    code = "invalid-quote"
+    title = "The quote does not hold"
+    default_remedy = "Take a fresh quote over the challenge's report_data, with current collateral."
+
+
+class MeasurementNotAccepted(MarketError):
+    status = 409
+    code = "measurement-not-accepted"
+    title = "The network does not accept this software"
+    default_remedy = "Run an image whose measurement the network's admins accepted, or ask them to accept this one."

@@ -124,6 +124,25 @@ class Attestation(Base):
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class AttestationChallenge(Base, CreatedAt):
+    """A nonce that a quote must be bound to, and what came of it. One open challenge per wallet."""
+
+    __tablename__ = "attestation_challenges"
+    __table_args__ = (
+        Index("uq_attestation_challenges_open", "provider", unique=True, postgresql_where=text("answered_at IS NULL")),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
+    nonce: Mapped[str] = mapped_column(Hash32)
+    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    answered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    measurement: Mapped[str | None] = mapped_column(Hash32)
+    report: Mapped[str | None] = mapped_column(Hash32)  # SHA-256 of the evidence
+    report_cid: Mapped[str | None] = mapped_column(Cid)
+    attested_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
 class BenchmarkRun(Base, CreatedAt):
     """One proof-of-work challenge and what came of it. Its speed is measured by the market's clock."""
 

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Row, Select, func, select, update
+from sqlalchemy import Row, Select, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
-from market.providers.models import AskRow, BenchmarkRun, Provider, SignerNonce, Stake
+from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
 
 
 def provider(session: Session, address: str) -> Provider | None:
@@ -171,3 +171,17 @@ def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun 
     """One benchmark of that provider, locked."""
     statement = select(BenchmarkRun).where(BenchmarkRun.id == run_id, BenchmarkRun.provider == address)
     return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
+
+
+def lock_attestation(session: Session, challenge_id: str, address: str) -> AttestationChallenge | None:
+    """One challenge of that wallet, locked."""
+    statement = select(AttestationChallenge).where(
+        AttestationChallenge.id == challenge_id, AttestationChallenge.provider == address
+    )
+    return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
+
+
+def forget_open_attestation(session: Session, address: str) -> None:
+    """Drop the challenge that a wallet left unanswered, if there is one."""
+    is_open = AttestationChallenge.answered_at.is_(None)
+    session.execute(delete(AttestationChallenge).where(AttestationChallenge.provider == address, is_open))

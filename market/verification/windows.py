@@ -19,6 +19,7 @@ from market.domain.network import NetworkParameters
 from market.domain.verification import sampling_rate_bps
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
+from market.providers.attestations import attested_until
 from market.settings import Settings
 from market.verification import repository
 from market.verification.calls import ask
@@ -157,7 +158,8 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
     clean = jobs.clean_units_of(session, unit.provider)
-    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps)
+    attested = bool(attested_until(session, [unit.provider], utc_now()))
+    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps, attested=attested)
     jobs.mark_checking(session, unit.id, rate)
     deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
     for segment in draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate):

@@ -14,6 +14,7 @@ from market.domain.lifecycle import IntentStatus, JobStatus
 from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.providers import service as providers
+from market.providers.models import Attestation
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -76,6 +77,17 @@ def test_a_window_commits_to_the_delivered_units_before_its_seed(world: Verifica
     (latch,) = world.intents("latch_seed")
     assert latch.arguments == [committed.args["root"]]
     assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
+
+
+def test_an_attested_provider_is_sampled_at_half_the_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
+    attested = world.unit(unit_ids[0])
+    with world.database.transaction() as session:
+        until = utc_now() + timedelta(hours=1)
+        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in unit_ids}
+    assert rates.pop(attested.provider) == RATE // 2
+    assert set(rates.values()) == {RATE}
 
 
 def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: list[int]) -> None:

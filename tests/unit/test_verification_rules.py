@@ -35,6 +35,13 @@ def test_rate_refuses_a_negative_history() -> None:
         sampling_rate_bps(-1, 2_500, 200)
 
 
+@pytest.mark.parametrize(("clean", "rate"), [(0, 1_250), (16, 625), (48, 200), (1_000, 200)])
+def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, rate: int) -> None:
+    network = MAINNET
+    floor = network.sampling_floor_bps
+    assert sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
+
+
 @pytest.mark.parametrize(
     ("verifier", "verifier_class", "expected"),
     [("0xA", "class 1", True), ("0xA", "class 2", False), ("0xA", None, False), ("0xB", "class 1", False)],

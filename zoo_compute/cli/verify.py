@@ -26,11 +26,6 @@ _TIMEOUT_SECONDS = 24 * 3600.0
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps ``unit`` a command of its own while it is the only one."""
-
-
 @app.command()
 def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Train a unit of a settled job again, from public data alone, and compare with what was committed on chain.
@@ -69,6 +64,41 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
     report_unit(found, as_json=as_json)
+
+
+@app.command()
+def attestation(
+    address: Annotated[str, typer.Argument(help="The provider's wallet.")],
+    api_url: ApiUrl = None,
+    root_ca: Annotated[
+        Path | None, typer.Option(help="DER file of another root of trust than Intel's.", exists=True, dir_okay=False)
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check the quote by which a provider's key was attested, from the chain and IPFS alone.
+
+    Ends with exit code 6 if the registry holds something else than the quote says.
+    """
+    from eth_utils.address import is_address, to_checksum_address
+
+    from zoo_compute.attestation_check import check_attestation
+    from zoo_compute.client import storage_errors
+    from zoo_compute.gateway import GatewayClient
+    from zoo_compute.settlement_events import ChainReader
+
+    if not is_address(address):
+        raise ConfigError("bad-address", f"{address!r} is no address", remedy="Give 0x and 40 hex digits.")
+    with open_client(api_url) as client:
+        network = client.network()
+    chain = ChainReader(network.rpc_url, network.contracts)
+    root = root_ca.read_bytes() if root_ca else None
+    with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
+        found = check_attestation(to_checksum_address(address), chain, gateway, root)
+    if as_json:
+        print_json(found.as_json())
+        return
+    print_facts(found.as_json())
+    note("the registry holds what the quote says" if found.counts else "the quote holds, but it counts no longer")
 
 
 def _shown(client: "Client", leaf: str) -> "Shown | None":

@@ -32,6 +32,7 @@ from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.work import Worker
@@ -105,9 +106,12 @@ class NodeAgent:
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
         )
         disputes = self._disputes(standing.network)
+        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral_from(self._config.pccs_url))
         while not self._stopping.is_set():
             if self._config.role == "provider":
                 self._defend(disputes)
+            if self._config.attest:
+                attesting.keep()
             self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()

@@ -27,6 +27,8 @@ class NodeConfig:
         payout_address: where a provider's pay goes; None is its own wallet.
         claim_seconds: how often it looks for pay that can be claimed.
         gateways: IPFS gateways that are asked for content besides the market's, such as one in the same building.
+        attest: take quotes of the trusted environment that the node runs in, and keep its attestation up.
+        pccs_url: where the collateral of such quotes comes from; None is Intel.
         link_mbps: limit on uploads and on downloads, 10**6 bits per second each; None is none.
     """
 
@@ -47,3 +49,5 @@ class NodeConfig:
     asn: int | None = None
     owner: str | None = None
     link_mbps: float | None = None
+    attest: bool = False
+    pccs_url: str | None = None

@@ -69,6 +69,22 @@ class Market:
         answer: dict[str, Any] = self._connection.post(f"/v1/benchmarks/{benchmark_id}/answer", {"cid": cid})
         return answer
 
+    def attested_until(self, address: str) -> str | None:
+        """End of a node's attestation on chain; None if it has none."""
+        until: str | None = self._connection.get(f"/v1/providers/{address}")["attested_until"]
+        return until
+
+    def start_attestation(self) -> dict[str, Any]:
+        """A challenge: what a quote must be bound to."""
+        answer: dict[str, Any] = self._connection.post("/v1/attestations", {}, repeatable=True)
+        return answer
+
+    def answer_attestation(self, challenge_id: str, quote: str, collateral: dict[str, str]) -> dict[str, Any]:
+        """What the market read in a quote that holds."""
+        body = {"quote": quote, "collateral": collateral}
+        answer: dict[str, Any] = self._connection.post(f"/v1/attestations/{challenge_id}/quote", body)
+        return answer
+
     def open_asks(self) -> list[dict[str, Any]]:
         """This node's standing offers."""
         return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]

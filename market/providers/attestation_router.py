@@ -1,0 +1,82 @@
+"""Attestation of nodes in a trusted environment. Optional: it lowers the rate of replays, never to none."""
+
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import ServicesDep, Uow
+from market.api.errors import KeyReused, RequestInFlight
+from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
+from market.api.openapi import refusals
+from market.providers import attesting
+from market.providers.attestation_schemas import AttestedView, ChallengeView, QuoteRequest
+from market.providers.errors import (
+    AttestationAnswered,
+    AttestationExpired,
+    AttestationNotFound,
+    InvalidQuote,
+    MeasurementNotAccepted,
+    NotRegistered,
+    ProviderJailed,
+)
+from zoo_protocol.attestation import report_data
+from zoo_protocol.hashing import to_hex
+
+router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
+
+ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/attestations gave it.")]
+
+
+@router.post(
+    "/attestations",
+    status_code=201,
+    responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
+    dependencies=[ANSWERED_ONCE],
+)
+def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
+    """Ask for a challenge: the bytes that your environment has to have quoted. It takes the place of an open one."""
+    challenge = attesting.start(session, account.address)
+    deployment = services.deployment
+    data = report_data(deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce)
+    return ChallengeView(
+        id=challenge.id, nonce=challenge.nonce, report_data=to_hex(data), deadline_at=challenge.deadline_at
+    )
+
+
+@router.post(
+    "/attestations/{challenge_id}/quote",
+    status_code=202,
+    responses=refusals(
+        NotAuthenticated,
+        AttestationNotFound,
+        AttestationAnswered,
+        AttestationExpired,
+        InvalidQuote,
+        MeasurementNotAccepted,
+    ),
+)
+def answer_attestation(
+    challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
+) -> AttestedView:
+    """Answer a challenge with a quote and its collateral; both become public."""
+    collateral = body.collateral.model_dump(exclude_none=True)
+    root_ca = _root_ca(services.settings.attestation_root_ca)
+    found = attesting.finish(services, account.address, challenge_id, bytes.fromhex(body.quote), collateral, root_ca)
+    return AttestedView(
+        tee=found.verified.tee,
+        measurement=found.verified.measurement,
+        tcb_status=found.verified.tcb_status,
+        advisories=list(found.verified.advisories),
+        attested_until=found.attested_until,
+        report=found.report,
+        report_cid=found.report_cid,
+    )
+
+
+@cache
+def _root_ca(path: str | None) -> bytes | None:
+    return None if path is None else FilePath(path).read_bytes()

@@ -1,0 +1,118 @@
+"""How a wallet comes to be attested: a challenge, a quote that is bound to it, and a call to the registry on chain.
+
+The market checks the quote, and the contract bounds what the market can claim: to software that the network's admins
+accepted, and to a limited time. The evidence is public: anybody checks it again (``zoo-compute verify attestation``).
+"""
+
+import secrets
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from market.api.services import Services
+from market.chain.bindings import Attestations
+from market.chain.service import queue_intent
+from market.db.base import from_unix, utc_now
+from market.domain.lifecycle import ProviderStatus
+from market.providers import repository, service
+from market.providers.errors import (
+    AttestationAnswered,
+    AttestationExpired,
+    AttestationNotFound,
+    InvalidQuote,
+    MeasurementNotAccepted,
+    ProviderJailed,
+)
+from market.providers.models import AttestationChallenge
+from zoo_protocol.attestation import Evidence, QuoteRefused, Verified, key_of
+from zoo_protocol.hashing import sha256, to_hex
+
+ANSWER_WITHIN = timedelta(minutes=10)
+LEAST_VALIDITY = timedelta(hours=1)
+"""What an attestation must be good for beyond now: the call that records it has to be mined first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A quote that holds; the registry's event follows."""
+
+    verified: Verified
+    report: str
+    report_cid: str
+    attested_until: datetime
+
+
+def start(session: Session, address: str) -> AttestationChallenge:
+    """A fresh challenge for a wallet, in place of one that it left unanswered.
+
+    Raises:
+        NotRegistered, ProviderJailed: it cannot be attested.
+    """
+    provider = service.require(session, address, lock=True)
+    if provider.status == ProviderStatus.JAILED:
+        raise ProviderJailed(f"{address} is jailed")
+    repository.forget_open_attestation(session, address)
+    challenge = AttestationChallenge(
+        id=str(uuid.uuid4()),
+        provider=address,
+        nonce=to_hex(secrets.token_bytes(32)),
+        deadline_at=utc_now() + ANSWER_WITHIN,
+    )
+    session.add(challenge)
+    session.flush()
+    return challenge
+
+
+def finish(
+    services: Services, address: str, challenge_id: str, quote: bytes, collateral: dict[str, str], root_ca: bytes | None
+) -> Accepted:
+    """Check a quote, make its evidence public, and have the registry record it.
+
+    Raises:
+        AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
+        InvalidQuote: it does not hold, or holds too short.
+        MeasurementNotAccepted: it is of software that the network does not know.
+    """
+    now = utc_now()
+    with services.database.transaction() as session:
+        nonce = _open_challenge(session, challenge_id, address, now).nonce
+    deployment = services.deployment
+    evidence = Evidence(deployment.chain_id, deployment.address("Attestations"), address, nonce, quote, collateral)
+    try:
+        verified = evidence.verify(int(now.timestamp()), root_ca)
+    except QuoteRefused as error:
+        raise InvalidQuote(str(error), field="quote", extra={"reason": error.code}) from error
+    if not services.chain.accepts_measurement(verified.measurement):
+        raise MeasurementNotAccepted(
+            f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
+        )
+    until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
+    if until < now + LEAST_VALIDITY:
+        raise InvalidQuote(
+            f"the collateral ends at {until:%Y-%m-%d %H:%M} UTC already", field="collateral", extra={"reason": "ending"}
+        )
+    content = evidence.to_bytes()
+    report, cid = to_hex(sha256(content)), services.storage.put_block(content).cid
+    with services.database.transaction() as session:
+        challenge = _open_challenge(session, challenge_id, address, now)
+        challenge.answered_at = now
+        challenge.measurement = verified.measurement
+        challenge.report = report
+        challenge.report_cid = cid
+        challenge.attested_until = until
+        call = Attestations.attest(address, key_of(address), verified.measurement, int(until.timestamp()), report)
+        queue_intent(session, key=f"attest:{challenge.id}", kind="attest", subject=address, **call)
+    return Accepted(verified, report, cid, until)
+
+
+def _open_challenge(session: Session, challenge_id: str, address: str, now: datetime) -> AttestationChallenge:
+    challenge = repository.lock_attestation(session, challenge_id, address)
+    if challenge is None:
+        raise AttestationNotFound(f"no challenge {challenge_id}", field="challenge_id")
+    if challenge.answered_at is not None:
+        raise AttestationAnswered(f"challenge {challenge_id} was answered at {challenge.answered_at:%Y-%m-%d %H:%M}")
+    if challenge.deadline_at < now:
+        raise AttestationExpired(f"challenge {challenge_id} had to be answered by {challenge.deadline_at:%H:%M:%S} UTC")
+    return challenge

@@ -1,0 +1,71 @@
+"""Checks a provider's attestation from the chain and IPFS alone: the market's word is not taken."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zoo_compute.errors import Mismatch, ZooError
+from zoo_compute.gateway import GatewayClient
+from zoo_compute.settlement_events import AttestedOnChain, ChainReader
+from zoo_protocol import cid
+from zoo_protocol.attestation import MAX_EVIDENCE_BYTES, Evidence, QuoteRefused, Verified, key_of
+from zoo_protocol.hashing import from_hex
+
+
+@dataclass(frozen=True, slots=True)
+class AttestationCheck:
+    """An attestation that is what its quote says. Times in Unix seconds.
+
+    Attributes:
+        counts: it has not ended, and the network still accepts the software.
+    """
+
+    provider: str
+    verified: Verified
+    attested_at: int
+    expires_at: int
+    report: str
+    counts: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        fields = asdict(self)
+        return {**fields.pop("verified"), **fields}
+
+
+def check_attestation(
+    provider: str, chain: ChainReader, gateway: GatewayClient, root_ca: bytes | None = None
+) -> AttestationCheck:
+    """Check the last attestation of a provider as of the block that recorded it.
+
+    Args:
+        provider: checksummed address.
+        root_ca: DER of another root of trust than Intel's.
+
+    Raises:
+        ZooError: ``not-attested``.
+        Mismatch: the registry holds something else than the quote says.
+        BlockNotFound, ContentError, GatewayUnavailable: the evidence cannot be had.
+    """
+    found = chain.attested(provider)
+    if found is None:
+        raise ZooError("not-attested", f"{provider} has no attestation on chain")
+    block, _ = cid.cids_of_digest(from_hex(found.report))
+    try:
+        evidence = Evidence.from_bytes(gateway.fetch(block, max_bytes=MAX_EVIDENCE_BYTES))
+        place = (evidence.chain_id, evidence.registry, evidence.provider)
+        if place != (chain.chain_id, chain.address("Attestations"), provider):
+            raise Mismatch("wrong-evidence", f"the evidence is of {evidence.provider} in another registry or for it")
+        verified = evidence.verify(found.at, root_ca)
+    except QuoteRefused as error:
+        raise Mismatch("quote-refused", f"{provider}: {error}") from error
+    _compare(found, provider, verified)
+    return AttestationCheck(provider, verified, found.at, found.expires_at, found.report, found.counts)
+
+
+def _compare(found: AttestedOnChain, provider: str, verified: Verified) -> None:
+    said = {"measurement": verified.measurement, "key": key_of(provider)}
+    recorded = {"measurement": found.measurement, "key": found.key}
+    wrong = [name for name, value in said.items() if recorded[name] != value]
+    if wrong or found.expires_at > verified.valid_until:
+        name = wrong[0] if wrong else "end"
+        raise Mismatch("attestation-differs", f"the registry's {name} of {provider} is not what its quote says")
