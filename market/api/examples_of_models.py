@@ -8,7 +8,9 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "AcknowledgementView": {"unit_id": HASH},
     "AskFields": {"tier": 1, "provider": NODE, "nonce": "7"},
     "AskView": {"id": HASH, "status": "open"},
-    "BenchmarkView": {"id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11", "size": 4_096, "rounds": 3},
+    "BenchmarkView": {"size": 8_192, "rounds": 64, "steps": 10_000},
+    "BegunView": {"nonce": HASH},
+    "ChallengedView": {"id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11"},
     "CompletePin": {"proof": HASH},
     "CommitState": {"id": "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "status": "active"},
     "ConstraintView": {"code": "price"},
@@ -61,6 +63,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "Alive": {"status": "alive"},
     "Progress": {"units": {"verified": 32}, "round": 8},
     "JobView": {"status": "settled", "reason": "completed"},
+    "WorkView": {"size": 8_192, "rounds": 64, "steps": 10_000},
 }
 """Where a name means something else in one model; models of one name in several features share theirs."""
 

@@ -1,5 +1,6 @@
 """What a client must know of this network before it can sign anything."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -14,10 +15,19 @@ router = APIRouter(prefix="/v1", tags=["network"])
 
 
 class BenchmarkView(BaseModel):
+    """The hardware proof of a tier: its work, and the least rates that earn the tier."""
+
     size: int
+    pool: int
+    lanes: int
     rounds: int
+    steps: int
+    opened: int
     min_mflops: int
-    deadline_seconds: int
+    min_walk_mbps: int = Field(description="10^6 bytes per second in each lane.")
+    min_upload_mbps: int = Field(description="10^6 bits per second, of the answer.")
+    ready_seconds: int
+    answer_seconds: int
 
 
 class TierView(BaseModel):
@@ -107,10 +117,5 @@ def _tier_view(tier: Tier) -> TierView:
         reserve_price_wei=tier.reserve_price_wei,
         minimum_stake_wei=tier.minimum_stake_wei,
         reference_flops_per_gpu=tier.reference_flops_per_gpu,
-        benchmark=BenchmarkView(
-            size=tier.benchmark.size,
-            rounds=tier.benchmark.rounds,
-            min_mflops=tier.benchmark.min_mflops,
-            deadline_seconds=tier.benchmark.deadline_seconds,
-        ),
+        benchmark=BenchmarkView(**asdict(tier.benchmark)),
     )

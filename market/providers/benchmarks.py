@@ -1,13 +1,13 @@
-"""The proof of work by which a provider earns a tier.
+"""The proof of work by which a provider earns a tier, and keeps it at times that nobody foresees.
 
-Speed is measured by the market's clock, from the challenge's issue to the arrival of its answer, so transfers count
-against the node and nobody's word is taken.
+Speed is measured by the market's clock, from the nonce to the commitment, so nobody's word is taken. The states that
+are opened afterwards are drawn when it is too late to change any (``training_gym.hardware_proof``).
 """
 
 import secrets
 import uuid
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -15,12 +15,14 @@ from market.api.errors import UnknownTier
 from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
-from market.domain.network import NetworkParameters, Tier
+from market.domain.network import Benchmark, NetworkParameters, Tier
 from market.providers import repository, service
 from market.providers.errors import (
     AnswerNotFound,
     BenchmarkAnswered,
     BenchmarkNotFound,
+    BenchmarkOutOfTurn,
+    BenchmarkPaused,
     HardwareInsufficient,
     ProviderJailed,
     VerifierNeedsNone,
@@ -28,8 +30,11 @@ from market.providers.errors import (
 from market.providers.models import BenchmarkRun, Provider
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.storage.service import Storage
-from training_gym.benchmark import Challenge, verify
-from zoo_protocol.hashing import from_hex
+from training_gym.hardware_proof import Challenge, Work, verify
+from zoo_protocol.hashing import from_hex, to_hex
+
+REBENCHMARK_MISSED = "rebenchmark_missed"
+"""Why a provider that did not show its hardware again is demoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,18 @@ class Verdict:
     mflops: int
 
 
+def work_of(benchmark: Benchmark) -> Work:
+    """What a tier's challenge asks for."""
+    return Work(benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened)
+
+
 def start_benchmark(session: Session, network: NetworkParameters, address: str, tier_name: str) -> BenchmarkRun:
-    """A fresh challenge for a tier.
+    """A fresh challenge for a tier: the pool that has to be made before the clock runs.
 
     Raises:
         UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed: it cannot be had.
         HardwareInsufficient: what the provider registered is below the tier's table.
+        BenchmarkPaused: it failed one lately.
     """
     try:
         tier = network.tier(tier_name)
@@ -55,18 +66,140 @@ def start_benchmark(session: Session, network: NetworkParameters, address: str, 
         names = ", ".join(tier.name for tier in network.tiers)
         raise UnknownTier(f"no tier {tier_name!r}; there are {names}", field="tier") from None
     _check_may_benchmark(service.require(session, address), tier)
+    _check_no_failure(session, network, address)
     run = BenchmarkRun(
         id=str(uuid.uuid4()),
         provider=address,
-        seed="0x" + secrets.token_hex(32),
-        size=tier.benchmark.size,
-        rounds=tier.benchmark.rounds,
+        seed=to_hex(secrets.token_bytes(32)),
+        work=asdict(work_of(tier.benchmark)),
         tier_id=tier.id,
-        deadline_at=utc_now() + timedelta(seconds=tier.benchmark.deadline_seconds),
+        deadline_at=utc_now() + timedelta(seconds=tier.benchmark.ready_seconds),
     )
     session.add(run)
     session.flush()
     return run
+
+
+def begin_work(session: Session, network: NetworkParameters, address: str, run_id: str) -> BenchmarkRun:
+    """The pool is ready: the nonce, from which on the clock runs. Asked for again, the same one and no more time.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to begin.
+        BenchmarkOutOfTurn: the pool took too long.
+    """
+    run = _open_run(session, run_id, address)
+    now = utc_now()
+    if run.started_at is None:
+        _check_in_time(run, now)
+        run.nonce = to_hex(secrets.token_bytes(32))
+        run.started_at = now
+        run.deadline_at = now + timedelta(seconds=tier_of(network, run).benchmark.seconds)
+    return run
+
+
+def commit_work(
+    session: Session, network: NetworkParameters, address: str, run_id: str, commitment: str
+) -> BenchmarkRun:
+    """The work is done: from the commitment on it is drawn what has to be opened.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to commit to.
+        BenchmarkOutOfTurn: the work has not begun, or another commitment was made.
+        BenchmarkPaused: another challenge was failed meanwhile.
+    """
+    run = _open_run(session, run_id, address)
+    if run.started_at is None or run.commitment not in (None, commitment):
+        raise BenchmarkOutOfTurn(f"benchmark {run_id} has {'another' if run.commitment else 'no'} commitment to take")
+    if run.committed_at is None:
+        service.require(session, address, lock=True)  # one commitment of a provider after the other
+        _check_no_failure(session, network, address)
+        run.committed_at = utc_now()
+        run.commitment = commitment
+        run.secret = to_hex(secrets.token_bytes(32))
+        microseconds = max(1, (run.committed_at - run.started_at) // timedelta(microseconds=1))
+        run.flops_per_second = Work(**run.work).flops * 10**6 // microseconds
+    return run
+
+
+def is_in_time(run: BenchmarkRun) -> bool:
+    """Whether the commitment came before the deadline of the work."""
+    return run.committed_at is not None and run.committed_at <= run.deadline_at
+
+
+def finish_benchmark(
+    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
+) -> Verdict:
+    """Take the answer to a challenge (a blob on storage), check it, and give the tier if it holds.
+
+    Raises:
+        BenchmarkNotFound, BenchmarkAnswered: there is nothing to answer.
+        BenchmarkOutOfTurn: there is no commitment yet.
+        AnswerNotFound: storage does not have the answer, or not in full. The challenge stays open.
+    """
+    arrived = utc_now()
+    with database.transaction() as session:
+        run = _open_run(session, run_id, address)
+        if run.commitment is None or run.nonce is None or run.secret is None or run.committed_at is None:
+            raise BenchmarkOutOfTurn(f"benchmark {run_id} has no commitment yet")
+        challenge = Challenge(Work(**run.work), from_hex(run.seed), from_hex(run.nonce))
+        committed, secret = from_hex(run.commitment), from_hex(run.secret)
+    try:
+        answer = storage.get(cid, max_bytes=challenge.work.answer_bytes)
+    except BlobTooLarge:
+        answer = b""  # whatever it is, it is no answer to this
+    except (BlobNotFound, BlobCorrupt) as error:
+        raise AnswerNotFound(f"{cid}: {error}", field="cid") from error
+
+    tier = tier_of(network, run)
+    seconds = max(1e-6, (arrived - run.committed_at).total_seconds())
+    reason = "passed"
+    if not is_in_time(run):
+        reason = "too_slow"
+    elif seconds > tier.benchmark.answer_seconds:
+        reason = "too_late"
+    elif 8 * len(answer) < tier.benchmark.min_upload_mbps * 10**6 * seconds:
+        reason = "link_too_slow"
+    elif not verify(challenge, committed, secret, answer):
+        reason = "wrong_answer"
+    with database.transaction() as session:
+        provider = service.require(session, address, lock=True)
+        run = _open_run(session, run_id, address)
+        run.answered_at = arrived
+        run.answer_cid = cid
+        run.passed = reason == "passed"
+        run.reason = reason
+        if run.passed:
+            _give_tier(session, network, provider, tier)
+    return Verdict(reason == "passed", reason, tier.name, (run.flops_per_second or 0) // 10**6)
+
+
+def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
+    """The tier that a challenge is for."""
+    return next(tier for tier in network.tiers if tier.id == run.tier_id)
+
+
+def demote_overdue(database: Database, now: datetime) -> None:
+    """Demote every provider that had to show its hardware again and did not, each in its own transaction."""
+    with database.transaction() as session:
+        overdue = repository.overdue_rebenchmarks(session, now)
+    for address in overdue:
+        with database.transaction() as session:
+            provider = service.require(session, address, lock=True)
+            told = provider.rebenchmark_by
+            if told is not None and told < now and provider.status in _WITH_TIER:
+                provider.rebenchmark_by = None
+                service.advance(session, provider, ProviderEvent.DEMOTE, reason=REBENCHMARK_MISSED)
+
+
+def due_by(network: NetworkParameters, provider: Provider, now: datetime) -> datetime | None:
+    """By when a provider has to show its hardware again; None while it need not. Told first, its time begins."""
+    is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
+    if is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER:
+        provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)
+    return provider.rebenchmark_by
+
+
+_WITH_TIER = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
 
 def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
@@ -84,48 +217,20 @@ def _check_may_benchmark(provider: Provider, tier: Tier) -> None:
             )
 
 
-def finish_benchmark(
-    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
-) -> Verdict:
-    """Take the answer to a challenge (a blob on storage), check it, and give the tier if it holds.
+def _check_no_failure(session: Session, network: NetworkParameters, address: str) -> None:
+    """Who saw what to open and gave no right answer waits: or it could try until what it made up is not drawn."""
+    pause = timedelta(seconds=network.benchmark_pause_seconds)
+    failed_at = repository.last_failed_benchmark(session, address, utc_now() - pause)
+    if failed_at is not None:
+        raise BenchmarkPaused(
+            f"a benchmark of {address} was committed to at {failed_at:%Y-%m-%d %H:%M} UTC and not answered right",
+            extra={"not_before": f"{failed_at + pause:%Y-%m-%dT%H:%M:%SZ}"},
+        )
 
-    Raises:
-        BenchmarkNotFound, BenchmarkAnswered: there is nothing to answer.
-        AnswerNotFound: storage does not have the answer, or not in full. The challenge stays open.
-    """
-    arrived = utc_now()
-    with database.transaction() as session:
-        run = _open_run(session, run_id, address)
-    challenge = Challenge(from_hex(run.seed), run.size, run.rounds)
-    try:
-        answer = storage.get(cid, max_bytes=challenge.answer_size)
-    except BlobTooLarge:
-        answer = b""  # whatever it is, it is no product of this size
-    except (BlobNotFound, BlobCorrupt) as error:
-        raise AnswerNotFound(f"{cid}: {error}", field="cid") from error
-    right = verify(challenge, answer, secrets.token_bytes(32))
 
-    tier = next(tier for tier in network.tiers if tier.id == run.tier_id)
-    microseconds = max(1, (arrived - run.created_at) // timedelta(microseconds=1))
-    speed = challenge.flops * 10**6 // microseconds
-    reason = "passed"
-    if arrived > run.deadline_at:
-        reason = "too_late"
-    elif not right:
-        reason = "wrong_answer"
-    elif speed < tier.benchmark.min_mflops * 10**6:
-        reason = "too_slow"
-    with database.transaction() as session:
-        provider = service.require(session, address, lock=True)
-        run = _open_run(session, run_id, address)
-        run.answered_at = arrived
-        run.answer_cid = cid
-        run.passed = reason == "passed"
-        run.reason = reason
-        run.flops_per_second = speed
-        if run.passed:
-            _give_tier(session, network, provider, tier)
-    return Verdict(reason == "passed", reason, tier.name, speed // 10**6)
+def _check_in_time(run: BenchmarkRun, now: datetime) -> None:
+    if now > run.deadline_at:
+        raise BenchmarkOutOfTurn(f"benchmark {run.id} had to begin by {run.deadline_at:%H:%M:%S} UTC")
 
 
 def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:
@@ -143,6 +248,9 @@ def _give_tier(session: Session, network: NetworkParameters, provider: Provider,
     if provider.tier_id != tier.id:
         repository.close_open_ask(session, provider.address, "cancelled")  # it offered another tier
     provider.tier_id = tier.id
+    # Exponential waiting times have no memory: how long ago the last one was says nothing about the next.
+    wait = secrets.SystemRandom().expovariate(1 / network.rebenchmark_mean_seconds)
+    provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None
     if provider.status == ProviderStatus.DEMOTED:
         provider.forgiven_bps = provider.reliability_bps
     service.advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="benchmark_passed")

@@ -59,6 +59,20 @@ class BenchmarkAnswered(MarketError):
     default_remedy = "Start a new one with POST /v1/benchmarks."
 
 
+class BenchmarkOutOfTurn(MarketError):
+    status = 409
+    code = "benchmark-out-of-turn"
+    title = "The benchmark is not at this step"
+    default_remedy = "Take its steps in order and in time: ready, commit, answer; or start a new one."
+
+
+class BenchmarkPaused(MarketError):
+    status = 409
+    code = "benchmark-paused"
+    title = "A benchmark was not answered right"
+    default_remedy = "Check the device (not_before says when the next challenge is given)."
+
+
 class AnswerNotFound(MarketError):
     status = 422
     code = "answer-not-found"

@@ -35,6 +35,9 @@ class Provider(Base, CreatedAt):
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
     # When a verifier was suspended because two others had overruled it (market.domain.verification.overruled).
     warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # When it will be asked to show its hardware again, which it is not told; and by when it has to, once it was told.
+    rebenchmark_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    rebenchmark_by: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
 
 
 class Stake(Base):
@@ -150,11 +153,15 @@ class BenchmarkRun(Base, CreatedAt):
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
-    seed: Mapped[str] = mapped_column(Hash32)
-    size: Mapped[int] = mapped_column(Integer)
-    rounds: Mapped[int] = mapped_column(Integer)
+    seed: Mapped[str] = mapped_column(Hash32)  # of the pool
+    work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware_proof.Work
     tier_id: Mapped[int] = mapped_column(Integer)
-    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)  # of the pool; once the work has begun, of the work
+    nonce: Mapped[str | None] = mapped_column(Hash32)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    commitment: Mapped[str | None] = mapped_column(Hash32)
+    committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    secret: Mapped[str | None] = mapped_column(Hash32)  # drawn after the commitment: what is opened
     answered_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     answer_cid: Mapped[str | None] = mapped_column(Cid)
     passed: Mapped[bool | None]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Row, Select, delete, func, select, update
+from sqlalchemy import Row, Select, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -171,6 +171,21 @@ def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun 
     """One benchmark of that provider, locked."""
     statement = select(BenchmarkRun).where(BenchmarkRun.id == run_id, BenchmarkRun.provider == address)
     return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
+
+
+def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
+    """When a provider last committed to a benchmark, later than ``since``, that it did not answer right."""
+    statement = select(func.max(BenchmarkRun.committed_at)).where(
+        BenchmarkRun.provider == address,
+        BenchmarkRun.committed_at > since,
+        or_(BenchmarkRun.reason == "wrong_answer", BenchmarkRun.answered_at.is_(None)),
+    )
+    return session.scalar(statement)
+
+
+def overdue_rebenchmarks(session: Session, now: datetime) -> list[str]:
+    """Providers that were told to show their hardware again, and whose time is over."""
+    return list(session.scalars(select(Provider.address).where(Provider.rebenchmark_by < now)))
 
 
 def lock_attestation(session: Session, challenge_id: str, address: str) -> AttestationChallenge | None:

@@ -24,6 +24,8 @@ from market.providers.errors import (
     AskNotFound,
     BenchmarkAnswered,
     BenchmarkNotFound,
+    BenchmarkOutOfTurn,
+    BenchmarkPaused,
     HardwareInsufficient,
     InvalidAsk,
     KindFixed,
@@ -38,16 +40,20 @@ from market.providers.schemas import (
     AnswerRequest,
     AskRequest,
     AskView,
+    BegunView,
     BenchmarkRequest,
-    BenchmarkView,
+    ChallengedView,
     EpochView,
     HeartbeatRequest,
     HeartbeatView,
+    OpeningsView,
     PenaltyView,
     ProviderPage,
     ProviderView,
     RegistrationRequest,
     VerdictView,
+    WorkCommitment,
+    WorkView,
 )
 from zoo_protocol.messages import Ask
 
@@ -117,6 +123,7 @@ def send_heartbeat(
         status=provider.status,
         reason=provider.reason,
         tier=_tier_name(services.network, provider.tier_id),
+        benchmark_by=benchmarks.due_by(services.network, provider, utc_now()),
         next_within_seconds=services.settings.heartbeat_timeout_seconds,
     )
 
@@ -125,29 +132,60 @@ def send_heartbeat(
     "/benchmarks",
     status_code=201,
     responses=refusals(
-        NotAuthenticated, UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed, HardwareInsufficient, *_ONCE
+        NotAuthenticated,
+        UnknownTier,
+        NotRegistered,
+        VerifierNeedsNone,
+        ProviderJailed,
+        HardwareInsufficient,
+        BenchmarkPaused,
+        *_ONCE,
     ),
     dependencies=[ANSWERED_ONCE],
 )
 def start_benchmark(
     body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
-) -> BenchmarkView:
-    """Ask for a tier's challenge. The clock runs from this answer on."""
+) -> ChallengedView:
+    """Ask for a tier's challenge. No clock runs yet: make its pool first."""
     run = benchmarks.start_benchmark(session, services.network, account.address, body.tier)
-    return BenchmarkView(
-        id=run.id,
-        seed=run.seed,
-        size=run.size,
-        rounds=run.rounds,
-        tier=body.tier,
-        deadline_at=run.deadline_at,
-        deadline_seconds=services.network.tier(body.tier).benchmark.deadline_seconds,
+    work = WorkView(**run.work)
+    return ChallengedView(id=run.id, seed=run.seed, work=work, tier=body.tier, deadline_at=run.deadline_at)
+
+
+@router.post(
+    "/benchmarks/{benchmark_id}/ready",
+    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn),
+)
+def begin_benchmark(
+    benchmark_id: BenchmarkId, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> BegunView:
+    """Say that the pool is ready. The clock runs from this answer on."""
+    run = benchmarks.begin_work(session, services.network, account.address, benchmark_id)
+    return BegunView(nonce=str(run.nonce), deadline_at=run.deadline_at)
+
+
+@router.post(
+    "/benchmarks/{benchmark_id}/commit",
+    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, BenchmarkPaused),
+)
+def commit_benchmark(
+    benchmark_id: BenchmarkId, body: WorkCommitment, account: CurrentAccount, services: ServicesDep, session: Uow
+) -> OpeningsView:
+    """Commit to the work, which stops the clock; the answer says what to open."""
+    run = benchmarks.commit_work(session, services.network, account.address, benchmark_id, body.commitment)
+    return OpeningsView(
+        secret=str(run.secret),
+        in_time=benchmarks.is_in_time(run),
+        mflops=(run.flops_per_second or 0) // 10**6,
+        answer_seconds=benchmarks.tier_of(services.network, run).benchmark.answer_seconds,
     )
 
 
 @router.post(
     "/benchmarks/{benchmark_id}/answer",
-    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, AnswerNotFound, ProviderJailed),
+    responses=refusals(
+        NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, AnswerNotFound, ProviderJailed
+    ),
 )
 def answer_benchmark(
     benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep

@@ -105,6 +105,9 @@ class HeartbeatView(BaseModel):
     status: str
     reason: str | None
     tier: str | None
+    benchmark_by: datetime | None = Field(
+        description="By when it has to show its hardware again (POST /v1/benchmarks); null while it need not."
+    )
     next_within_seconds: Annotated[float, Field(description="Silence beyond this takes the node out of the book.")]
 
 
@@ -112,14 +115,45 @@ class BenchmarkRequest(RequestModel):
     tier: Annotated[str, Field(max_length=16, examples=["bronze"])]
 
 
-class BenchmarkView(BaseModel):
+class WorkView(BaseModel):
+    """What a challenge asks for; `training_gym.hardware_proof` is its definition."""
+
+    size: int = Field(description="Rows and columns of each matrix.")
+    pool: int = Field(description="Matrices that must be resident.")
+    lanes: int = Field(description="Devices that work side by side.")
+    rounds: int = Field(description="Products in the chain of each lane.")
+    steps: int = Field(description="Of the walk of each lane.")
+    opened: int = Field(description="Steps of each that are checked.")
+
+
+class ChallengedView(BaseModel):
+    """A challenge whose clock does not run yet."""
+
     id: str
-    seed: str
-    size: int
-    rounds: int
+    seed: str = Field(description="Of the pool.")
+    work: WorkView
     tier: str
+    deadline_at: datetime = Field(description="By when the pool must be ready.")
+
+
+class BegunView(BaseModel):
+    """The clock runs."""
+
+    nonce: str = Field(description="From which the work starts.")
     deadline_at: datetime
-    deadline_seconds: int
+
+
+class WorkCommitment(RequestModel):
+    commitment: HashString
+
+
+class OpeningsView(BaseModel):
+    """What is to be opened, drawn after the commitment."""
+
+    secret: str
+    in_time: Annotated[bool, Field(description="Whether the work was quick enough; if not, nothing can be earned.")]
+    mflops: int
+    answer_seconds: int
 
 
 class AnswerRequest(RequestModel):
@@ -128,7 +162,7 @@ class AnswerRequest(RequestModel):
 
 class VerdictView(BaseModel):
     passed: bool
-    reason: Annotated[str, Field(description="passed, wrong_answer, too_slow or too_late")]
+    reason: Annotated[str, Field(description="passed, wrong_answer, too_slow, link_too_slow or too_late")]
     tier: str
     mflops: int
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from api_support import Caller, refusal, sign_in
+from fastapi import FastAPI
 from sqlalchemy import select
 
 from market.api.services import Services
@@ -17,10 +19,11 @@ from market.chain.contracts import ChainEvent
 from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
 from market.events.models import AuditEvent
-from market.providers import service
-from market.providers.models import BenchmarkRun
-from training_gym.benchmark import Challenge, solve
-from zoo_protocol.hashing import from_hex
+from market.providers import benchmarks, service
+from market.providers.models import BenchmarkRun, Provider
+from training_gym.hardware_proof import Work
+from training_gym.prover import Prover
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Ask, Domain, sign, struct_hash, typed_data
 
 CLASS_A = "0x" + "aa" * 32
@@ -40,18 +43,26 @@ def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> 
     return run
 
 
+def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) -> bytes:
+    """Do a challenge's work up to the commitment; the right answer."""
+    prover = Prover(Work(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
+    path = f"/v1/benchmarks/{run['id']}"
+    nonce = api.post(f"{path}/ready", json={}, headers=caller.headers).json()["nonce"]
+    body = {"commitment": to_hex(prover.work(from_hex(nonce)))}
+    answer = api.post(f"{path}/commit", json=body, headers=caller.headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == api.post(f"{path}/commit", json=body, headers=caller.headers).json()
+    return prover.open(from_hex(answer.json()["secret"]))
+
+
 def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
     cid = api.post("/v1/blobs", content=content, headers=caller.headers).json()["cid"]
     return api.post(f"/v1/benchmarks/{run['id']}/answer", json={"cid": cid}, headers=caller.headers)
 
 
-def solution(run: Mapping[str, Any]) -> bytes:
-    return solve(Challenge(from_hex(run["seed"]), run["size"], run["rounds"]))
-
-
 def pass_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> None:
     run = start_benchmark(api, caller, tier)
-    assert answer_benchmark(api, caller, run, solution(run)).json()["passed"]
+    assert answer_benchmark(api, caller, run, commit_benchmark(api, caller, run)).json()["passed"]
 
 
 def chain_event(database: Database, name: str, address: str, **args: object) -> None:
@@ -163,36 +174,99 @@ def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
     node, other = sign_in(api), sign_in(api)
     register(api, node)
     run = start_benchmark(api, node)
-    right = solution(run)
+    right = commit_benchmark(api, node, run)
     refusal(answer_benchmark(api, other, run, right), 404, "benchmark-not-found")
     missing = {"cid": "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"}
     path = f"/v1/benchmarks/{run['id']}/answer"
     refusal(api.post(path, json=missing, headers=node.headers), 422, "answer-not-found")
     wrong = bytearray(right)
-    wrong[-1] = (wrong[-1] + 1) % 127
-    assert answer_benchmark(api, node, run, bytes(wrong)).json() | {"mflops": 0} == {
-        "passed": False,
-        "reason": "wrong_answer",
-        "tier": "bronze",
-        "mflops": 0,
-    }
+    wrong[-1] = (wrong[-1] + 1) % 61
+    said = answer_benchmark(api, node, run, bytes(wrong)).json()
+    assert (said["passed"], said["reason"], said["tier"]) == (False, "wrong_answer", "bronze")
     refusal(answer_benchmark(api, node, run, right), 409, "benchmark-answered")
 
-    for content, reason in ((right + b"x", "wrong_answer"), (b"", "wrong_answer")):
+    for content in (right, right + b"x", b""):
         run = start_benchmark(api, node)
-        assert answer_benchmark(api, node, run, content).json()["reason"] == reason
+        commit_benchmark(api, node, run)
+        assert answer_benchmark(api, node, run, content).json()["reason"] == "wrong_answer"
 
-    run = start_benchmark(api, node)
-    with database.transaction() as session:
-        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
-    assert answer_benchmark(api, node, run, solution(run)).json()["reason"] == "too_late"
+    for column, reason in (("started_at", "too_slow"), ("committed_at", "too_late")):
+        run = start_benchmark(api, node)
+        right = commit_benchmark(api, node, run)
+        with database.transaction() as session:
+            row = session.get_one(BenchmarkRun, run["id"])
+            setattr(row, column, datetime.now(UTC) - timedelta(days=1))
+            row.deadline_at = datetime.now(UTC) - timedelta(days=1 if column == "started_at" else -1)
+        assert answer_benchmark(api, node, run, right).json()["reason"] == reason
 
-    run = start_benchmark(api, node)
+
+def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node)
+    run, commitment = start_benchmark(api, node), {"commitment": "0x" + "ab" * 32}
+    path = f"/v1/benchmarks/{run['id']}"
+    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-out-of-turn")
+    refusal(answer_benchmark(api, node, run, b"x"), 409, "benchmark-out-of-turn")
+    first = api.post(f"{path}/ready", json={}, headers=node.headers).json()
+    assert api.post(f"{path}/ready", json={}, headers=node.headers).json() == first  # no new nonce, no more time
+    assert api.post(f"{path}/commit", json=commitment, headers=node.headers).status_code == 200
+    other = {"commitment": "0x" + "cd" * 32}
+    refusal(api.post(f"{path}/commit", json=other, headers=node.headers), 409, "benchmark-out-of-turn")
+    late = start_benchmark(api, node)
     with database.transaction() as session:
-        session.get_one(BenchmarkRun, run["id"]).created_at = datetime.now(UTC) - timedelta(days=365)
-    slow = answer_benchmark(api, node, run, solution(run)).json()
-    assert slow["mflops"] == 0
-    assert slow["reason"] == "too_slow"
+        session.get_one(BenchmarkRun, late["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
+    answer = api.post(f"/v1/benchmarks/{late['id']}/ready", json={}, headers=node.headers)
+    refusal(answer, 409, "benchmark-out-of-turn")
+
+
+def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, services: Services, app: FastAPI) -> None:
+    """Or it could commit to many challenges, and answer the one that asks for nothing that it made up."""
+    app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    first, second = start_benchmark(api, node), start_benchmark(api, node)
+    right = commit_benchmark(api, node, first)
+    path = f"/v1/benchmarks/{second['id']}"
+    api.post(f"{path}/ready", json={}, headers=node.headers)
+    commitment = {"commitment": "0x" + "ab" * 32}
+    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-paused")
+    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    assert "not_before" in refusal(answer, 409, "benchmark-paused")
+    assert answer_benchmark(api, node, first, right).json()["passed"]
+    start_benchmark(api, node)
+
+
+def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client, database: Database) -> None:
+    node = sign_in(api)
+    register(api, node)
+    pass_benchmark(api, node)
+
+    def beat() -> str | None:
+        due: str | None = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["benchmark_by"]
+        return due
+
+    def draw(**values: datetime | None) -> None:
+        with database.transaction() as session:
+            for name, value in values.items():
+                setattr(session.get_one(Provider, node.address), name, value)
+
+    now = datetime.now(UTC)
+    assert beat() is None
+    draw(rebenchmark_at=now)
+    told = beat()
+    assert told is not None
+    assert beat() == told  # asking again gives no more time
+    benchmarks.demote_overdue(database, now)
+    assert status_of(api, node.address) == "benchmarked"
+    pass_benchmark(api, node)
+    assert beat() is None
+    draw(rebenchmark_at=now)
+    beat()
+    benchmarks.demote_overdue(database, now + timedelta(days=1))
+    found = api.get(f"/v1/providers/{node.address}").json()
+    assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")
+    pass_benchmark(api, node)
+    assert status_of(api, node.address) == "benchmarked"
 
 
 def test_benchmarks_have_their_preconditions(api: httpx.Client) -> None:

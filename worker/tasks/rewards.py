@@ -3,16 +3,17 @@
 from celery import shared_task
 
 from market.db.base import utc_now
-from market.providers import reviews, uptime
+from market.providers import benchmarks, reviews, uptime
 from market.rewards import service as rewards
 from worker.context import context
 
 
 @shared_task(name="providers.review")
 def review() -> None:
-    """Bring the scores of nodes up to date."""
+    """Bring the scores of nodes up to date, and demote those that did not show their hardware again."""
     c = context()
     reviews.review(c.database, c.network, utc_now())
+    benchmarks.demote_overdue(c.database, utc_now())
 
 
 @shared_task(name="providers.judge_uptime")

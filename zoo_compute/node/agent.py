@@ -115,6 +115,7 @@ class NodeAgent:
             self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()
+        standing.close()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
@@ -123,7 +124,7 @@ class NodeAgent:
         """Registered standing; None if stopped before that."""
         while not self._stopping.is_set():
             try:
-                standing = Standing(self._config, self._market, self._wallet)
+                standing = Standing(self._config, self._market, self._wallet, self._executor)
                 standing.register(self._executor.environment_class)
                 return standing
             except Unreachable as error:
@@ -141,7 +142,7 @@ class NodeAgent:
             if said["status"] != self._status:
                 self._status = said["status"]
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
-            standing.advance(said["status"])
+            standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
             payouts.collect()
             if self._config.role == "provider":
                 omissions.watch()

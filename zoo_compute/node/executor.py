@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Executor:
         self._profile = profile
         self._memory_bytes = memory_bytes
         self._workdir = workdir.resolve()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
 
@@ -89,6 +89,12 @@ class Executor:
         """
         with self._lock:
             return str(self._warm().ready["environment"])
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Keep the child for the tasks of this thread, which build on each other; waits for the task at hand."""
+        with self._lock:
+            yield
 
     def run(self, task: dict[str, Any], timeout: float, on_progress: Progress | None = None) -> dict[str, Any]:
         """The result of ``task`` (``tasks.py`` says what both hold).

@@ -60,8 +60,20 @@ class Market:
         return answer
 
     def start_benchmark(self, tier: str) -> dict[str, Any]:
-        """A challenge; its clock runs."""
+        """A challenge whose clock does not run yet."""
         answer: dict[str, Any] = self._connection.post("/v1/benchmarks", {"tier": tier}, repeatable=True)
+        return answer
+
+    def begin_benchmark(self, benchmark_id: str) -> dict[str, Any]:
+        """The pool is ready; the clock runs."""
+        answer: dict[str, Any] = self._connection.post(f"/v1/benchmarks/{benchmark_id}/ready", {}, repeatable=True)
+        return answer
+
+    def commit_benchmark(self, benchmark_id: str, commitment: str) -> dict[str, Any]:
+        """The work is done; what is to be opened."""
+        body = {"commitment": commitment}
+        path = f"/v1/benchmarks/{benchmark_id}/commit"
+        answer: dict[str, Any] = self._connection.post(path, body, repeatable=True)
         return answer
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:

@@ -2,28 +2,34 @@
 
 import logging
 import secrets
+import tempfile
+import threading
 import time
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from zoo_compute.errors import ZooError
 from zoo_compute.node import hardware
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.market import Market
 from zoo_compute.wallet import Chain, Wallet
-from zoo_protocol.hashing import from_hex
 from zoo_protocol.messages import Ask, Domain, typed_data
 
 log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 30 * 86_400
 _RENEW_SECONDS = 3 * 86_400
+_PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what counts
 
 
 class Standing:
     """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash."""
 
-    def __init__(self, config: NodeConfig, market: Market, wallet: Wallet) -> None:
+    def __init__(self, config: NodeConfig, market: Market, wallet: Wallet, executor: Executor) -> None:
         self._config = config
+        self._executor = executor
         self._market = market
         self._wallet = wallet
         self.network = market.network()
@@ -34,6 +40,18 @@ class Standing:
                 remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
         self._renew_ask_at = 0.0
+        self._proof = threading.Thread()
+
+    def close(self) -> None:
+        """Wait for a proof at hand, which ends with the executor."""
+        if self._proof.is_alive():
+            self._proof.join()
+
+    def _prove_again(self) -> None:
+        try:
+            self._pass_benchmark()
+        except ZooError as error:
+            log.warning("hardware not shown again: %s %s", error, error.remedy or "")
 
     def register(self, environment_class: str) -> None:
         """Register, or renew what the market knows of this node."""
@@ -53,27 +71,38 @@ class Standing:
         self._renew_ask_at = 0.0  # another environment class withdraws the ask
         log.info("registered %s as %s %r", self._wallet.address, config.role, config.name)
 
-    def advance(self, status: str) -> None:
+    def advance(self, status: str, *, must_prove: bool = False) -> None:
         """Do what a node of ``status`` has to do next, if anything.
+
+        Args:
+            must_prove: the market asks for its hardware to be shown again.
 
         Raises:
             ApiError, Unreachable: it did not work; try again later.
             ZooError: the operator has to do something first.
         """
         is_provider = self._config.role == "provider"
-        if status in ("registered", "demoted") and is_provider:
+        if is_provider and status in ("registered", "demoted"):
             self._pass_benchmark()
+        elif is_provider and must_prove and not self._proof.is_alive():
+            self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
+            self._proof.start()
         elif status == "benchmarked":
             self._stake()
         elif status == "active" and is_provider and time.time() >= self._renew_ask_at:
             self._place_ask()
 
     def _pass_benchmark(self) -> None:
-        from training_gym.benchmark import Challenge, solve  # numpy, which a node that has its tier does not need
+        """Show this node's hardware (``training_gym.hardware_proof``); waits for the training task at hand.
 
-        run = self._market.start_benchmark(self._config.tier)
-        answer = solve(Challenge(from_hex(run["seed"]), run["size"], run["rounds"]))
-        verdict = self._market.answer_benchmark(run["id"], self._market.upload(answer))
+        Raises:
+            ApiError, Unreachable: the market refused, or is away.
+            ZooError: the hardware did not do.
+        """
+        try:
+            verdict = self._prove()
+        except ExecutorError as error:
+            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
         if not verdict["passed"]:
             raise ZooError(
                 f"benchmark-{verdict['reason']}".replace("_", "-"),
@@ -82,6 +111,23 @@ class Standing:
                 remedy="Offer a lower tier, or give this node a faster device.",
             )
         log.info("benchmark of tier %s passed with %s MFLOP/s", verdict["tier"], verdict["mflops"])
+
+    def _prove(self) -> dict[str, Any]:
+        """The market's verdict on a fresh challenge."""
+        executor, market = self._executor, self._market
+        with tempfile.TemporaryDirectory(prefix="proof-") as directory, executor.exclusively():
+            run = market.start_benchmark(self._config.tier)
+            ready = {"kind": "prove_ready", "work": run["work"], "seed": run["seed"]}
+            executor.run(ready, _PROOF_SECONDS)
+            begun = market.begin_benchmark(run["id"])
+            done = executor.run({"kind": "prove_work", "nonce": begun["nonce"]}, _PROOF_SECONDS)
+            openings = market.commit_benchmark(run["id"], done["commitment"])
+            if not openings["in_time"]:
+                return {"passed": False, "reason": "too_slow", "tier": run["tier"], "mflops": openings["mflops"]}
+            answer = Path(directory) / "answer"
+            task = {"kind": "prove_open", "secret": openings["secret"], "output": str(answer)}
+            executor.run(task, _PROOF_SECONDS)
+            return market.answer_benchmark(run["id"], market.upload(answer.read_bytes()))
 
     def _stake(self) -> None:
         """Bring the stake to the minimum; the market sees it once it is final."""

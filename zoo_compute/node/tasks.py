@@ -7,6 +7,9 @@ Every path names a file that was fetched and verified before; ``output`` names a
 ``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
 ``evaluate``  spec, checkpoint, validation_data
 ``probe``     nothing more
+``prove_ready``  work, seed: makes the pool of a hardware challenge and keeps it for the other two
+``prove_work``   nonce
+``prove_open``   secret, output: a file
 """
 
 import re

@@ -1,5 +1,6 @@
 """Runs training tasks in this process (``tasks.py`` says what they hold). Imports torch."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ from training_gym.distributed.trace import Unit, UnitResult
 from training_gym.distributed.unit import OnStep, replay_segment, run_unit
 from training_gym.environment import environment_class
 from training_gym.evaluation.loss import validation_loss
+from training_gym.hardware_proof import Work
 from training_gym.profile import ExecutionProfile
+from training_gym.prover import Prover
 from zoo_compute.node.tasks import (
     Task,
     TaskError,
@@ -28,6 +31,8 @@ from zoo_compute.node.tasks import (
     write_unit_result,
 )
 from zoo_protocol.hashing import from_hex, to_hex
+
+_MOST_HASHING = 16
 
 OnProgress = Callable[[dict[str, Any]], None]
 
@@ -48,7 +53,11 @@ class Trainer:
             "replay": self._replay,
             "evaluate": self._evaluate,
             "probe": self._probe,
+            "prove_ready": self._prove_ready,
+            "prove_work": self._prove_work,
+            "prove_open": self._prove_open,
         }
+        self._prover: Prover | None = None
 
     def run(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         """The task's result object, with the seconds it took.
@@ -94,6 +103,33 @@ class Trainer:
         validation = tokens_of(take_file(task, "validation_data"), spec, "validation_data")
         loss = validation_loss(spec, parameters, validation, self.profile.device)
         return {"validation_loss": f"{loss:.6f}"}
+
+    def _prove_ready(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        try:
+            work = Work(**take(task, "work", dict))
+        except (TypeError, ValueError) as error:
+            raise TaskError("invalid_task", "task.work", str(error)) from error
+        on_gpus = self.profile.device == "cuda"
+        names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if on_gpus else ["cpu"]
+        threads = min(_MOST_HASHING, os.cpu_count() or 1) if on_gpus else 1
+        seed = from_hex(take_hash(task, "seed"))
+        torch.cuda.empty_cache()  # what training left is not needed now
+        self._prover = Prover(work, seed, [torch.device(name) for name in names], threads)
+        return {}
+
+    def _prove_work(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        return {"commitment": to_hex(self._ready_prover().work(from_hex(take_hash(task, "nonce"))))}
+
+    def _prove_open(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        answer = self._ready_prover().open(from_hex(take_hash(task, "secret")))
+        Path(take(task, "output", str)).write_bytes(answer)
+        self._prover = None  # its memory is wanted for training
+        return {}
+
+    def _ready_prover(self) -> Prover:
+        if self._prover is None:
+            raise TaskError("invalid_task", "task.kind", "no pool is ready")
+        return self._prover
 
     def _probe(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         return {"environment": self.environment, "profile": self.profile.name, "torch": torch.__version__}

@@ -1,0 +1,199 @@
+"""The hardware proof of work: honest answers pass, made-up steps are found, and each tier asks for what it says."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from market.domain.network import DEVNET, MAINNET, Tier
+from market.providers.benchmarks import work_of
+from training_gym import hardware_proof
+from training_gym.hardware_proof import (
+    HALF,
+    POWERS,
+    PRIME,
+    ROOTS,
+    Challenge,
+    Residues,
+    Work,
+    commitment,
+    draws,
+    state_digest,
+    to_bytes,
+    verify,
+)
+from training_gym.prover import Prover
+
+WORK = Work(size=48, pool=5, lanes=2, rounds=6, steps=7, opened=4)
+SEED, NONCE, SECRET = (bytes([value]) * 32 for value in (7, 8, 9))
+CPU = [torch.device("cpu")]
+
+
+def prove(work: Work = WORK, nonce: bytes = NONCE, secret: bytes = SECRET) -> tuple[bytes, bytes]:
+    prover = Prover(work, SEED, CPU)
+    committed = prover.work(nonce)
+    return committed, prover.open(secret)
+
+
+def accepts(committed: bytes, answer: bytes, *, nonce: bytes = NONCE, secret: bytes = SECRET) -> bool:
+    return verify(Challenge(WORK, SEED, nonce), committed, secret, answer)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_an_honest_answer_passes_whatever_is_drawn(lanes: int) -> None:
+    work = Work(48, 5, lanes, 6, 7, 4)
+    prover = Prover(work, SEED, CPU, threads=2)
+    committed = prover.work(NONCE)
+    for secret in (bytes([number]) * 32 for number in range(10)):
+        answer = prover.open(secret)
+        assert len(answer) == work.answer_bytes
+        assert verify(Challenge(work, SEED, NONCE), committed, secret, answer)
+
+
+def test_the_powers_are_a_permutation() -> None:
+    entries = np.arange(PRIME) - HALF
+    assert sorted(POWERS) == list(entries)
+    assert np.array_equal(ROOTS[(POWERS + HALF).astype(int)], entries)
+    assert [int(POWERS[x + HALF]) % PRIME for x in entries] == [x**7 % PRIME for x in entries.tolist()]
+
+
+def test_an_answer_to_another_challenge_is_refused() -> None:
+    committed, answer = prove()
+    assert accepts(committed, answer)
+    assert not accepts(committed, answer, nonce=b"x" * 32)  # an old answer; work done beforehand
+    assert not accepts(committed, answer, secret=b"x" * 32)  # other steps were drawn
+    assert not accepts(b"x" * 32, answer)
+    for wrong in (b"", answer[:-1], answer + b"\0", bytes(len(answer))):
+        assert not accepts(committed, wrong)
+
+
+def test_every_changed_byte_is_found() -> None:
+    committed, answer = prove()
+    for place in [0, len(answer) - 1, *np.random.default_rng(0).integers(0, len(answer), 40)]:
+        changed = bytearray(answer)
+        changed[place] ^= 1
+        assert not accepts(committed, bytes(changed))
+
+
+Step = Callable[[Prover, tuple[int, int], torch.Tensor, int], torch.Tensor]
+
+
+def cheat(monkeypatch: pytest.MonkeyPatch, is_false: Callable[[int, Sequence[int]], bool]) -> tuple[bytes, Prover]:
+    """A prover that makes up the steps for which ``is_false`` (its number, the state's shape) holds."""
+    honest: Step = Prover._step
+    count = iter(range(10**6))
+
+    def step(prover: Prover, indices: tuple[int, int], state: torch.Tensor, lane: int) -> torch.Tensor:
+        made_up = is_false(next(count), state.shape)
+        return torch.zeros(state.shape) if made_up else honest(prover, indices, state, lane)
+
+    monkeypatch.setattr(Prover, "_step", step)
+    prover = Prover(WORK, SEED, CPU)
+    return prover.work(NONCE), prover
+
+
+@pytest.mark.parametrize("width", [WORK.size, hardware_proof.WALK_COLUMNS])
+def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Half of the chain's, or of the walk's steps: each of four openings hits one with probability 1/2."""
+    committed, prover = cheat(monkeypatch, lambda number, shape: shape[1] == width and number % 2 == 0)
+    passed = [accepts(committed, prover.open(secret), secret=secret) for secret in (bytes([n]) * 32 for n in range(64))]
+    expected = 64 * 0.5**WORK.opened
+    assert abs(sum(passed) - expected) <= 4 * math.sqrt(expected)
+
+
+def test_a_made_up_state_makes_no_later_step_free() -> None:
+    """From a state of zeros the next is as full as any, so every step has to be computed or made up."""
+    prover = Prover(WORK, SEED, CPU)
+    state = torch.zeros(WORK.size, WORK.size)
+    for _ in range(2):
+        state = prover._step((1, 2), state.T, 0)
+        assert torch.linalg.matrix_rank(state) == WORK.size
+
+
+def test_one_entry_of_a_product_that_is_false_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed to in time, so only Freivalds' check can find it."""
+    honest: Step = Prover._step
+
+    def step(prover: Prover, indices: tuple[int, int], state: torch.Tensor, lane: int) -> torch.Tensor:
+        found = honest(prover, indices, state, lane)
+        found[0, 0] = (found[0, 0] + HALF + 1) % PRIME - HALF
+        return found
+
+    monkeypatch.setattr(Prover, "_step", step)
+    committed, answer = prove()
+    assert not accepts(committed, answer)
+
+
+def test_the_start_is_the_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Challenge, "start", lambda challenge, lane: np.zeros((WORK.size, WORK.size), np.float32))
+    committed, answer = prove()
+    monkeypatch.undo()
+    assert not accepts(committed, answer)
+
+
+def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
+    """So that lanes on two machines would have to exchange whole matrices in each round."""
+    challenge = Challenge(WORK, SEED, NONCE)
+    matrix = challenge.matrix(0)
+
+    def next_of(state: Residues) -> Residues:
+        return hardware_proof.reduce(matrix @ state.T)
+
+    state = challenge.start(0)
+    changed = state.copy()
+    changed[3, 5] = (changed[3, 5] + HALF + 1) % PRIME - HALF
+    once = next_of(state) != next_of(changed)
+    twice = next_of(next_of(state)) != next_of(next_of(changed))
+    assert np.unique(np.nonzero(once)[1]).tolist() == [3]  # a whole column
+    assert twice.mean() > 0.9  # everything
+
+
+def test_products_are_exact_at_the_largest_size() -> None:
+    largest = np.full((1, hardware_proof.MAX_SIZE), HALF, np.float32)
+    assert (largest @ largest.T).item() == hardware_proof.MAX_SIZE * HALF**2 < 2**24
+
+
+def test_digests_do_not_depend_on_who_hashes() -> None:
+    state = np.random.default_rng(0).integers(0, PRIME, 9 << 20, np.uint8).tobytes()
+    assert state_digest(state) == state_digest(state, lambda function, items: list(map(function, items)))
+    assert state_digest(state) != state_digest(state[:-1])
+
+
+def test_draws_cover_all_steps_and_lanes() -> None:
+    drawn = [one for n in range(200) for one in draws(WORK, bytes([n]) * 32)]
+    assert {one[0] for one in drawn} == set(range(1, WORK.rounds + 1))
+    assert {one[1] for one in drawn} == set(range(1, WORK.steps + 1))
+    assert {one[2] for one in drawn} == set(range(WORK.lanes))
+    assert commitment([b"a" * 32]) != commitment([b"b" * 32])
+    assert len(to_bytes(Challenge(WORK, SEED, NONCE).start(0))) == WORK.size**2
+
+
+@pytest.mark.parametrize("wrong", [(0, 1, 1, 1, 1, 1), (1 << 15, 1, 1, 1, 1, 1), (8, 0, 1, 1, 1, 1)])
+def test_an_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Work(*wrong)
+    with pytest.raises(ValueError, match="the answer would have"):
+        Work(1 << 14, 1, 1, 1, 1, 4)
+
+
+# --- what the tiers ask for
+
+BUS_BYTES_PER_SECOND = {"bronze": 25e9, "silver": 25e9, "gold": 63e9}
+"""What a device reads of its host's memory at best: PCIe 4.0 x16 as measured by its makers' tools, 5.0 by its rate."""
+
+
+@pytest.mark.parametrize("tier", MAINNET.tiers, ids=lambda tier: str(tier.name))
+def test_a_tier_asks_for_its_memory_its_speed_and_a_cheap_check(tier: Tier) -> None:
+    work, terms = work_of(tier.benchmark), tier.benchmark
+    assert work.lanes == tier.gpus
+    assert 0.6 <= work.pool_bytes / (tier.gpu_memory_gb * 1e9) <= 0.75
+    assert work.flops / work.check_flops >= 1_000
+    from_host = work.walk_bytes / BUS_BYTES_PER_SECOND[tier.name]
+    assert from_host > terms.seconds, "a pool in the host's memory would be quick enough, were products free"
+    assert terms.min_mflops * 10**6 >= tier.gpus * 10**13
+
+
+def test_the_devnet_asks_for_the_same_in_small() -> None:
+    assert all(work_of(tier.benchmark).flops < 2 * 10**9 for tier in DEVNET.tiers)

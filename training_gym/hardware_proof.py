@@ -1,0 +1,233 @@
+"""The hardware proof of work: what is asked, how an answer is checked. No torch; :mod:`training_gym.prover` answers.
+
+All entries are residues modulo the prime P = 61, taken as -30..30; a float32 (or TF32) product of them is exact, since
+size * 30**2 < 2**24, so every honest device gives the same bytes.
+
+A *pool* of matrices B follows from the challenge's seed. Then, from a nonce that is told only once the pool is ready:
+
+- The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for ``lanes`` lanes side by side. The
+  transpose makes every entry depend on all entries before it, and the next lane on this one, so machines that split
+  the work would have to exchange whole matrices in every round.
+- The **walk** shows memory: v[t][l] = f(B[j] v[t-1][l] + B[k]) with 16 columns only, so that reading B is all the time
+  it takes. Where B is not resident it comes over a bus that is many times slower, or from the hash, slower still.
+
+j and k are drawn from the digests of the state before, so nothing can be prepared; f(x) = x**7 is a permutation modulo
+P, so products cannot be merged. Without B[k], one made-up state of zeros would make all later steps free. The prover
+commits to the digests of all states. Only then is it drawn which steps it has to open, and those are checked: a
+chain's by Freivalds (1977) in O(size**2), where a false step survives with probability P**-COLUMNS, about 2**-47. Who
+makes a share s of the steps up is found with probability 1 - (1-s)**opened.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRIME = 61
+POWER = 7
+HALF = PRIME // 2
+COLUMNS = 8
+WALK_COLUMNS = 16
+MAX_SIZE = 1 << 14
+MAX_ANSWER_BYTES = 1 << 30
+_BLOCK_BYTES = 1 << 22
+
+Residues = NDArray[np.float32]
+
+POWERS = np.array([(pow(x - HALF, POWER, PRIME) + HALF) % PRIME - HALF for x in range(PRIME)], np.float32)
+"""f(x) by x + 30."""
+ROOTS = np.empty(PRIME, np.float32)
+ROOTS[(POWERS + HALF).astype(np.intp)] = np.arange(PRIME, dtype=np.float32) - HALF
+"""The inverse of f by x + 30."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a challenge asks for.
+
+    Attributes:
+        size: rows and columns of each matrix, 1..16,384.
+        pool: matrices that must be resident, ``size**2`` bytes each where entries are kept as bytes.
+        lanes: devices that work side by side.
+        rounds: products in the chain of each lane.
+        steps: of the walk of each lane.
+        opened: steps of the chain, and as many of the walk, that are checked.
+    """
+
+    size: int
+    pool: int
+    lanes: int
+    rounds: int
+    steps: int
+    opened: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= MAX_SIZE or self.size * HALF**2 >= 1 << 24:
+            raise ValueError(f"size={self.size} must be 1..{MAX_SIZE}")
+        if min(self.pool, self.lanes, self.rounds, self.steps, self.opened) < 1:
+            raise ValueError("there must be at least one of each")
+        if self.answer_bytes > MAX_ANSWER_BYTES:
+            raise ValueError(f"the answer would have {self.answer_bytes} bytes, beyond {MAX_ANSWER_BYTES}")
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the chain."""
+        return 2 * self.size**3 * self.lanes * self.rounds
+
+    @property
+    def walk_bytes(self) -> int:
+        """Bytes that one lane's walk reads, an entry being one."""
+        return self.size**2 * self.steps
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the pool, an entry being one."""
+        return self.size**2 * self.pool
+
+    @property
+    def check_flops(self) -> int:
+        """Floating-point operations of a check, without hashing."""
+        return self.opened * 2 * self.size**2 * (4 * COLUMNS + WALK_COLUMNS)
+
+    @property
+    def digests(self) -> int:
+        """States that are committed to: those of the chain, then those of the walk, lane by lane in each step."""
+        return (self.rounds + 1 + self.steps + 1) * self.lanes
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of an answer: all digests, and the states around each opened step."""
+        return 32 * self.digests + self.opened * 2 * (self.size**2 + self.size * WALK_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """One challenge. ``seed``: 32 bytes, of the pool; ``nonce``: 32 bytes, of the start."""
+
+    work: Work
+    seed: bytes
+    nonce: bytes
+
+    def matrix(self, index: int) -> Residues:
+        """B[index], shape (size, size)."""
+        return residues(b"zoo-pool-2" + self.seed, index, (self.work.size, self.work.size))
+
+    def start(self, lane: int) -> Residues:
+        """X[0][lane], shape (size, size)."""
+        return residues(b"zoo-chain-2" + self.nonce, lane, (self.work.size, self.work.size))
+
+    def walk_start(self, digests: Sequence[bytes], lane: int) -> Residues:
+        """v[0][lane], shape (size, 16), from the digests of the chain's last states."""
+        return residues(b"zoo-walk-2" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS))
+
+    def indices(self, digests: Sequence[bytes], lane: int) -> tuple[int, int]:
+        """Which matrices of the pool are multiplied with and added next, by the digests of all lanes' states before."""
+        drawn = hashlib.sha256(b"zoo-index-2" + b"".join(digests) + lane.to_bytes(4, "big")).digest()
+        return int.from_bytes(drawn[:8], "big") % self.work.pool, int.from_bytes(drawn[8:16], "big") % self.work.pool
+
+
+def draws(work: Work, secret: bytes) -> Iterator[tuple[int, int, int]]:
+    """(round, walk step, lane) of each opening, from what the market drew after the commitment."""
+    for number in range(work.opened):
+        drawn = hashlib.shake_256(b"zoo-open-2" + secret + number.to_bytes(4, "big")).digest(24)
+        words = [int.from_bytes(drawn[at : at + 8], "big") for at in (0, 8, 16)]
+        yield 1 + words[0] % work.rounds, 1 + words[1] % work.steps, words[2] % work.lanes
+
+
+def commitment(digests: Sequence[bytes]) -> bytes:
+    """What the prover says before it learns what is opened: one SHA-256 over all digests."""
+    return hashlib.sha256(b"zoo-commit-2" + b"".join(digests)).digest()
+
+
+def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]] = map) -> bytes:
+    """Digest of a state's bytes, one an entry (``residue + 30``), over the digests of its blocks of 4 MiB.
+
+    Args:
+        each: as ``map``; another one may hash the blocks side by side.
+    """
+    view = memoryview(state)
+    blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
+    return hashlib.sha256(b"".join(each(lambda block: hashlib.sha256(block).digest(), blocks))).digest()
+
+
+def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes) -> bool:
+    """Whether an answer opens the commitment, begins where it had to, and every opened step of it is right.
+
+    Args:
+        challenge: what was asked.
+        committed: the prover's commitment, 32 bytes.
+        secret: what was drawn after it, 32 bytes; also seeds the probes, so that nobody can prepare for them.
+        answer: bytes from a stranger.
+    """
+    work = challenge.work
+    if len(answer) != work.answer_bytes:
+        return False
+    view = memoryview(answer)
+    digests = [bytes(view[at : at + 32]) for at in range(0, 32 * work.digests, 32)]
+    if commitment(digests) != committed:
+        return False
+    chain, walk = _by_step(digests, work)
+    for lane in range(work.lanes):
+        if state_digest(to_bytes(challenge.start(lane))) != chain[0][lane]:
+            return False
+        if state_digest(to_bytes(challenge.walk_start(chain[-1], lane))) != walk[0][lane]:
+            return False
+    at = 32 * work.digests
+    whole, narrow = work.size**2, work.size * WALK_COLUMNS
+    for number, (round_, step, lane) in enumerate(draws(work, secret)):
+        parts = []
+        for length in (whole, whole, narrow, narrow):
+            parts.append(view[at : at + length])
+            at += length
+        source = (lane + 1) % work.lanes
+        expected = (chain[round_ - 1][source], chain[round_][lane], walk[step - 1][lane], walk[step][lane])
+        if any(state_digest(part) != digest for part, digest in zip(parts, expected, strict=True)):
+            return False
+        states = [_entries(part, work.size) for part in parts]
+        if any(state is None for state in states):
+            return False
+        before, after, walked_from, walked_to = (state for state in states if state is not None)
+        factor, addend = (challenge.matrix(index) for index in challenge.indices(chain[round_ - 1], lane))
+        probe = residues(b"zoo-freivalds-2" + secret, number, (work.size, COLUMNS))
+        expected_probe = reduce(factor @ reduce(before.T @ probe)) + reduce(addend @ probe)
+        if not np.array_equal(reduce(_looked_up(ROOTS, after) @ probe), reduce(expected_probe)):
+            return False
+        factor, addend = (challenge.matrix(index) for index in challenge.indices(walk[step - 1], lane))
+        walked = reduce(reduce(factor @ walked_from) + addend[:, :WALK_COLUMNS])
+        if not np.array_equal(walked_to, _looked_up(POWERS, walked)):
+            return False
+    return True
+
+
+def residues(seed: bytes, index: int, shape: tuple[int, int]) -> Residues:
+    """Residues -30..30 from a hash stream; a byte modulo P favours some of them by a quarter, which harms nothing."""
+    stream = hashlib.shake_256(seed + index.to_bytes(8, "big")).digest(shape[0] * shape[1])
+    return (np.frombuffer(stream, np.uint8) % PRIME).astype(np.float32).reshape(shape) - HALF
+
+
+def reduce(values: Residues) -> Residues:
+    """The residue of each whole number, as -30..30."""
+    return np.mod(values + HALF, np.float32(PRIME)) - HALF
+
+
+def to_bytes(state: Residues) -> bytes:
+    """A state's bytes, row by row."""
+    return (state + HALF).astype(np.uint8).tobytes()
+
+
+def _looked_up(table: Residues, state: Residues) -> Residues:
+    found: Residues = table[(state + HALF).astype(np.intp)]
+    return found
+
+
+def _entries(state: memoryview, rows: int) -> Residues | None:
+    """The residues in a state's bytes; None if a byte is none."""
+    entries = np.frombuffer(state, np.uint8)
+    return None if entries.max() >= PRIME else entries.astype(np.float32).reshape(rows, -1) - HALF
+
+
+def _by_step(digests: Sequence[bytes], work: Work) -> tuple[list[list[bytes]], list[list[bytes]]]:
+    steps = [list(digests[at : at + work.lanes]) for at in range(0, len(digests), work.lanes)]
+    return steps[: work.rounds + 1], steps[work.rounds + 1 :]
