@@ -19,9 +19,10 @@ from zoo_protocol.contracts import artifact
 USED: Mapping[str, Sequence[str]] = {
     "ZenToken": ("balanceOf", "totalSupply", "nonces"),
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
-    "JobEscrow": ("openJob", "settle", "collectFees", "jobs", "batches"),
+    "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
+    "Disputes": ("drawCommittee", "submitVerdict", "expire", "dismiss", "restore", "disputes", "units"),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
     "Rewards": (
