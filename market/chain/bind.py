@@ -22,7 +22,7 @@ USED: Mapping[str, Sequence[str]] = {
     "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
-    "Disputes": ("drawCommittee", "submitVerdict", "expire", "dismiss", "restore", "disputes", "units"),
+    "Disputes": ("drawCommittee", "submitVerdict", "expire", "dismiss", "withhold", "restore", "disputes", "units"),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
     "Rewards": (

@@ -225,6 +225,10 @@ class Disputes:
         return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
 
     @staticmethod
+    def withhold(unit: UnitCommitment, batchId: int, price: int, proof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Disputes", function="withhold", arguments=[unit, batchId, price, proof])
+
+    @staticmethod
     def restore(unitId: str | bytes) -> Call:
         return Call(contract="Disputes", function="restore", arguments=[unitId])
 
