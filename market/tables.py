@@ -4,6 +4,7 @@ from market.accounts import models as accounts
 from market.auctions import models as auctions
 from market.chain import models as chain
 from market.db.base import Base
+from market.disputes import models as disputes
 from market.events import models as events
 from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
@@ -19,6 +20,7 @@ __all__ = [
     "accounts",
     "auctions",
     "chain",
+    "disputes",
     "events",
     "jobs",
     "jobs_ddl",

@@ -15,6 +15,7 @@ from market.chain.sender import IntentHandler, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
+from market.disputes import following
 from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
@@ -105,6 +106,8 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["JobEscrow", "UnitWithheld"].append(disputes.on_unit_withheld)
     handlers["JobEscrow", "UnitRestored"].append(disputes.on_unit_restored)
     handlers["Disputes", "DisputeEnded"].append(disputes.on_dispute_ended)
+    for key, handler in following.HANDLERS.items():
+        handlers[key].append(handler)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 

@@ -19,10 +19,11 @@ from zoo_protocol.contracts import artifact
 USED: Mapping[str, Sequence[str]] = {
     "ZenToken": ("balanceOf", "totalSupply", "nonces"),
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
-    "JobEscrow": ("openJob", "settle", "collectFees", "jobs", "batches"),
+    "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
     "Attestations": ("attest", "isAccepted"),
+    "Disputes": ("drawCommittee", "submitVerdict", "expire", "dismiss", "withhold", "restore", "disputes", "units"),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
     "Rewards": (

@@ -63,6 +63,28 @@ class UnitCommitment(TypedDict):
     payloadHash: str | bytes
 
 
+class DisputesDispute(TypedDict):
+    challenger: str
+    segments: int
+    step: int
+    deadline: int
+    status: int
+    draw: int
+    provider: str
+    seedBlock: int
+    pool: int
+    payer: str
+    unitId: str | bytes
+    committee: str | bytes
+
+
+class DisputesUnit(TypedDict):
+    open: int
+    disputableUntil: int
+    unpaid: bool
+    convicted: bool
+
+
 class RewardsEpoch(TypedDict):
     root: str | bytes
     total: int
@@ -140,6 +162,10 @@ class JobEscrow:
         return Call(contract="JobEscrow", function="collectFees", arguments=[batchRoots])
 
     @staticmethod
+    def returnStruck(unitId: str | bytes) -> Call:
+        return Call(contract="JobEscrow", function="returnStruck", arguments=[unitId])
+
+    @staticmethod
     def jobs(jobId: str | bytes) -> View[JobEscrowJob]:
         return View(contract="JobEscrow", function="jobs", arguments=[jobId])
 
@@ -184,6 +210,49 @@ class Attestations:
     @staticmethod
     def isAccepted(measurement: str | bytes) -> View[bool]:
         return View(contract="Attestations", function="isAccepted", arguments=[measurement])
+
+
+class Disputes:
+    """Functions of the contract Disputes."""
+
+    @staticmethod
+    def drawCommittee(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="drawCommittee", arguments=[disputeId])
+
+    @staticmethod
+    def submitVerdict(
+        disputeId: str | bytes,
+        providerCorrect: bool,
+        committee: Sequence[str],
+        signatures: Sequence[str | bytes],
+    ) -> Call:
+        return Call(
+            contract="Disputes", function="submitVerdict", arguments=[disputeId, providerCorrect, committee, signatures]
+        )
+
+    @staticmethod
+    def expire(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="expire", arguments=[disputeId])
+
+    @staticmethod
+    def dismiss(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
+
+    @staticmethod
+    def withhold(unit: UnitCommitment, batchId: int, price: int, proof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Disputes", function="withhold", arguments=[unit, batchId, price, proof])
+
+    @staticmethod
+    def restore(unitId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="restore", arguments=[unitId])
+
+    @staticmethod
+    def disputes(disputeId: str | bytes) -> View[DisputesDispute]:
+        return View(contract="Disputes", function="disputes", arguments=[disputeId])
+
+    @staticmethod
+    def units(unitId: str | bytes) -> View[DisputesUnit]:
+        return View(contract="Disputes", function="units", arguments=[unitId])
 
 
 class Treasury:

@@ -145,6 +145,24 @@ OMISSION: dict[tuple[OmissionStatus, OmissionEvent], OmissionStatus] = {
 }
 
 
+class DisputeStatus(StrEnum):
+    """``IDisputes.Status`` in the contract's order. The contract is the machine; we follow its events."""
+
+    NONE = "none"
+    TRACE = "trace"  # the provider has to show its trace
+    STEP = "step"  # the challenger has to name a step
+    DRAWING = "drawing"  # a committee waits for its seed
+    JUDGING = "judging"  # the committee has to judge
+    PROVIDER_LOST = "provider_lost"
+    CHALLENGER_LOST = "challenger_lost"
+    UNDECIDED = "undecided"  # no committee judged in time; the unit is not paid
+    MOOT = "moot"  # the unit was convicted in another dispute
+
+
+DISPUTE_STATUSES = tuple(DisputeStatus)
+DISPUTE_OPEN = frozenset(DISPUTE_STATUSES[1:5])
+
+
 class SampleStatus(StrEnum):
     DRAWN = "drawn"  # the provider must serve the segment's start state
     REVEALED = "revealed"  # start state at hand; verifiers replay it

@@ -29,6 +29,7 @@ class NodeConfig:
         gateways: IPFS gateways that are asked for content besides the market's, such as one in the same building.
         attest: take quotes of the trusted environment that the node runs in, and keep its attestation up.
         pccs_url: where the collateral of such quotes comes from; None is Intel.
+        referee: whether a verifier lets itself be listed as a referee of disputes, and judges.
         link_mbps: limit on uploads and on downloads, 10**6 bits per second each; None is none.
     """
 
@@ -51,3 +52,4 @@ class NodeConfig:
     link_mbps: float | None = None
     attest: bool = False
     pccs_url: str | None = None
+    referee: bool = True
