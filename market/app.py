@@ -37,6 +37,7 @@ from market.observability.metrics import Metrics
 from market.observability.tracing import UNTRACED, configure_tracing
 from market.organisations.router import router as organisations
 from market.providers.attestation_router import router as attestations
+from market.providers.liveness import Liveness
 from market.providers.router import router as providers
 from market.rewards.router import router as rewards
 from market.settings import Settings
@@ -47,7 +48,7 @@ from market.storage.service import Storage
 from market.verification.router import router as verification
 from market.wakeups import celery_wake, connect_redis
 from market.webhooks.router import router as webhooks
-from zoo_protocol.messages import omissions_domain
+from zoo_protocol.messages import Domain, omissions_domain
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
@@ -66,6 +67,7 @@ def build_services(settings: Settings) -> Services:
     """
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    acknowledger = Signer.acknowledger(settings)
     return Services(
         settings=settings,
         database=database,
@@ -75,9 +77,14 @@ def build_services(settings: Settings) -> Services:
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
         acknowledger=Acknowledger(
-            Signer.acknowledger(settings),
+            acknowledger,
             omissions_domain(deployment.chain_id, deployment.address("Omissions")),
             settings.inclusion_seconds,
+        ),
+        liveness=Liveness(
+            acknowledger.derived(b"zoo-liveness-1"),
+            Domain(deployment.chain_id, deployment.address("JobEscrow")),
+            settings.heartbeat_timeout_seconds,
         ),
         storage=Storage(settings.ipfs_api),
         redis=connect_redis(settings.redis_url),

@@ -58,6 +58,11 @@ ASK_TYPE = [
     {"name": "nonce", "type": "uint256"},
 ]
 
+HEARTBEAT_TYPE = [
+    {"name": "provider", "type": "address"},
+    {"name": "challenge", "type": "bytes32"},
+]
+
 UNIT_COMMITMENT_TYPE = [
     {"name": "jobId", "type": "bytes32"},
     {"name": "round", "type": "uint32"},
@@ -145,6 +150,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A node's answer to the market's challenge: its wallet's key is at hand now."""
+
+    provider: str
+    challenge: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnitCommitment:
     """A provider's signed result of one unit, given before anything is revealed or drawn."""
 
@@ -179,12 +192,13 @@ class Verdict:
 _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
     JobOrder: ("JobOrder", JOB_ORDER_TYPE),
     Ask: ("Ask", ASK_TYPE),
+    Heartbeat: ("Heartbeat", HEARTBEAT_TYPE),
     UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
     Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
     Verdict: ("Verdict", VERDICT_TYPE),
 }
 
-Message = JobOrder | Ask | UnitCommitment | Acknowledgement | Verdict
+Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdict
 
 
 def omissions_domain(chain_id: int, contract: str) -> Domain:

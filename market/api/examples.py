@@ -354,6 +354,7 @@ FIELDS: dict[str, Any] = {
     "lanes": 4,
     "opened": 6,
     "benchmark_by": None,
+    "challenge": HASH,
     "reliability_bps": 9_412,
     "counted_minutes": 1_440,
     "committed_minutes": 1_440,

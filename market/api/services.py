@@ -12,6 +12,7 @@ from market.domain.network import NetworkParameters
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.offers import Offers
 from market.observability.metrics import Metrics
+from market.providers.liveness import Liveness
 from market.settings import Settings
 from market.storage.service import Storage
 from zoo_protocol.messages import Domain
@@ -29,6 +30,7 @@ class Services:
     deployment: Deployment
     chain: ChainViews
     acknowledger: Acknowledger
+    liveness: Liveness
     storage: Storage
     redis: Redis
     metrics: Metrics

@@ -1,5 +1,7 @@
 """The market's hot keys. Each is read once, signs, and appears in no text: no log, error or dump."""
 
+import hashlib
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,10 @@ class Signer:
         """(hash, raw bytes) of the signed transaction."""
         signed = self._account.sign_transaction(transaction)
         return "0x" + signed.hash.hex(), bytes(signed.raw_transaction)
+
+    def derived(self, purpose: bytes) -> bytes:
+        """A secret of 32 bytes that only who has the key can make; the same for the same purpose."""
+        return hmac.new(bytes(self._account.key), purpose, hashlib.sha256).digest()
 
     def sign_typed_data(self, document: dict[str, Any]) -> str:
         """65-byte signature of an EIP-712 document as 0x hex."""

@@ -96,6 +96,8 @@ class EpochView(BaseModel):
 
 class HeartbeatRequest(RequestModel):
     busy: Annotated[bool, Field(description="Whether the node is computing; informative.")] = False
+    challenge: Annotated[str, Field(max_length=66, description="The last one told; empty before the first.")] = ""
+    signature: Annotated[str, Field(max_length=132, description="Your wallet's, of it: EIP-712 Heartbeat.")] = ""
     round_trip_ms: Annotated[
         int | None, Field(ge=0, le=60_000, description="Its shortest recent round trip to this API; helps placement.")
     ] = None
@@ -105,6 +107,8 @@ class HeartbeatView(BaseModel):
     status: str
     reason: str | None
     tier: str | None
+    counted: bool = Field(description="Whether this one did; if not, sign `challenge` and send another at once.")
+    challenge: str = Field(description="To be signed with the next heartbeat.")
     benchmark_by: datetime | None = Field(
         description="By when it has to show its hardware again (POST /v1/benchmarks); null while it need not."
     )

@@ -24,7 +24,7 @@ from market.providers.models import BenchmarkRun, Provider
 from training_gym.hardware_proof import Work
 from training_gym.prover import Prover
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import Ask, Domain, sign, struct_hash, typed_data
+from zoo_protocol.messages import Ask, Domain, Heartbeat, sign, struct_hash, typed_data
 
 CLASS_A = "0x" + "aa" * 32
 HARDWARE = {"gpu_model": "cpu", "gpu_count": 0, "gpu_memory_gb": 4, "ram_gb": 4, "network_gbps": 1}
@@ -53,6 +53,15 @@ def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) 
     assert answer.status_code == 200, answer.text
     assert answer.json() == api.post(f"{path}/commit", json=body, headers=caller.headers).json()
     return prover.open(from_hex(answer.json()["secret"]))
+
+
+def beat(api: httpx.Client, caller: Caller, domain: Domain) -> dict[str, Any]:
+    """A heartbeat that answers the challenge which the one before it was told."""
+    told = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
+    signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, told)))
+    body = {"busy": True, "challenge": told, "signature": signature}
+    said: dict[str, Any] = api.post("/v1/providers/me/heartbeat", json=body, headers=caller.headers).json()
+    return said
 
 
 def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
@@ -141,8 +150,8 @@ def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Da
     stake(database, node.address, BRONZE.minimum_stake_wei)
     assert offers(database) == [node.address]
     assert offers(database, timeout=0.0) == []  # not seen within the timeout
-    beat = api.post("/v1/providers/me/heartbeat", json={"busy": True}, headers=node.headers).json()
-    assert (beat["status"], beat["tier"]) == ("active", "bronze")
+    said = beat(api, node, services.domain)
+    assert (said["status"], said["tier"], said["counted"]) == ("active", "bronze", True)
     chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
     assert status_of(api, node.address) == "benchmarked"
     assert offers(database) == []
@@ -236,14 +245,44 @@ def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, servic
     start_benchmark(api, node)
 
 
+def test_only_heartbeats_that_answer_the_last_challenge_count(
+    api: httpx.Client, database: Database, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = sign_in(api), sign_in(api)
+    for caller in (node, other):
+        register(api, caller)
+
+    def send(challenge: str, signer: Caller) -> bool:
+        message = typed_data(services.domain, Heartbeat(node.address, challenge))
+        body = {"challenge": challenge, "signature": sign(signer.wallet.key.hex(), message)}
+        counted: bool = api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers).json()["counted"]
+        return counted
+
+    def seen() -> datetime | None:
+        with database.transaction() as session:
+            return session.get_one(Provider, node.address).last_seen_at
+
+    before = seen()
+    told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    assert not told["counted"]
+    foreign = api.post("/v1/providers/me/heartbeat", json={}, headers=other.headers).json()["challenge"]
+    for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (told["challenge"], other)):
+        assert not send(challenge or "0x" + "00" * 32, signer)
+    assert seen() == before
+    assert send(told["challenge"], node)
+    assert seen() != before
+    old = services.liveness.challenge(node.address, time.time() - 3 * 60)
+    assert not send(old, node)  # recorded beforehand
+
+
 def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client, database: Database) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)
 
-    def beat() -> str | None:
-        due: str | None = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["benchmark_by"]
-        return due
+    def due() -> str | None:
+        found: str | None = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["benchmark_by"]
+        return found
 
     def draw(**values: datetime | None) -> None:
         with database.transaction() as session:
@@ -251,17 +290,17 @@ def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client
                 setattr(session.get_one(Provider, node.address), name, value)
 
     now = datetime.now(UTC)
-    assert beat() is None
+    assert due() is None
     draw(rebenchmark_at=now)
-    told = beat()
+    told = due()
     assert told is not None
-    assert beat() == told  # asking again gives no more time
+    assert due() == told  # asking again gives no more time
     benchmarks.demote_overdue(database, now)
     assert status_of(api, node.address) == "benchmarked"
     pass_benchmark(api, node)
-    assert beat() is None
+    assert due() is None
     draw(rebenchmark_at=now)
-    beat()
+    due()
     benchmarks.demote_overdue(database, now + timedelta(days=1))
     found = api.get(f"/v1/providers/{node.address}").json()
     assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")

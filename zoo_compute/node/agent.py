@@ -172,12 +172,12 @@ class NodeAgent:
 
     def _heartbeat(self, standing: Standing) -> dict[str, Any]:
         try:
-            return self._market.heartbeat(self._busy.is_set())
+            return self._market.heartbeat(self._busy.is_set(), standing.sign_challenge)
         except ApiError as error:
             if error.code != "not-registered":
                 raise
             standing.register(self._executor.environment_class)
-            return self._market.heartbeat(self._busy.is_set())
+            return self._market.heartbeat(self._busy.is_set(), standing.sign_challenge)
 
     def _start_work(self, standing: Standing) -> list[threading.Thread]:
         network = standing.network

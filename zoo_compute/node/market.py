@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ class Market:
         self._connection = connection
         # The shortest of the last few: what is above it is load, here or there, and not the way.
         self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
+        self._challenge = ""
 
     def network(self) -> Network:
         """The network's parameters and addresses."""
@@ -51,12 +53,25 @@ class Market:
         """Register this node, or renew what it says of itself."""
         self._connection.post("/v1/providers", registration, repeatable=True)
 
-    def heartbeat(self, busy: bool) -> dict[str, Any]:
-        """Say that the node lives, and how far off; returns its status, tier and the longest silence allowed."""
-        body = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
+    def heartbeat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
+        """Say that the node lives, and how far off; returns its status, tier and the longest silence allowed.
+
+        Args:
+            sign: the wallet's signature of a challenge.
+        """
+        answer = self._beat(busy, sign)
+        if not answer["counted"]:  # the first one, or after a silence: now the challenge is known
+            answer = self._beat(busy, sign)
+        return answer
+
+    def _beat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
+        body: dict[str, Any] = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
+        if self._challenge:
+            body |= {"challenge": self._challenge, "signature": sign(self._challenge)}
         started = time.monotonic()
         answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", body, repeatable=True)
         self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _LONGEST_ROUND_TRIP_MS))
+        self._challenge = answer["challenge"]
         return answer
 
     def start_benchmark(self, tier: str) -> dict[str, Any]:

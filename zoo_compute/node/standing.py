@@ -15,7 +15,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.market import Market
 from zoo_compute.wallet import Chain, Wallet
-from zoo_protocol.messages import Ask, Domain, typed_data
+from zoo_protocol.messages import Ask, Domain, Heartbeat, typed_data
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,11 @@ class Standing:
         )
         self._renew_ask_at = 0.0  # another environment class withdraws the ask
         log.info("registered %s as %s %r", self._wallet.address, config.role, config.name)
+
+    def sign_challenge(self, challenge: str) -> str:
+        """This wallet's signature of the market's liveness challenge."""
+        domain = Domain(self.network.chain_id, self.network.contracts["JobEscrow"])
+        return self._wallet.sign_typed_data(typed_data(domain, Heartbeat(self._wallet.address, challenge)))
 
     def advance(self, status: str, *, must_prove: bool = False) -> None:
         """Do what a node of ``status`` has to do next, if anything.
