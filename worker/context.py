@@ -11,11 +11,12 @@ from redis import Redis
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.chain.contracts import Deployment
 from market.chain.indexer import EventHandler, Indexer
+from market.chain.models import CHALLENGER, OPERATOR
 from market.chain.sender import IntentHandler, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
-from market.disputes import following
+from market.disputes import challenger, following
 from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
@@ -45,7 +46,8 @@ class Context:
     storage: Storage
     redis: Redis
     indexer: Indexer
-    sender: Sender
+    senders: tuple[Sender, ...]  # one for each of the market's accounts
+    challenger: str | None  # address of the account that disputes units, if there is one
 
 
 @cache
@@ -61,7 +63,8 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    signer = Signer.from_settings(settings)
+    disputing = Signer.challenger(settings)
+    accounts = [(OPERATOR, Signer.from_settings(settings))] + ([(CHALLENGER, disputing)] if disputing else [])
     return Context(
         settings=settings,
         network=network,
@@ -70,7 +73,11 @@ def build_context(settings: Settings) -> Context:
         storage=Storage(settings.ipfs_api),
         redis=connect_redis(settings.redis_url),
         indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
-        sender=Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS),
+        senders=tuple(
+            Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS, account)
+            for account, signer in accounts
+        ),
+        challenger=None if disputing is None else disputing.address,
     )
 
 
@@ -117,4 +124,5 @@ INTENT_HANDLERS: Mapping[str, IntentHandler] = {
     "settle": settlement.on_settlement_intent,
     "collect_fees": claims.on_fees_intent,
     "post_rewards": rewards.on_post_intent,
+    challenger.DISMISS: challenger.on_dismiss_intent,
 }

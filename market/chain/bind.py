@@ -17,10 +17,11 @@ from typing import Any
 from zoo_protocol.contracts import artifact
 
 USED: Mapping[str, Sequence[str]] = {
-    "ZenToken": ("balanceOf", "totalSupply", "nonces"),
+    "ZenToken": ("balanceOf", "totalSupply", "nonces", "approve", "allowance"),
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
     "JobEscrow": ("openJob", "settle", "collectFees", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
+    "Disputes": ("open", "nameStep", "expire", "dismiss", "withdraw", "disputes", "credits"),
     "Omissions": ("respond", "bond"),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),

@@ -63,6 +63,21 @@ class UnitCommitment(TypedDict):
     payloadHash: str | bytes
 
 
+class DisputesDispute(TypedDict):
+    challenger: str
+    segments: int
+    step: int
+    deadline: int
+    status: int
+    draw: int
+    provider: str
+    seedBlock: int
+    pool: int
+    payer: str
+    unitId: str | bytes
+    committee: str | bytes
+
+
 class RewardsEpoch(TypedDict):
     root: str | bytes
     total: int
@@ -89,6 +104,14 @@ class ZenToken:
     @staticmethod
     def nonces(owner: str) -> View[int]:
         return View(contract="ZenToken", function="nonces", arguments=[owner])
+
+    @staticmethod
+    def approve(spender: str, value: int) -> Call:
+        return Call(contract="ZenToken", function="approve", arguments=[spender, value])
+
+    @staticmethod
+    def allowance(owner: str, spender: str) -> View[int]:
+        return View(contract="ZenToken", function="allowance", arguments=[owner, spender])
 
 
 class ProviderStaking:
@@ -158,6 +181,46 @@ class WorkWindows:
     @staticmethod
     def latchSeed(root: str | bytes) -> Call:
         return Call(contract="WorkWindows", function="latchSeed", arguments=[root])
+
+
+class Disputes:
+    """Functions of the contract Disputes."""
+
+    @staticmethod
+    def open(
+        order: JobOrder,
+        unit: UnitCommitment,
+        commitmentSignature: str | bytes,
+        windowRoot: str | bytes,
+        windowProof: Sequence[str | bytes],
+    ) -> Call:
+        return Call(
+            contract="Disputes", function="open", arguments=[order, unit, commitmentSignature, windowRoot, windowProof]
+        )
+
+    @staticmethod
+    def nameStep(disputeId: str | bytes, step: int) -> Call:
+        return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
+
+    @staticmethod
+    def expire(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="expire", arguments=[disputeId])
+
+    @staticmethod
+    def dismiss(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
+
+    @staticmethod
+    def withdraw() -> Call:
+        return Call(contract="Disputes", function="withdraw", arguments=[])
+
+    @staticmethod
+    def disputes(disputeId: str | bytes) -> View[DisputesDispute]:
+        return View(contract="Disputes", function="disputes", arguments=[disputeId])
+
+    @staticmethod
+    def credits(account: str) -> View[int]:
+        return View(contract="Disputes", function="credits", arguments=[account])
 
 
 class Omissions:

@@ -165,6 +165,10 @@ class ChainViews:
         """Whether the address is not jailed and has the tier's minimum stake (tier 0: verifier)."""
         return self._view(ProviderStaking.qualifies(address, tier), block)
 
+    def all_qualify(self, addresses: Sequence[str], tier: int = 0) -> list[bool]:
+        """:meth:`qualifies` of each of these addresses, at the latest block."""
+        return self.many([ProviderStaking.qualifies(address, tier) for address in addresses], "latest")
+
     def treasury(self) -> TreasuryState:
         """The treasury and its destinations, all at the latest block."""
         block = self.head_number()

@@ -35,6 +35,8 @@ class Provider(Base, CreatedAt):
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
     # When a verifier was suspended because two others had overruled it (market.domain.verification.overruled).
     warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    # Since when the market disputes a unit of its on chain; until that has ended it gets no new work.
+    disputed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Stake(Base):

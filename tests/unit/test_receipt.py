@@ -82,7 +82,18 @@ class World:
             clearing_price_wei_per_gpu_hour=str(PRICE),
             auction=None,
             units=[replace(unit, window_index=index) for index, unit in enumerate(units)],
-            slashes=[SlashRecord(0, 1, CHEAT.address, "incorrect_computation", to_hex(digest_of(evidence)), evidence)],
+            slashes=[
+                SlashRecord(
+                    0,
+                    1,
+                    CHEAT.address,
+                    "incorrect_computation",
+                    to_hex(digest_of(evidence)),
+                    evidence,
+                    "operator",
+                    "too_few_referees",
+                )
+            ],
             checkpoints=checkpoints,
             windows=[WindowRecord(3, root, leaves)],
             initial_loss="5.500000",
