@@ -24,6 +24,7 @@ from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.db.session import Database
+from market.disputes.router import router as disputes
 from market.domain.network import NETWORKS
 from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
@@ -146,6 +147,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         storage,
         auctions,
         events,
+        disputes,
         verification,
         rewards,
         ledger,

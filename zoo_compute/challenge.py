@@ -78,7 +78,7 @@ def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
     Raises:
         Mismatch: the record contradicts itself: no dispute could be opened by it.
     """
-    order = _order(record.order)
+    order = order_of(record.order)
     if not struct_hash(order) == record.job_id == place.job_id:
         raise Mismatch("wrong-record", f"the record's order is not that of job {place.job_id}")
     windows, found = {window.id: window for window in record.windows}, []
@@ -111,7 +111,7 @@ def _only(found: dict[str, Challenge], place: Place, provider: str | None) -> Ch
     raise ZooError("provider-ambiguous", f"{where} was done by {providers}", remedy="Name one with --provider.")
 
 
-def _order(fields: Mapping[str, str]) -> JobOrder:
+def order_of(fields: Mapping[str, str]) -> JobOrder:
     """The order in a record, whose integers are decimal strings."""
     values: dict[str, Any] = {name: text if text.startswith("0x") else int(text) for name, text in fields.items()}
     try:

@@ -50,13 +50,16 @@ class Opened:
 class Dispute:
     """Where a dispute stands. ``deadline``: the last second of the present turn, Unix seconds.
 
-    ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal.
+    ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal. ``draw``: number of
+    the present committee, from 0, which the hash of ``seed_block`` draws.
     """
 
     turn: Turn
     deadline: int
     step: int
     convicted: bool
+    draw: int = 0
+    seed_block: int = 0
 
     @property
     def until(self) -> int | None:
@@ -66,12 +69,22 @@ class Dispute:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Those of the contract's terms that concern a provider: wei of ZEN and seconds."""
+    """Those of the contract's terms that nodes go by: wei of ZEN and seconds; ``quorum`` signatures decide."""
 
     bond: int
     cost: int
     dispute_period: int
     turn_period: int
+    verdict_period: int
+    quorum: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrace:
+    """What was shown of a unit: digests of the states at all boundaries, of one environment class; 0x hex."""
+
+    environment: str
+    states: list[str]
 
 
 class DisputeChain(Chain):
@@ -85,8 +98,8 @@ class DisputeChain(Chain):
     def terms(self) -> Terms:
         """The contract's terms, which never change."""
         with chain_errors():
-            bond, cost, _, period, turn, *_ = self._disputes.functions.terms().call()
-            return Terms(int(bond), int(cost), int(period), int(turn))
+            bond, cost, _, period, turn, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
+            return Terms(int(bond), int(cost), int(period), int(turn), int(verdict), int(quorum))
 
     @cached_property
     def keep_seconds(self) -> int:
@@ -121,15 +134,15 @@ class DisputeChain(Chain):
                 int(event["args"]["segments"]),
                 int(event["blockNumber"]),
             )
-            for event in self._opened_events(first, last)
+            for event in self._events("DisputeOpened", first, last, provider=self._sender)
         ]
 
-    def _opened_events(self, first: int, last: int) -> Iterator[Any]:
-        event = self._disputes.events.DisputeOpened
+    def _events(self, name: str, first: int, last: int, **filters: Any) -> Iterator[Any]:
+        event = self._disputes.events[name]()
         for start in range(first, last + 1, _BLOCKS_A_QUERY):
             end = min(start + _BLOCKS_A_QUERY - 1, last)
             with chain_errors():
-                found = event.get_logs(argument_filters={"provider": self._sender}, from_block=start, to_block=end)
+                found = event.get_logs(argument_filters=filters, from_block=start, to_block=end)
             yield from found
 
     def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
@@ -137,17 +150,27 @@ class DisputeChain(Chain):
         functions, at = self._disputes.functions, "latest" if block is None else block.number
         with chain_errors():
             found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
-            _, _, step, deadline, turn, *_, unit_id, _ = found
+            _, _, step, deadline, turn, draw, _, seed_block, _, _, unit_id, _ = found
             *_, convicted = functions.units(unit_id).call(block_identifier=at)
-        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted))
+        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block))
 
-    def shown_states(self, dispute_id: str) -> list[str]:
-        """Digests of the states that were shown in a dispute, 0x hex; none before that."""
+    def shown_trace(self, dispute_id: str) -> ShownTrace | None:
+        """The trace that was shown in a dispute; None before that."""
+        found = self._last_event("TraceShown", dispute_id)
+        if found is None:
+            return None
+        return ShownTrace(to_hex(found["environmentClass"]), [to_hex(state) for state in found["states"]])
+
+    def committee(self, dispute_id: str) -> list[str]:
+        """The members of the newest committee that was drawn in a dispute; none before that."""
+        found = self._last_event("CommitteeDrawn", dispute_id)
+        return [] if found is None else list(found["committee"])
+
+    def _last_event(self, name: str, dispute_id: str) -> Any:
         with chain_errors():
-            found = self._disputes.events.TraceShown.get_logs(
-                argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0
-            )
-        return [to_hex(state) for event in found[-1:] for state in event["args"]["states"]]
+            event = self._disputes.events[name]()
+            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
+        return found[-1]["args"] if found else None
 
     def open(self, challenge: Challenge) -> tuple[str, str]:
         """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
@@ -192,6 +215,34 @@ class DisputeChain(Chain):
     def expire(self, dispute_id: str) -> str:
         """End a turn that was let pass; the transaction's hash once it is mined. Raises alike."""
         return self._send(self._disputes.functions.expire(from_hex(dispute_id)))
+
+    def draw_committee(self, dispute_id: str) -> str:
+        """Draw the committee, or set a new seed block where the last one is too long ago; the mined transaction's hash.
+
+        Raises alike.
+        """
+        return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
+
+    def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
+        """Have a verdict executed; the mined transaction's hash.
+
+        Args:
+            signatures: by referee, of the newest committee; who is missing has signed nothing.
+
+        Raises:
+            ZooError: they are too few, one is none of this verdict, or the transaction fails.
+        """
+        members = self.committee(dispute_id)
+        given = [from_hex(signatures[member], 65) if member in signatures else b"" for member in members]
+        call = self._disputes.functions.submitVerdict(from_hex(dispute_id), provider_correct, members, given)
+        return self._send(call)
+
+    def restore(self, unit_id: str) -> str:
+        """Pay a withheld unit that survived its disputes, once none can be opened; the mined transaction's hash.
+
+        Raises alike.
+        """
+        return self._send(self._disputes.functions.restore(from_hex(unit_id)))
 
     def coin(self) -> tuple[int, int]:
         """The chain's own coin in the wallet, and what showing a trace may cost now; both in wei of it."""

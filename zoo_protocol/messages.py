@@ -1,8 +1,8 @@
 """EIP-712 messages: what users, providers and the market sign.
 
-All but acknowledgements share one domain (name, version, chain id, the JobEscrow contract), so a signature is worth
-nothing on another chain or deployment; acknowledgements have that of the Omissions contract, which judges them. The
-Solidity side declares the same structs; tests run the same vectors on both.
+All but acknowledgements and verdicts share one domain (name, version, chain id, the JobEscrow contract), so a signature
+is worth nothing on another chain or deployment; those two have that of the contract that judges them, Omissions and
+Disputes. The Solidity side declares the same structs; tests run the same vectors on both.
 """
 
 import re
@@ -21,6 +21,7 @@ from zoo_protocol.hashing import from_hex, keccak, to_hex
 DOMAIN_NAME = "ZooCompute"
 DOMAIN_VERSION = "1"
 OMISSIONS_DOMAIN_NAME = "ZooOmissions"
+DISPUTES_DOMAIN_NAME = "ZooDisputes"
 
 MAX_PROMISE_SECONDS = 86_400
 """An acknowledgement that promises inclusion later than so long after the delivery is worth nothing to a node."""
@@ -69,6 +70,12 @@ UNIT_COMMITMENT_TYPE = [
 ACKNOWLEDGEMENT_TYPE = [
     {"name": "unitId", "type": "bytes32"},
     {"name": "includeBy", "type": "uint40"},
+]
+
+VERDICT_TYPE = [
+    {"name": "disputeId", "type": "bytes32"},
+    {"name": "draw", "type": "uint32"},
+    {"name": "providerCorrect", "type": "bool"},
 ]
 
 PERMIT_TYPE = [
@@ -160,19 +167,34 @@ class Acknowledgement:
     includeBy: int
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A referee's judgement, as a member of committee ``draw``, of the step that a dispute came down to."""
+
+    disputeId: str
+    draw: int
+    providerCorrect: bool
+
+
 _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
     JobOrder: ("JobOrder", JOB_ORDER_TYPE),
     Ask: ("Ask", ASK_TYPE),
     UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
     Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
+    Verdict: ("Verdict", VERDICT_TYPE),
 }
 
-Message = JobOrder | Ask | UnitCommitment | Acknowledgement
+Message = JobOrder | Ask | UnitCommitment | Acknowledgement | Verdict
 
 
 def omissions_domain(chain_id: int, contract: str) -> Domain:
     """The domain of acknowledgements, given the address of the Omissions contract."""
     return Domain(chain_id, contract, OMISSIONS_DOMAIN_NAME)
+
+
+def disputes_domain(chain_id: int, contract: str) -> Domain:
+    """The domain of verdicts, given the address of the Disputes contract."""
+    return Domain(chain_id, contract, DISPUTES_DOMAIN_NAME)
 
 
 def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
@@ -203,7 +225,7 @@ def permit_typed_data(
 
 
 def signable(document: dict[str, Any]) -> SignableMessage:
-    """The signable form of an EIP-712 document of structs, unsigned integers, addresses, 32-byte hashes and strings.
+    """The signable form of an EIP-712 document of structs, unsigned integers, truths, addresses, hashes and strings.
 
     It is what ``eth_account.messages.encode_typed_data`` gives, ten times as fast; tests compare the two.
 
@@ -259,6 +281,10 @@ def _word(kind: str, value: Any) -> bytes:
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is no 0x hex")
         return from_hex(value) if kind == "bytes32" else bytes(12) + from_hex(value, 20)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ValueError(f"{value!r} is no bool")
+        return int(value).to_bytes(32)
     if not kind.startswith("uint"):
         raise ValueError(f"no encoding for {kind}")
     if not isinstance(value, int) or value < 0 or value.bit_length() > int(kind[4:]):

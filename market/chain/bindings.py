@@ -78,6 +78,13 @@ class DisputesDispute(TypedDict):
     committee: str | bytes
 
 
+class DisputesUnit(TypedDict):
+    open: int
+    disputableUntil: int
+    unpaid: bool
+    convicted: bool
+
+
 class RewardsEpoch(TypedDict):
     root: str | bytes
     total: int
@@ -163,6 +170,10 @@ class JobEscrow:
         return Call(contract="JobEscrow", function="collectFees", arguments=[batchRoots])
 
     @staticmethod
+    def returnStruck(unitId: str | bytes) -> Call:
+        return Call(contract="JobEscrow", function="returnStruck", arguments=[unitId])
+
+    @staticmethod
     def jobs(jobId: str | bytes) -> View[JobEscrowJob]:
         return View(contract="JobEscrow", function="jobs", arguments=[jobId])
 
@@ -181,6 +192,18 @@ class WorkWindows:
     @staticmethod
     def latchSeed(root: str | bytes) -> Call:
         return Call(contract="WorkWindows", function="latchSeed", arguments=[root])
+
+
+class Omissions:
+    """Functions of the contract Omissions."""
+
+    @staticmethod
+    def respond(unit: UnitCommitment, windowRoot: str | bytes, proof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Omissions", function="respond", arguments=[unit, windowRoot, proof])
+
+    @staticmethod
+    def bond() -> View[int]:
+        return View(contract="Omissions", function="bond", arguments=[])
 
 
 class Disputes:
@@ -203,12 +226,35 @@ class Disputes:
         return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
 
     @staticmethod
+    def drawCommittee(disputeId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="drawCommittee", arguments=[disputeId])
+
+    @staticmethod
+    def submitVerdict(
+        disputeId: str | bytes,
+        providerCorrect: bool,
+        committee: Sequence[str],
+        signatures: Sequence[str | bytes],
+    ) -> Call:
+        return Call(
+            contract="Disputes", function="submitVerdict", arguments=[disputeId, providerCorrect, committee, signatures]
+        )
+
+    @staticmethod
     def expire(disputeId: str | bytes) -> Call:
         return Call(contract="Disputes", function="expire", arguments=[disputeId])
 
     @staticmethod
     def dismiss(disputeId: str | bytes) -> Call:
         return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
+
+    @staticmethod
+    def withhold(unit: UnitCommitment, batchId: int, price: int, proof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Disputes", function="withhold", arguments=[unit, batchId, price, proof])
+
+    @staticmethod
+    def restore(unitId: str | bytes) -> Call:
+        return Call(contract="Disputes", function="restore", arguments=[unitId])
 
     @staticmethod
     def withdraw() -> Call:
@@ -219,20 +265,12 @@ class Disputes:
         return View(contract="Disputes", function="disputes", arguments=[disputeId])
 
     @staticmethod
+    def units(unitId: str | bytes) -> View[DisputesUnit]:
+        return View(contract="Disputes", function="units", arguments=[unitId])
+
+    @staticmethod
     def credits(account: str) -> View[int]:
         return View(contract="Disputes", function="credits", arguments=[account])
-
-
-class Omissions:
-    """Functions of the contract Omissions."""
-
-    @staticmethod
-    def respond(unit: UnitCommitment, windowRoot: str | bytes, proof: Sequence[str | bytes]) -> Call:
-        return Call(contract="Omissions", function="respond", arguments=[unit, windowRoot, proof])
-
-    @staticmethod
-    def bond() -> View[int]:
-        return View(contract="Omissions", function="bond", arguments=[])
 
 
 class Treasury:

@@ -30,6 +30,14 @@ def claims_of(
     return repository.claims_of(session, provider, claimed=claimed, after_batch=after_batch, limit=limit)
 
 
+def claimable_at(session: Session, batch_id: int) -> int | None:
+    """From when on a batch's claims are open, Unix seconds; None: it is not known, or was vetoed."""
+    batch = repository.batch_by_id(session, batch_id)
+    if batch is None or batch.claimable_at is None or batch.void_reason is not None:
+        return None
+    return int(batch.claimable_at.timestamp())
+
+
 def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
     """Ask for the fees of the batches whose challenge period is over.
 

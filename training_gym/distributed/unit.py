@@ -97,7 +97,16 @@ def run_unit(
 def replay_segment(
     unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
 ) -> bytes:
+    """The leaf that :func:`replay` gives."""
+    return replay(unit, segment, start_leaf, state_file, on_step)[0]
+
+
+def replay(
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+) -> tuple[bytes, bytes | None]:
     """Leaf ``segment + 1`` as it must be, from the state the worker committed to as ``start_leaf``.
+
+    Of the last segment it also gives the SHA2-256 of the payload.
 
     Args:
         unit: the unit, with the verifier's own environment class.
@@ -122,8 +131,9 @@ def replay_segment(
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
     state, loss = train_steps(unit, state, steps_of(unit.spec, segment), on_step)
     if segment + 1 < unit.spec.segments:
-        return inner_leaf(unit, segment + 1, state, feedback)
-    return leaf_at(unit.place, unit.spec.segments, finished(unit, [], state, loss).state_digests[-1])
+        return inner_leaf(unit, segment + 1, state, feedback), None
+    end = finished(unit, [], state, loss)
+    return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
 
 
 def steps_of(spec: TrainingSpec, segment: int) -> range:

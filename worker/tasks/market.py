@@ -3,6 +3,7 @@
 from celery import shared_task
 
 from market.auctions import service as auctions
+from market.disputes import keeper
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -59,6 +60,13 @@ def advance() -> None:
     """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""
     c = context()
     verification.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger)
+
+
+@shared_task(name="disputes.keep")
+def keep_disputes() -> None:
+    """Draw committees, send verdicts, end turns that were let pass, restore withheld pay."""
+    c = context()
+    keeper.keep(c.database, c.network, c.chain)
 
 
 @shared_task(name="settlement.settle")

@@ -114,11 +114,11 @@ def _checked(dispute_id: str) -> str:
 
 
 def _facts(chain: "DisputeChain", dispute_id: str) -> dict[str, Any]:
-    found = chain.dispute(dispute_id)
+    found, shown = chain.dispute(dispute_id), chain.shown_trace(dispute_id)
     return {
         "dispute_id": dispute_id,
         "turn": found.turn.name.lower(),
         "until": found.until,
         "step": found.step if found.turn > found.turn.STEP else None,
-        "states": chain.shown_states(dispute_id),
+        "states": [] if shown is None else shown.states,
     }

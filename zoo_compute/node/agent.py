@@ -1,11 +1,12 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
-provider has two more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits
-for (publish).
+provider has three more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits
+for (publish), one makes states of disputed units available. A verifier's other one judges disputes.
 """
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -25,18 +26,23 @@ from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
+from zoo_compute.node.judging import Bench
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.traces import Traces
-from zoo_compute.node.work import Worker
+from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.omission_chain import OmissionChain
+from zoo_compute.referee_chain import RefereeChain
+from zoo_compute.settlement_events import ChainReader
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.messages import Domain
@@ -79,6 +85,7 @@ class NodeAgent:
         self._stopping = threading.Event()
         self._busy = threading.Event()
         self._status = ""
+        self._slot_state_seconds = math.inf  # until the chain has said for how long units can be disputed
         self._failure: Exception | None = None
 
     def stop(self) -> None:
@@ -99,7 +106,7 @@ class NodeAgent:
         standing = self._join()
         if standing is None:
             return
-        threads = self._start_work(standing)
+        threads = [*self._start_work(standing), self._start_court(standing)]
         payouts = Payouts(self._config, self._connection, standing.network, self._wallet)
         omissions = Omissions(
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
@@ -107,7 +114,8 @@ class NodeAgent:
         disputes = self._disputes(standing.network)
         while not self._stopping.is_set():
             if self._config.role == "provider":
-                self._defend(disputes)
+                self._look(disputes.watch)
+                self._slot_state_seconds = disputes.keep_seconds or math.inf
             self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()
@@ -144,14 +152,14 @@ class NodeAgent:
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
-        self._workspace.tidy(self._config.keep_hours)
+        self._workspace.tidy(self._config.keep_hours, self._slot_state_seconds)
         joining = said["status"] in ("registered", "benchmarked")
         return _JOINING_SECONDS if joining else float(said["next_within_seconds"]) / _BEATS_PER_SILENCE
 
-    def _defend(self, disputes: Disputes) -> None:
-        """Answer disputes on the chain, also while the market is away."""
+    def _look(self, watch: Callable[[], None]) -> None:
+        """Do what disputes on the chain ask for, also while the market is away."""
         try:
-            disputes.watch()
+            watch()
         except ZooError as error:
             log.warning("disputes cannot be looked for: %s %s", error, error.remedy or "")
 
@@ -171,9 +179,7 @@ class NodeAgent:
             wallet=self._wallet,
             domain=Domain(network.chain_id, network.contracts["JobEscrow"]),
             workspace=self._workspace,
-            gateway=GatewayClient(
-                [*self._config.gateways, *network.gateways], store=self._workspace.store, link=self._link
-            ),
+            gateway=self._gateway(network),
             link=self._link,
             executor=self._executor,
             acknowledgements=Acknowledgements(self._journal, network, self._omission_chain(network)),
@@ -185,6 +191,50 @@ class NodeAgent:
             threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
             threads[-1].start()
         return threads
+
+    def _start_court(self, standing: Standing) -> threading.Thread:
+        """What disputes ask of this node beside answers: of a provider a state, of a verifier a judgement."""
+        network = standing.network
+        if self._config.role == "provider":
+            disclosure = Disclosure(
+                self._disputes(network), self._workspace, self._market, self._gateway(network), self._executor
+            )
+            thread = threading.Thread(target=self._attend_court, args=(disclosure.watch,), name="disclosure")
+        else:
+            thread = threading.Thread(target=self._attend_court, args=(self._referee(network).watch,), name="referee")
+        thread.start()
+        return thread
+
+    def _attend_court(self, watch: Callable[[], None]) -> None:
+        """Look every few seconds until stopped; a defect stops the whole node."""
+        try:
+            while not self._stopping.is_set():
+                self._look(watch)
+                self._stopping.wait(_DISPUTES_SECONDS)
+        except Exception as error:
+            self._failure = error
+            self.stop()
+
+    def _referee(self, network: Network) -> Referee:
+        gateway = self._gateway(network)
+
+        def run(task: dict[str, Any]) -> dict[str, Any]:
+            return self._executor.run(task, TASK_TIMEOUT_SECONDS)
+
+        return Referee(
+            Verdicts(self._workspace.verdicts),
+            Sources(
+                lambda: RefereeChain(network.rpc_url, network.contracts, self._wallet),
+                lambda: ChainReader(network.rpc_url, network.contracts),
+                self._market,
+            ),
+            lambda: Bench(self._workspace, gateway, self._executor.environment_class, run),
+            self._wallet,
+        )
+
+    def _gateway(self, network: Network) -> GatewayClient:
+        gateways = [*self._config.gateways, *network.gateways]
+        return GatewayClient(gateways, store=self._workspace.store, link=self._link)
 
     def _disputes(self, network: Network) -> Disputes:
         return Disputes(

@@ -56,6 +56,9 @@ class Disputes:
         traces: what is shown.
         connect: gives the chain; called when it is first needed.
         interval: seconds between two looks of ``watch``.
+
+    Attributes:
+        keep_seconds: for how long after its commitment a unit may be disputed; None until ``watch`` has learned it.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Disputes:
         self._looked_at: int | None = None
         self._unmined = 0
         self._told: dict[str, Finding] = {}
+        self.keep_seconds: int | None = None
 
     def watch(self) -> None:
         """Look for new disputes, and do what is due in each; unless done a short while ago, or nothing is new.
@@ -91,7 +95,8 @@ class Disputes:
         if self._attend_all(latest):
             self._looked_at = latest.number
         self._move_on(self.chain.final_block())
-        self._traces.tidy(self.chain.keep_seconds)
+        self.keep_seconds = self.chain.keep_seconds
+        self._traces.tidy(self.keep_seconds)
         self._warn_of_coin()
 
     def look(self) -> list[Finding]:
@@ -99,6 +104,10 @@ class Disputes:
         latest = self.chain.latest_block()
         self._search(latest)
         return [self._assess(opened, latest) for opened in self._noted()]
+
+    def noted(self) -> list[tuple[str, str]]:
+        """(dispute id, unit id) of every dispute that is not known to be over, as the last look left them."""
+        return [(opened.dispute_id, opened.unit_id) for opened in self._noted()]
 
     @property
     def chain(self) -> DisputeChain:

@@ -31,6 +31,18 @@ class SlotStateMissing(Exception):
         self.cid = cid
 
 
+UNIT_FIELDS = (
+    "spec",
+    "job_id",
+    "round",
+    "slot",
+    "checkpoint_cid",
+    "slot_state_cid",
+    "restored_payload_cid",
+    "environment",
+)
+"""What determines a unit's result, of the fields of its lease: all that :func:`unit_task` reads."""
+
 MAX_UPDATES = 16
 """Updates a node catches up by; more of them come near to a model's size at the usual settings."""
 

@@ -87,6 +87,20 @@ class Market:
         )
         return str(stored["cid"])
 
+    def dispute(self, dispute_id: str) -> dict[str, Any]:
+        """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
+        found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
+        return found
+
+    def tell_state(self, dispute_id: str, cid: str) -> None:
+        """Say where the state is that a disputed step of this node starts from."""
+        self._connection.call("PUT", f"/v1/disputes/{dispute_id}/state", repeatable=True, json={"state_cid": cid})
+
+    def give_verdict(self, verdict: dict[str, Any]) -> None:
+        """Deliver a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, ``reason``, ``signature``."""
+        body = {name: verdict[name] for name in ("draw", "provider_correct", "reason", "signature")}
+        self._connection.post(f"/v1/disputes/{verdict['dispute_id']}/verdicts", body, repeatable=True)
+
     def next_lease(self, kinds: list[str], wait_seconds: float) -> Lease | None:
         """Work of these kinds, if any comes up while the market waits for it."""
         body = {"kinds": kinds, "wait_seconds": wait_seconds}

@@ -1,4 +1,4 @@
-"""The traces of this node's units, kept for the case that one is disputed: a few kB each, which outlive a restart.
+"""The traces of this node's units, kept for the case that one is disputed: some kB each, which outlive a restart.
 
 A trace is what only its provider knows of a commitment: the states that the signed root is of. It has to be shown on
 the chain when a unit is disputed, whatever else became of the unit's files.
@@ -8,6 +8,7 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from zoo_compute.node.workspace import write_json
 from zoo_protocol.hashing import from_hex, to_hex
@@ -36,11 +37,14 @@ class Trace:
         unit: what was signed.
         environment: environment class of all states, 0x hex of 32 bytes.
         states: digests of the states at all boundaries, from 0 to the number of segments, 0x hex of 32 bytes each.
+        task: what the unit was trained from, as its lease named it: by that the states themselves are made again. None
+            in a file of before this was kept.
     """
 
     unit: UnitCommitment
     environment: str
     states: list[str]
+    task: dict[str, Any] | None = None
 
     @property
     def unit_id(self) -> str:
@@ -81,7 +85,8 @@ class Traces:
         path = self._directory / f"{unit_id}.json"
         try:
             document = json.loads(path.read_text())
-            trace = Trace(UnitCommitment(**document["unit"]), document["environment"], document["states"])
+            unit = UnitCommitment(**document["unit"])
+            trace = Trace(unit, document["environment"], document["states"], document.get("task"))
             if (trace.unit_id, trace.root) == (unit_id, trace.unit.traceRoot):
                 return trace
         except FileNotFoundError as error:

@@ -11,7 +11,7 @@ from training_gym.checkpoint import load_state
 from training_gym.data.dataset import tokens_of
 from training_gym.determinism import configure
 from training_gym.distributed.trace import Unit, UnitResult
-from training_gym.distributed.unit import OnStep, replay_segment, run_unit
+from training_gym.distributed.unit import OnStep, replay, run_unit
 from training_gym.environment import environment_class
 from training_gym.evaluation.loss import validation_loss
 from training_gym.profile import ExecutionProfile
@@ -85,8 +85,9 @@ class Trainer:
             on_progress({"step": step + 1 - segment * steps, "steps": steps, "loss": loss})
 
         start_leaf = from_hex(take_hash(task, "start_leaf"))
-        end_leaf = replay_segment(unit, segment, start_leaf, take_optional_file(task, "state"), report)
-        return {"end_leaf": to_hex(end_leaf), "steps": steps}
+        end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
+        sent = None if payload is None else to_hex(payload)
+        return {"end_leaf": to_hex(end_leaf), "payload_sha256": sent, "steps": steps}
 
     def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         spec = take_spec(task)

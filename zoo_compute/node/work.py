@@ -14,7 +14,7 @@ from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
@@ -79,7 +79,8 @@ class Worker:
             payloadHash=to_hex(trace.payload_hash(payload_digest, address, salt)),
         )
         # Before anybody has the signature: who signed a root must be able to show what it is of.
-        Traces(self.workspace.traces).keep(Trace(commitment, task["environment"], result["state_digests"]))
+        start = {name: task[name] for name in UNIT_FIELDS}
+        Traces(self.workspace.traces).keep(Trace(commitment, task["environment"], result["state_digests"], start))
         self._commit(held, commitment)
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():

@@ -6,6 +6,7 @@
 ``acknowledgements/<id>.json``   the market's promises to include what was delivered (``acknowledgements.py``)
 ``traces/<unit id>.json``        the states that each signed root is of, to be shown in a dispute (``traces.py``)
 ``disputes/<id>.json``           disputes of this node's units that are not over (``disputes.py``)
+``verdicts/<id>-<draw>.json``    what this node signed as a referee of disputes (``referee.py``)
 ``leases/<id>.json``             leases at hand, taken up again after a crash
 ``store/``                       blocks of pinned checkpoints, and those fetched lately: an interrupted transfer
                                  continues from them, also after a restart
@@ -65,6 +66,11 @@ class Workspace:
     def disputes(self) -> Path:
         """Where the disputes of its units are noted."""
         return disputes_in(self._root)
+
+    @property
+    def verdicts(self) -> Path:
+        """Where the verdicts that it signed are kept."""
+        return verdicts_in(self._root)
 
     @property
     def executor(self) -> Path:
@@ -132,15 +138,17 @@ class Workspace:
         """The leases that were at hand when the last process ended."""
         return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
 
-    def tidy(self, keep_hours: float) -> None:
+    def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0) -> None:
         """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
 
-        Slot states count from when a unit last started from them, and the newest of all stays: its slot may wait long.
+        Slot states are kept for ``slot_state_seconds``, or longer than a unit's states: with them those are made again,
+        for as long as the unit can be disputed. They count from when a unit last started from them, and the newest of
+        all stays: its slot may wait long.
         """
         now = time.time()
         states = sorted((self._root / "slots").glob("*/*/*"), key=lambda path: path.stat().st_mtime)
         for path in states[:-1]:
-            if now - path.stat().st_mtime > keep_hours * 3600:
+            if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
                 path.unlink(missing_ok=True)
         for path in (self._root / "files").iterdir():
             if now - path.stat().st_mtime > _FILES_KEPT_SECONDS:
@@ -166,6 +174,11 @@ def traces_in(state_dir: Path) -> Path:
 def disputes_in(state_dir: Path) -> Path:
     """Where a node with that state directory notes the disputes of its units."""
     return state_dir / "disputes"
+
+
+def verdicts_in(state_dir: Path) -> Path:
+    """Where a node with that state directory keeps the verdicts that it signed as a referee."""
+    return state_dir / "verdicts"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

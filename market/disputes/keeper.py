@@ -1,0 +1,135 @@
+"""Moving disputes on: calls that are due, that anybody may make, and that nobody else may care to make.
+
+The table says which disputes are open, the chain's newest block what is due in each: a call that somebody else has made
+is not asked for. What is asked for goes through the sender, exactly once, within its limits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.chain.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow
+from market.chain.contracts import Call
+from market.chain.views import ChainViews
+from market.db.session import Database
+from market.disputes import repository
+from market.disputes.models import Verdict
+from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
+from market.domain.network import NetworkParameters
+from market.settlement import claims
+from market.verification.calls import ask
+
+KEEP = "disputes.keep"
+_HELD_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP, DisputeStatus.JUDGING)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A call that is due. ``key`` names this occasion: a later draw is another."""
+
+    key: str
+    call: Call
+
+
+def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> None:
+    """Ask for every call that is due in a dispute or for a withheld unit; nothing while another worker is at it.
+
+    Raises:
+        ChainError: the chain does not answer; nothing was asked for.
+    """
+    with database.exclusive("disputes") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            open_ids = [(dispute.id, dispute.unit_key) for dispute in repository.open_disputes(session)]
+            held = [(unit.unit_key, unit.batch_id) for unit in repository.withheld_units(session)]
+        if not open_ids and not held:
+            return
+        head = chain.client.head()
+        disputes = chain.many([Disputes.disputes(dispute_id) for dispute_id, _ in open_ids], head.hash)
+        keys = [key for _, key in open_ids] + [key for key, _ in held]
+        units = chain.many([Disputes.units(key) for key in keys], head.hash)
+        with database.transaction() as session:
+            for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
+                signed = _ballot(session, dispute_id, state, network.disputes.quorum)
+                _ask(session, dispute_id, due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, signed))
+            for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
+                claimable_at = claims.claimable_at(session, batch_id)
+                _ask(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """Enough signatures of a committee for one outcome; empty ones for those who signed none."""
+
+    provider_correct: bool
+    committee: Sequence[str]
+    signatures: Sequence[str]
+
+
+def ballot(committee: Sequence[str], verdicts: Sequence[Verdict], quorum: int) -> Ballot | None:
+    """The outcome that at least ``quorum`` members signed, if there is one; ``quorum`` is more than half of them."""
+    for outcome in (True, False):
+        signed = {verdict.referee: verdict.signature for verdict in verdicts if verdict.provider_correct is outcome}
+        if len(signed) >= quorum:
+            return Ballot(outcome, committee, [signed.get(referee, "0x") for referee in committee])
+    return None
+
+
+def due_in_dispute(
+    dispute_id: str, state: DisputesDispute, unit: DisputesUnit, block: int, time: int, signed: Ballot | None
+) -> Due | None:
+    """What is due in a dispute as of a block, if anything.
+
+    Args:
+        state, unit: the contract's, as of that block.
+        block, time: its number and Unix time.
+        signed: what the present committee has signed, if that is enough.
+    """
+    status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
+    if unit["convicted"] and status in (*_HELD_TURNS, DisputeStatus.DRAWING):
+        return Due(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
+    if status is DisputeStatus.DRAWING and block > state["seedBlock"]:
+        # Also where the seed's block is too long ago: then the same call sets a new one, which is another occasion.
+        return Due(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
+    if status in _HELD_TURNS and time > state["deadline"]:
+        return Due(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
+    if status is DisputeStatus.JUDGING and signed is not None:
+        call = Disputes.submitVerdict(dispute_id, signed.provider_correct, signed.committee, signed.signatures)
+        return Due(f"verdict:{dispute_id}:{draw}:{''.join('01'[bool(s[2:])] for s in signed.signatures)}", call)
+    return None
+
+
+def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> Due | None:
+    """What is due for a unit whose pay is withheld: back to its provider, or to the payer.
+
+    Args:
+        claimable_at: from when on its batch's claims are open, Unix seconds; None: not known.
+        time: of the chain's newest block.
+    """
+    if unit["open"] > 0:
+        return None
+    if not unit["unpaid"]:
+        if time > unit["disputableUntil"]:
+            return Due(f"restore:{unit_key}:{unit['disputableUntil']}", Disputes.restore(unit_key))
+    elif claimable_at is not None and time >= claimable_at:
+        return Due(f"return_struck:{unit_key}:{claimable_at}", JobEscrow.returnStruck(unit_key))
+    return None
+
+
+def _ballot(session: Session, dispute_id: str, state: DisputesDispute, quorum: int) -> Ballot | None:
+    dispute = repository.dispute(session, dispute_id)
+    if dispute is None or dispute.committee is None or dispute.draw != state["draw"]:
+        return None
+    return ballot(dispute.committee, repository.verdicts(session, dispute_id, dispute.draw), quorum)
+
+
+def _ask(session: Session, subject: str, due: Due | None) -> None:
+    if due is None:
+        return
+    _log.info("due in a dispute", subject=subject, call=due.call["function"])
+    ask(session, key=due.key, kind="keep_dispute", subject=f"dispute:{subject}", **due.call)

@@ -1,0 +1,106 @@
+"""Disputes over REST: what they are about, and the verdicts of their referees, for everybody to read and to send."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import Reads, ServicesDep, Uow
+from market.api.openapi import refusals
+from market.disputes import repository, verdicts
+from market.disputes.errors import (
+    CommitteeNotJudging,
+    DisputeNotFound,
+    NotDisputedProvider,
+    NotInCommittee,
+    StepNotNamed,
+    VerdictDiffers,
+)
+from market.disputes.models import Dispute, Verdict
+from market.disputes.schemas import DisputeSummary, DisputeView, RefereeVerdict, StateRequest, VerdictRequest
+from zoo_protocol.messages import disputes_domain
+
+router = APIRouter(prefix="/v1/disputes", tags=["leases"])
+
+DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the contract Disputes has it.")]
+Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
+
+
+@router.get("", responses=refusals(NotAuthenticated))
+def list_disputes(account: CurrentAccount, session: Reads) -> list[DisputeSummary]:
+    """Every dispute that has not ended, as final blocks have them."""
+    return [DisputeSummary(**_summary(dispute)) for dispute in repository.open_disputes(session)]
+
+
+@router.get("/{dispute_id}", responses=refusals(NotAuthenticated, DisputeNotFound))
+def get_dispute(dispute_id: DisputeId, account: CurrentAccount, session: Reads) -> DisputeView:
+    """One dispute: what was shown and named, and what its unit started from."""
+    dispute = verdicts.get(session, dispute_id)
+    return DisputeView(
+        **_summary(dispute),
+        environment_class=dispute.environment_class,
+        states=dispute.states,
+        case=verdicts.case(session, dispute.unit_key),
+    )
+
+
+@router.put(
+    "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
+)
+def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
+    """Say where the state at the start of the named step is. Only the disputed unit's provider; it may be said anew.
+
+    Referees check the file by its digest on chain. One that is nowhere to be had costs what a false step costs.
+    """
+    return DisputeSummary(**_summary(verdicts.tell_state(session, dispute_id, account.address, body.state_cid)))
+
+
+@router.get("/{dispute_id}/verdicts", responses=refusals(NotAuthenticated, DisputeNotFound))
+def list_verdicts(
+    dispute_id: DisputeId, account: CurrentAccount, session: Reads, draw: Draw = None
+) -> list[RefereeVerdict]:
+    """What the members of a committee have signed: enough for anybody to send it to the contract."""
+    return _views(verdicts.given(session, dispute_id, draw))
+
+
+@router.post(
+    "/{dispute_id}/verdicts",
+    responses=refusals(NotAuthenticated, NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
+)
+def post_verdict(
+    dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep
+) -> RefereeVerdict:
+    """Deliver a verdict that a member of the present committee signed. The same again is answered like the first."""
+    domain = disputes_domain(services.deployment.chain_id, services.deployment.address("Disputes"))
+    (view,) = _views([verdicts.give(session, domain, dispute_id, body)])
+    return view
+
+
+def _views(found: Sequence[Verdict]) -> list[RefereeVerdict]:
+    return [
+        RefereeVerdict(
+            referee=verdict.referee,
+            draw=verdict.draw,
+            provider_correct=verdict.provider_correct,
+            reason=verdict.reason,
+            signature=verdict.signature,
+        )
+        for verdict in found
+    ]
+
+
+def _summary(dispute: Dispute) -> dict[str, Any]:
+    return {
+        "dispute_id": dispute.id,
+        "unit_id": dispute.unit_key,
+        "provider": dispute.provider,
+        "challenger": dispute.challenger,
+        "status": dispute.status,
+        "segments": dispute.segments,
+        "step": dispute.step,
+        "draw": dispute.draw,
+        "committee": dispute.committee,
+        "state_cid": dispute.state_cid,
+    }

@@ -1,0 +1,127 @@
+"""What the parties of a dispute tell each other through us: the referees' verdicts, and where the start state is.
+
+Nothing here decides anything. A verdict counts by its signature, a state by its digest on chain; both are public.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from market.disputes import repository
+from market.disputes.errors import (
+    CommitteeNotJudging,
+    DisputeNotFound,
+    NotDisputedProvider,
+    NotInCommittee,
+    StepNotNamed,
+    VerdictDiffers,
+)
+from market.disputes.models import Dispute, Verdict
+from market.disputes.schemas import CaseView, VerdictRequest
+from market.domain.lifecycle import DISPUTE_OPEN, UNIT_DECIDED, DisputeStatus
+from market.jobs import service as jobs
+from zoo_protocol import messages
+from zoo_protocol.messages import Domain
+
+
+def get(session: Session, dispute_id: str) -> Dispute:
+    """A dispute.
+
+    Raises:
+        DisputeNotFound: no final block has it.
+    """
+    found = repository.dispute(session, dispute_id)
+    if found is None:
+        raise DisputeNotFound(f"No final block has a dispute {dispute_id}.", field="dispute_id")
+    return found
+
+
+def case(session: Session, unit_key: str) -> CaseView | None:
+    """What the unit is and what it started from; None if its commitment was never given to us."""
+    found = jobs.acknowledged_unit(session, unit_key)
+    if found is None:
+        return None
+    unit = found[1]
+    job = jobs.get(session, unit.job_id)
+    return CaseView(
+        order={name: str(value) for name, value in asdict(job.order).items()},
+        round=unit.round,
+        slot=unit.slot,
+        trace_root=unit.trace_root,
+        payload_hash=unit.payload_hash,
+        environment_class=unit.environment_class,
+        spec_cid=job.spec_cid,
+        checkpoint_cid=unit.start_checkpoint_cid,
+        slot_state_cid=unit.start_slot_state_cid,
+        restored_payload_cid=unit.start_restored_payload_cid,
+        top_k=unit.top_k,
+        salt=unit.salt or None if unit.status in UNIT_DECIDED else None,
+    )
+
+
+def give(session: Session, domain: Domain, dispute_id: str, given: VerdictRequest) -> Verdict:
+    """Store a referee's verdict unless it is here already.
+
+    Args:
+        domain: of the contract Disputes.
+
+    Raises:
+        DisputeNotFound: no final block has the dispute.
+        CommitteeNotJudging: the committee of that draw is not the present one.
+        NotInCommittee: the signature is none of a member, for what is given.
+        VerdictDiffers: the member has signed the opposite before.
+    """
+    dispute = repository.lock_dispute(session, get(session, dispute_id).id)
+    assert dispute is not None
+    if dispute.status != DisputeStatus.JUDGING or dispute.draw != given.draw or dispute.committee is None:
+        raise CommitteeNotJudging(
+            f"Committee {given.draw} of the dispute is not at work: it is {dispute.status}, at draw {dispute.draw}.",
+            field="draw",
+        )
+    message = messages.Verdict(dispute_id, given.draw, given.provider_correct)
+    try:
+        referee = messages.recover_strictly(messages.typed_data(domain, message), given.signature)
+    except ValueError as error:
+        raise NotInCommittee(str(error), field="signature") from error
+    if referee not in dispute.committee:
+        raise NotInCommittee(f"{referee} is not in committee {given.draw}.", field="signature")
+    known = repository.verdict(session, dispute_id, given.draw, referee)
+    if known is None:
+        known = Verdict(
+            dispute_id=dispute_id,
+            draw=given.draw,
+            referee=referee,
+            provider_correct=given.provider_correct,
+            reason=given.reason,
+            signature=given.signature,
+        )
+        session.add(known)
+        session.flush()
+    elif known.provider_correct != given.provider_correct:
+        raise VerdictDiffers(f"{referee} has signed the opposite for committee {given.draw}.", field="provider_correct")
+    return known
+
+
+def given(session: Session, dispute_id: str, draw: int | None) -> Sequence[Verdict]:
+    """The verdicts of a committee, by default the present one's. Raises DisputeNotFound."""
+    dispute = get(session, dispute_id)
+    return repository.verdicts(session, dispute_id, dispute.draw if draw is None else draw)
+
+
+def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str) -> Dispute:
+    """Note where the provider says that the start state of the named step is; it may say so anew.
+
+    Raises:
+        DisputeNotFound: no final block has the dispute.
+        NotDisputedProvider: the caller is not whose unit is disputed.
+        StepNotNamed: no state is wanted.
+    """
+    dispute = repository.lock_dispute(session, get(session, dispute_id).id)
+    assert dispute is not None
+    if dispute.provider != provider:
+        raise NotDisputedProvider(f"The unit is one of {dispute.provider}.")
+    if dispute.step is None or dispute.status not in DISPUTE_OPEN:
+        raise StepNotNamed(f"The dispute is {dispute.status}.", field="dispute_id")
+    dispute.state_cid = state_cid
+    return dispute

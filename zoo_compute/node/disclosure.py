@@ -1,0 +1,115 @@
+"""Making a disputed step's start state available to its committee: what nobody can have is judged against its provider.
+
+States are large, so they are kept for a while only. What a unit started from is kept for as long as it can be
+disputed: with that the unit is trained again, bit by bit, and the state is there again.
+"""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_gym.distributed.trace import state_path
+from training_gym.errors import GymError
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.dispute_chain import Turn
+from zoo_compute.errors import ZooError
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.market import Market
+from zoo_compute.node.traces import Trace, TraceLost, Traces
+from zoo_compute.node.work import TASK_TIMEOUT_SECONDS
+from zoo_compute.node.workspace import Workspace
+from zoo_protocol.cid import ContentError
+
+log = logging.getLogger(__name__)
+
+
+class Unmade(Exception):
+    """The state was not made again: an input is gone, or training gave other states than were signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """What a provider does for the committees of its disputes. It has a thread of its own: a unit takes its time.
+
+    ``disputes`` is not the one that another thread watches; both read the same files.
+    """
+
+    disputes: Disputes
+    workspace: Workspace
+    market: Market
+    gateway: GatewayClient
+    executor: Executor
+    told: dict[str, str] = field(default_factory=dict)
+
+    def watch(self) -> None:
+        """See to it that the state of each step that a committee may be asked about can be had.
+
+        What fails is logged and tried again at the next look.
+
+        Raises:
+            Unreachable: the chain does not answer; try again later.
+        """
+        for dispute_id, unit_id in self.disputes.noted():
+            state = self.disputes.chain.dispute(dispute_id)
+            if state.turn not in (Turn.DRAWING, Turn.JUDGING) or state.convicted or self.told.get(dispute_id) == "":
+                continue
+            try:
+                self._disclose(dispute_id, unit_id, state.step)
+                self._tell(dispute_id, "")
+            except (
+                ZooError,
+                TraceLost,
+                Unmade,
+                ExecutorError,
+                GymError,
+                ContentError,
+                BlockNotFound,
+                GatewayUnavailable,
+                SlotStateMissing,
+                OSError,
+            ) as error:
+                self._tell(dispute_id, str(error))
+
+    def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
+        trace = Traces(self.workspace.traces).find(unit_id)
+        task = trace.task
+        if task is None:
+            raise Unmade("what the unit started from was not kept: an earlier version of this program trained it")
+        if (cid := task["slot_state_cid"]) is not None:
+            own = self.workspace.slot_state(task["job_id"], task["slot"], cid)
+            if own.exists():  # else it is public: another node's, which was fetched
+                self.market.upload(own.read_bytes())
+        if step == 0:
+            log.info("dispute %s: what its unit starts from is on storage", dispute_id)
+            return
+        cid = self.market.upload(self._state(trace, step).read_bytes())
+        self.market.tell_state(dispute_id, cid)
+        log.info("dispute %s: the state after %d segments is on storage as %s", dispute_id, step, cid)
+
+    def _state(self, trace: Trace, step: int) -> Path:
+        """The file of the state after so many segments, made again where it is gone."""
+        unit, task = trace.unit, trace.task
+        assert task is not None
+        directory = self.workspace.unit(unit.jobId, unit.round, unit.slot)
+        path, result = state_path(directory, step), directory / "result.json"
+        # A later attempt at the unit leaves its files in the same place.
+        if path.exists() and result.exists() and json.loads(result.read_text()).get("state_digests") == trace.states:
+            return path
+        log.info("training round %d, slot %d of job %s again: it is disputed", unit.round, unit.slot, unit.jobId)
+        inputs = unit_task(task, self.workspace, self.gateway)
+        output = directory / "disputed"
+        output.mkdir(exist_ok=True)
+        again = self.executor.run({"kind": "train", "output": str(output), **inputs}, TASK_TIMEOUT_SECONDS)
+        if again["state_digests"] != trace.states:
+            raise Unmade("trained again, the unit has other states than those that were signed")
+        return state_path(output, step)
+
+    def _tell(self, dispute_id: str, problem: str) -> None:
+        """Log once why the state cannot be had yet; an empty ``problem``: it can."""
+        if problem and self.told.get(dispute_id) != problem:
+            log.error("dispute %s: its committee cannot have the state: %s", dispute_id, problem)
+        self.told[dispute_id] = problem

@@ -1,0 +1,233 @@
+"""Judging one step of a unit: does the state at its end follow from the state at its start?
+
+The rule of the contract (``IDisputes``): the provider is right if, and only if, the data behind the start can be had
+and the step, replayed from it in the shown environment class, gives the shown end; for the first step the start has to
+be what the job's round starts from, and for the last one the end has to cover the committed payload.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_gym.adaptation import with_top_k
+from training_gym.config import TrainingSpec
+from training_gym.errors import GymError
+from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.dispute_case import Case
+from zoo_compute.dispute_chain import ShownTrace
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.node.executor import ExecutorError
+from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.workspace import Workspace
+from zoo_protocol.cid import ContentError
+from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.trace import payload_hash, state_leaf
+
+_MAX_SPEC_BYTES = 1 << 20
+_STATE_SLACK = 1 << 20
+
+CORRECT, FALSE_STEP, WRONG_START, DIVERGED = "step_correct", "step_false", "wrong_start", "diverged"
+WRONG_PAYLOAD, WRONG_ENVIRONMENT, WITHHELD = "wrong_payload", "wrong_environment", "data_withheld"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a referee signs, and why: one of the codes of this module."""
+
+    provider_correct: bool
+    reason: str
+
+
+class Undecided(Exception):
+    """This referee cannot judge, now or ever; it signs nothing.
+
+    Attributes:
+        code: ``environment_mismatch``, ``waiting_for_data``, ``wrong_specification``, ``input_missing``,
+            ``gateway_unavailable`` or the executor's.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+"""A ``train`` or ``replay`` task of :mod:`zoo_compute.node.tasks` -> its result. Raises ExecutorError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a referee judges with: ``environment`` is the class of the process behind ``run``."""
+
+    workspace: Workspace
+    gateway: GatewayClient
+    environment: str
+    run: Run
+
+
+def judge(
+    case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience_is_over: bool, bench: Bench
+) -> Finding:
+    """Judge a step by a replay of it.
+
+    Args:
+        step: from the boundary of that number to the next.
+        state_cid: where the provider says that the state at its start is.
+        patience_is_over: whether the provider had its time to make its data available. Before that, missing data is
+            waited for; after it, the unit is replayed from its start, and what cannot be had speaks against it.
+
+    Raises:
+        Undecided: no verdict can be signed, or not yet.
+    """
+    spec_bytes = _fetched(bench, case.spec_cid)
+    if to_hex(keccak(spec_bytes)) != case.order.specHash:
+        raise Undecided("wrong_specification", f"{case.spec_cid} is not the specification that was ordered")
+    if shown.environment != case.environment:
+        return Finding(False, WRONG_ENVIRONMENT)
+    if bench.environment != shown.environment:
+        raise Undecided("environment_mismatch", f"the unit is of class {shown.environment}, not {bench.environment}")
+    spec = _specification(spec_bytes, case)
+    unit = case.unit
+    task = {
+        "job_id": unit.jobId,
+        "round": unit.round,
+        "slot": unit.slot,
+        "spec": spec.to_dict(),
+        "checkpoint_cid": case.checkpoint_cid,
+        "slot_state_cid": case.slot_state_cid,
+        "restored_payload_cid": case.restored_payload_cid,
+        "environment": shown.environment,
+    }
+    try:
+        inputs = unit_task(task, bench.workspace, bench.gateway)
+    except SlotStateMissing as error:
+        return _withheld(str(error), patience_is_over)
+    except (BlockNotFound, ContentError) as error:
+        raise Undecided("input_missing", str(error)) from error
+    except GatewayUnavailable as error:
+        raise Undecided("gateway_unavailable", str(error)) from error
+    except GymError as error:
+        raise Undecided("input_missing", f"an input is malformed: {error}") from error
+    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, patience_is_over)
+
+
+def _specification(content: bytes, case: Case) -> TrainingSpec:
+    """What the unit was trained by, as it was told to its node."""
+    try:
+        spec = with_top_k(TrainingSpec.from_dict(json.loads(content)), case.top_k)
+    except (GymError, ValueError) as error:
+        raise Undecided("wrong_specification", f"the job's specification is none: {error}") from error
+    if spec.segments != case.order.segments:
+        raise Undecided("wrong_specification", f"it has {spec.segments} segments, the order {case.order.segments}")
+    return spec
+
+
+def _fetched(bench: Bench, cid: str) -> bytes:
+    try:
+        return bench.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
+    except (BlockNotFound, ContentError) as error:
+        raise Undecided("input_missing", str(error)) from error
+    except GatewayUnavailable as error:
+        raise Undecided("gateway_unavailable", str(error)) from error
+
+
+def _withheld(what: str, patience_is_over: bool) -> Finding:
+    if not patience_is_over:
+        raise Undecided("waiting_for_data", what)
+    return Finding(False, WITHHELD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """One step with all its inputs on disk."""
+
+    case: Case
+    shown: ShownTrace
+    step: int
+    spec: TrainingSpec
+    inputs: dict[str, Any]
+    bench: Bench
+
+    def find(self, state_cid: str | None, patience_is_over: bool) -> Finding:
+        state = self._state(state_cid) if self.step else None
+        if self.step == 0 or state is not None:
+            found = self._replay(state)
+            if found is not None:
+                return found
+        if not patience_is_over:
+            raise Undecided("waiting_for_data", f"the state after {self.step} segments is nowhere to be had yet")
+        return self._replay_from_start()
+
+    def _state(self, cid: str | None) -> Path | None:
+        """The file of the step's start, if it can be had at all; whether it is the right one, its digest says later."""
+        if cid is None:
+            return None
+        path = self.bench.workspace.file(cid)
+        try:
+            if not path.exists():
+                limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
+                self.bench.gateway.download(cid, path, max_bytes=limit)
+        except (BlockNotFound, ContentError):
+            return None
+        except GatewayUnavailable as error:
+            raise Undecided("gateway_unavailable", str(error)) from error
+        return path
+
+    def _replay(self, state: Path | None) -> Finding | None:
+        """What the replay of this step alone says; None if ``state`` is not the one that was shown."""
+        task = {
+            "kind": "replay",
+            "segment": self.step,
+            "start_leaf": self._leaf(self.step),
+            "state": None if state is None else str(state),
+            **self.inputs,
+        }
+        try:
+            result = self.bench.run(task)
+        except ExecutorError as error:
+            if error.field == "state" and self.step:
+                return None
+            if error.code == "start_state_mismatch":
+                return Finding(False, WRONG_START)
+            return _failed(error)
+        return self._compared(result["end_leaf"], result["payload_sha256"])
+
+    def _replay_from_start(self) -> Finding:
+        """The same by a replay of the whole unit.
+
+        An honest unit has just these states, so it needs nobody to serve them; of another one, the state that it went
+        on from could only have come from its provider.
+        """
+        unit = self.case.unit
+        output = self.bench.workspace.unit(unit.jobId, unit.round, unit.slot)
+        try:
+            result = self.bench.run({"kind": "train", "output": str(output), **self.inputs})
+        except ExecutorError as error:
+            return _failed(error)
+        if result["state_digests"][self.step] != self.shown.states[self.step]:
+            return Finding(False, WITHHELD)
+        return self._compared(result["leaves"][self.step + 1], result["payload_sha256"])
+
+    def _compared(self, end_leaf: str, payload_sha256: str | None) -> Finding:
+        if end_leaf != self._leaf(self.step + 1):
+            return Finding(False, FALSE_STEP)
+        last = self.step + 1 == self.spec.segments
+        if last and payload_sha256 is not None and self.case.salt is not None:
+            unit = self.case.unit
+            committed = payload_hash(from_hex(payload_sha256), unit.provider, from_hex(self.case.salt))
+            if to_hex(committed) != unit.payloadHash:
+                return Finding(False, WRONG_PAYLOAD)
+        return Finding(True, CORRECT)
+
+    def _leaf(self, boundary: int) -> str:
+        unit, digest = self.case.unit, from_hex(self.shown.states[boundary])
+        return to_hex(state_leaf(unit.jobId, unit.round, unit.slot, boundary, digest, self.shown.environment))
+
+
+def _failed(error: ExecutorError) -> Finding:
+    """Of training that diverges there is no end state to commit to; any other failure is this referee's own."""
+    if error.code == DIVERGED:
+        return Finding(False, DIVERGED)
+    raise Undecided(error.code, str(error)) from error

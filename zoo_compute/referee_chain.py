@@ -1,0 +1,103 @@
+"""What a referee does and reads on the chain: being listed, being drawn, and what a dispute is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from zoo_compute.dispute_chain import DisputeChain
+from zoo_compute.errors import ZooError
+from zoo_compute.wallet import chain_errors
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, disputes_domain
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The wallet's place in committee ``draw`` of a dispute, drawn in ``block``; id as 0x hex."""
+
+    dispute_id: str
+    draw: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The disputed unit: its id (0x hex), and its order and commitment where the opening transaction shows them."""
+
+    unit_id: str
+    order: JobOrder | None
+    unit: UnitCommitment | None
+
+
+class RefereeChain(DisputeChain):
+    """The contract Disputes, with the wallet of a staked verifier."""
+
+    @cached_property
+    def domain(self) -> Domain:
+        """What verdicts are signed in."""
+        with chain_errors():
+            return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
+
+    def is_listed(self) -> bool:
+        """Whether the wallet can be drawn."""
+        with chain_errors():
+            return bool(self._disputes.functions.isReferee(self._sender).call())
+
+    def can_be_listed(self) -> bool:
+        """Whether the wallet has a verifier's stake and is not jailed."""
+        with chain_errors():
+            return bool(self._staking.functions.qualifies(self._sender, 0).call())
+
+    def enlist(self) -> str:
+        """Register as a referee; the transaction's hash once it is mined.
+
+        Raises:
+            ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.
+        """
+        return self._send(self._disputes.functions.registerReferee())
+
+    def seats(self, first: int, last: int) -> list[Seat]:
+        """The wallet's places in committees that were drawn in the blocks ``first`` to ``last``."""
+        return [
+            Seat(to_hex(event["args"]["disputeId"]), int(event["args"]["draw"]), int(event["blockNumber"]))
+            for event in self._events("CommitteeDrawn", first, last)
+            if self._sender in event["args"]["committee"]
+        ]
+
+    def opening(self, dispute_id: str) -> Opening:
+        """The unit that is disputed. A challenger that is a contract opens without its call being seen.
+
+        Raises:
+            ZooError: ``dispute-unknown``: the chain has no such dispute (any more).
+        """
+        from web3.exceptions import TransactionNotFound
+
+        with chain_errors():
+            event = self._disputes.events.DisputeOpened()
+            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
+            if not found:
+                raise ZooError("dispute-unknown", f"the chain has no dispute {dispute_id}")
+            unit_id = to_hex(found[0]["args"]["unitId"])
+            try:
+                call = self._web3.eth.get_transaction(found[0]["transactionHash"])["input"]
+            except TransactionNotFound:  # of a node that has forgotten old transactions
+                return Opening(unit_id, None, None)
+        for arguments in self._open_calls(call):
+            order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
+            return Opening(unit_id, order, unit)
+        return Opening(unit_id, None, None)
+
+    def _open_calls(self, call: Any) -> list[Mapping[str, Any]]:
+        """The arguments of each ``open`` in call data, also within a multicall."""
+        try:
+            function, arguments = self._disputes.decode_function_input(call)
+        except ValueError:  # of another contract
+            return []
+        if function.fn_name == "multicall":
+            return [found for inner in arguments["data"] for found in self._open_calls(inner)]
+        return [arguments] if function.fn_name == "open" else []
+
+
+def _plain(struct: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in struct.items()}
