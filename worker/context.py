@@ -16,7 +16,7 @@ from market.chain.sender import IntentHandler, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
-from market.disputes import challenger, following
+from market.disputes import following
 from market.domain.network import NETWORKS, NetworkParameters
 from market.jobs import service as jobs
 from market.ledger import mirror
@@ -63,8 +63,8 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    disputing = Signer.challenger(settings)
-    accounts = [(OPERATOR, Signer.from_settings(settings))] + ([(CHALLENGER, disputing)] if disputing else [])
+    challenger = Signer.challenger(settings)
+    accounts = [(OPERATOR, Signer.from_settings(settings))] + ([(CHALLENGER, challenger)] if challenger else [])
     return Context(
         settings=settings,
         network=network,
@@ -77,7 +77,7 @@ def build_context(settings: Settings) -> Context:
             Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS, account)
             for account, signer in accounts
         ),
-        challenger=None if disputing is None else disputing.address,
+        challenger=None if challenger is None else challenger.address,
     )
 
 
@@ -124,5 +124,4 @@ INTENT_HANDLERS: Mapping[str, IntentHandler] = {
     "settle": settlement.on_settlement_intent,
     "collect_fees": claims.on_fees_intent,
     "post_rewards": rewards.on_post_intent,
-    challenger.DISMISS: challenger.on_dismiss_intent,
 }

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts import Call, to_json
-from market.chain.models import CHALLENGER, TxIntent
+from market.chain.models import CHALLENGER
 from market.chain.service import final_events_named, queue_intent
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -28,7 +28,6 @@ from market.domain.lifecycle import (
     ChallengeEvent,
     ChallengeStatus,
     DisputeStatus,
-    IntentStatus,
 )
 from market.domain.network import DisputeTerms
 from market.events.service import emit, move
@@ -39,9 +38,6 @@ from zoo_protocol.record import dispute_id, leaf_of
 
 ALLOWANCE = 2**256 - 1
 """Of the contract Disputes, which takes the bond of a dispute that the account opens and nothing else."""
-
-WITHDRAW = "withdraw_credits"
-DISMISS = "dismiss_dispute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +121,15 @@ def accuse(session: Session, challenger: Challenger, accusation: Accusation) -> 
 
 
 def ending(session: Session, unit_id: int) -> Ending | None:
-    """How the market's dispute of a unit ended; None while it has not, or if there is none."""
-    found = challenger_repository.challenge(session, unit_id)
-    if found is None or found.status == ChallengeStatus.OPEN:
+    """How the market's dispute of a unit ended, as final events say; None while it has not, or if there is none."""
+    found = challenger_repository.lock_challenge(session, unit_id)
+    if found is None:
         return None
+    if found.status == ChallengeStatus.OPEN:
+        _conclude(session, found)
     status = ChallengeStatus(found.status)
+    if status is ChallengeStatus.OPEN:
+        return None
     return Ending(status, found.reason, found.step, found.evidence_cid, found.convicted_in)
 
 
@@ -139,13 +139,15 @@ def was_disputed(session: Session, unit_id: int) -> bool:
 
 
 def advance(database: Database, challenger: Challenger) -> None:
-    """Do whatever the market's disputes wait for, each in its own transaction.
+    """Open what is to be disputed, and name the steps of traces that were shown; each in its own transaction.
+
+    What anybody may do in a dispute is left to :mod:`market.disputes.keeper`.
 
     Raises:
         ChainError: the chain does not answer; what was due stays due.
     """
     with database.transaction() as session:
-        open_ = [(row.unit_id, row.dispute_id) for row in challenger_repository.unfinished(session)]
+        open_ = [(row.unit_id, row.dispute_id) for row in challenger_repository.open_challenges(session)]
     if not open_:
         return
     chain = challenger.chain
@@ -156,39 +158,24 @@ def advance(database: Database, challenger: Challenger) -> None:
     for (unit_id, _), latest, settled in found:
         with database.transaction() as session:
             challenge = challenger_repository.lock_challenge(session, unit_id)
-            _conclude(session, challenge)
-            if challenge.status == ChallengeStatus.OPEN and _is_missed(challenge, settled["status"], final.timestamp):
+            if challenge is None or challenge.status != ChallengeStatus.OPEN:
+                continue
+            if _is_missed(challenge, settled["status"], final.timestamp):
                 _end(session, challenge, ChallengeEvent.MISS, "period_over")
-            overdue = head.timestamp > latest["deadline"]
-            call = _due(challenge, DISPUTE_STATUSES[latest["status"]], overdue=overdue)
-            if call is not None and (may_pay or call["function"] != "open"):
-                _ask(session, challenger, challenge, call)
-
-
-def _due(challenge: Challenge, status: DisputeStatus, *, overdue: bool) -> Call | None:
-    """What the market has to send, by where the contract says that the dispute stands; None: nothing.
-
-    Args:
-        overdue: the present turn is over.
-    """
-    id_ = challenge.dispute_id
-    if challenge.status != ChallengeStatus.OPEN:  # somebody else's dispute convicted the unit: the bond goes back
-        return Disputes.dismiss(id_) if status in DISPUTE_OPEN else None
-    match status:
-        case DisputeStatus.NONE:
-            return Call(contract="Disputes", function="open", arguments=challenge.arguments)
-        case DisputeStatus.TRACE if overdue:
-            return Disputes.expire(id_)
-        case DisputeStatus.STEP:
-            return Disputes.expire(id_) if overdue else Disputes.nameStep(id_, challenge.step)
-    return None
+                continue
+            match DISPUTE_STATUSES[latest["status"]]:
+                case DisputeStatus.NONE if may_pay:
+                    opening = Call(contract="Disputes", function="open", arguments=challenge.arguments)
+                    _ask(session, challenge, opening, challenger.terms.bond_wei)
+                case DisputeStatus.STEP:
+                    _ask(session, challenge, Disputes.nameStep(challenge.dispute_id, challenge.step))
 
 
 def _conclude(session: Session, challenge: Challenge) -> None:
     """End the challenge if final events have ended it: its own dispute's, or those of one that convicted the unit."""
-    if challenge.status != ChallengeStatus.OPEN:
-        return
     own = repository.dispute(session, challenge.dispute_id)
+    if own is not None and own.status in DISPUTE_OPEN:
+        return  # also where another has convicted the unit: the bond comes back first
     of_unit = repository.disputes_of_unit(session, challenge.unit_key)
     convicting = next((found for found in of_unit if found.status == DisputeStatus.PROVIDER_LOST), None)
     if convicting is not None:
@@ -200,7 +187,7 @@ def _conclude(session: Session, challenge: Challenge) -> None:
             _end(session, challenge, ChallengeEvent.LAPSE, "dispute_lapsed")
         else:
             _end(session, challenge, ChallengeEvent.LOSE, "step_found_correct")
-    elif own is not None and own.status == DisputeStatus.UNDECIDED:
+    elif own is not None:
         _end(session, challenge, ChallengeEvent.LEAVE_UNDECIDED, "dispute_undecided")
 
 
@@ -228,39 +215,31 @@ def _may_pay(database: Database, challenger: Challenger) -> bool:
     return False
 
 
-def _ask(session: Session, challenger: Challenger, challenge: Challenge, call: Call) -> None:
-    is_opening = call["function"] == "open"
+def _ask(session: Session, challenge: Challenge, call: Call, amount: int = 0) -> None:
     ask(
         session,
         key=f"dispute:{challenge.dispute_id}:{call['function']}",
-        kind=DISMISS if call["function"] == "dismiss" else "dispute",
+        kind="dispute",
         subject=f"dispute:{challenge.dispute_id}",
         **call,
-        amount=challenger.terms.bond_wei if is_opening else 0,
+        amount=amount,
         account=CHALLENGER,
     )
 
 
 def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: str) -> None:
-    """End the challenge, and take what the contract gives back of the bond, with the cost if it was won."""
+    """End the challenge, and take what the contract gives back of the bond, with the cost if it was won.
+
+    The contract credits all disputes of an account together: where there is nothing left to take, the call is refused
+    before it is sent.
+    """
     move(session, challenge, CHALLENGE, event, subject=("challenge", challenge.dispute_id), reason=reason)
     _tell(session, challenge)
-    _withdraw(session, challenge.dispute_id, "end")
-
-
-def on_dismiss_intent(session: Session, intent: TxIntent) -> None:
-    """Handler of intents that dismiss a dispute which another one made moot: its bond can be taken now."""
-    if intent.status == IntentStatus.FINAL:
-        _withdraw(session, str(intent.arguments[0]), "dismissal")
-
-
-def _withdraw(session: Session, id_: str, after: str) -> None:
-    """Take the account's credits. Where there is nothing to take the call is refused before it is sent."""
     queue_intent(
         session,
-        key=f"dispute:{id_}:withdraw:{after}",
-        kind=WITHDRAW,
-        subject=f"dispute:{id_}",
+        key=f"dispute:{challenge.dispute_id}:withdraw",
+        kind="withdraw_credits",
+        subject=f"dispute:{challenge.dispute_id}",
         **Disputes.withdraw(),
         account=CHALLENGER,
     )
