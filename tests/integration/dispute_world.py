@@ -73,6 +73,9 @@ class DisputeWorld(LiveWorld):
                 return Delivered(order, unit, row.commitment_signature, shown.window_root, list(shown.proof))
         raise AssertionError("no window")
 
+    settled: JobLine
+    """What the last settlement took from its job."""
+
     def settle(self, delivered: Delivered) -> None:
         """Pay the unit on chain: its job is put in escrow, and the market's record of it named in a settlement."""
         payer, order = self.wallets[delivered.order.payer], delivered.order
@@ -90,6 +93,7 @@ class DisputeWorld(LiveWorld):
             record = build_record(session, DEVNET, facts.get(session, delivered.unit.jobId), units[:1])
         stored = parse(self.storage.put(record.to_bytes(), max_bytes=2**20).cid)
         line = JobLine(delivered.unit.jobId, 25 * ZEN // 10, 1, 0, 1, False, to_hex(stored.digest))
+        self.settled = line
         claim = to_hex(claim_leaf(delivered.unit.provider, 1))
         self.transact(OPERATOR, "JobEscrow", "settle", claim, delivered.unit_id, [line.as_argument()])
 
