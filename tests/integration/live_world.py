@@ -73,6 +73,10 @@ class Node:
 
 
 class LiveWorld(VerificationWorld):
+    """``challenger``: the market's account that disputes units; None: the operator's key slashes."""
+
+    challenger: str | None = None
+
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
     ) -> None:
@@ -168,7 +172,7 @@ class LiveWorld(VerificationWorld):
 
     def step(self) -> None:
         """Let the market, its sender and its indexer do what is due, and the chain go on."""
-        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views)
+        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views, self.challenger)
         while self._sender.step():
             pass
         self.deployed.anvil.mine(4)

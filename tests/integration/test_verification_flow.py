@@ -18,6 +18,7 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.calls import RETRY_AFTER
+from market.verification.court import Court
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.replays import request_states
@@ -215,7 +216,9 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
         world.pass_deadline(sample.id)
     request_states(world.database, world.settings)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
-    both = [threading.Thread(target=decide_units, args=(world.database, world.storage)) for _ in range(2)]
+    both = [
+        threading.Thread(target=decide_units, args=(world.database, world.storage, Court(None, True))) for _ in range(2)
+    ]
     for thread in both:
         thread.start()
     for thread in both:
