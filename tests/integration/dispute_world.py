@@ -21,8 +21,8 @@ from zoo_compute.wallet import Wallet as NodeWallet
 from zoo_protocol.cid import parse
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
-from zoo_protocol.record import leaf_of
-from zoo_protocol.settlement import JobLine, claim_leaf
+from zoo_protocol.record import PaidUnit, leaf_of
+from zoo_protocol.settlement import JobLine, claim_leaf, paid_leaf
 
 TERMS = DEVNET.disputes
 ZEN = 10**18
@@ -94,8 +94,10 @@ class DisputeWorld(LiveWorld):
         stored = parse(self.storage.put(record.to_bytes(), max_bytes=2**20).cid)
         line = JobLine(delivered.unit.jobId, 25 * ZEN // 10, 1, 0, 1, False, to_hex(stored.digest))
         self.settled = line
-        claim = to_hex(claim_leaf(delivered.unit.provider, 1))
-        self.transact(OPERATOR, "JobEscrow", "settle", claim, delivered.unit_id, [line.as_argument()])
+        unit, claim = delivered.unit, to_hex(claim_leaf(delivered.unit.provider, 1))
+        fields = (unit.jobId, unit.round, unit.slot, unit.provider, unit.traceRoot, unit.payloadHash)
+        paid = to_hex(paid_leaf(PaidUnit(*fields, str(line.price))))
+        self.transact(OPERATOR, "JobEscrow", "settle", claim, paid, [line.as_argument()])
 
     def fund(self, challenger: Wallet) -> None:
         """Give a challenger the bond, and the contract leave to take it."""
