@@ -16,11 +16,12 @@ from sqlalchemy.orm import Session
 from market.chain.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts import Call, to_json
 from market.chain.models import CHALLENGER
-from market.chain.service import final_events_named, queue_intent
+from market.chain.service import final_events_named, intents_about, queue_intent
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.disputes import challenger_repository, repository
 from market.disputes.challenger_models import Challenge
+from market.disputes.route import Reason
 from market.domain.lifecycle import (
     CHALLENGE,
     DISPUTE_OPEN,
@@ -28,6 +29,7 @@ from market.domain.lifecycle import (
     ChallengeEvent,
     ChallengeStatus,
     DisputeStatus,
+    IntentStatus,
 )
 from market.domain.network import DisputeTerms
 from market.events.service import emit, move
@@ -38,6 +40,9 @@ from zoo_protocol.record import dispute_id, leaf_of
 
 ALLOWANCE = 2**256 - 1
 """Of the contract Disputes, which takes the bond of a dispute that the account opens and nothing else."""
+
+MOST_REFUSALS = 10
+"""So often an opening is tried, half a minute apart, before it is left to the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +166,11 @@ def advance(database: Database, challenger: Challenger) -> None:
             if challenge is None or challenge.status != ChallengeStatus.OPEN:
                 continue
             if _is_missed(challenge, settled["status"], final.timestamp):
-                _end(session, challenge, ChallengeEvent.MISS, "period_over")
+                _end(session, challenge, ChallengeEvent.MISS, Reason.PERIOD_OVER)
                 continue
             match DISPUTE_STATUSES[latest["status"]]:
+                case DisputeStatus.NONE if _is_refused(session, challenge):
+                    _end(session, challenge, ChallengeEvent.MISS, Reason.OPEN_REFUSED)
                 case DisputeStatus.NONE if may_pay:
                     opening = Call(contract="Disputes", function="open", arguments=challenge.arguments)
                     _ask(session, challenge, opening, challenger.terms.bond_wei)
@@ -195,6 +202,12 @@ def _is_missed(challenge: Challenge, final_status: int, final_time: int) -> bool
     """Whether the contract will not open it any more, and has not, with finality."""
     is_opened = DISPUTE_STATUSES[final_status] is not DisputeStatus.NONE
     return not is_opened and final_time > challenge.open_by.timestamp()
+
+
+def _is_refused(session: Session, challenge: Challenge) -> bool:
+    """Whether the contract has refused to open it so often that it will not. No attempt can come after that."""
+    made = [intent for intent in intents_about(session, f"dispute:{challenge.dispute_id}") if intent.function == "open"]
+    return sum(intent.status == IntentStatus.REVERTED for intent in made) >= MOST_REFUSALS
 
 
 def _may_pay(database: Database, challenger: Challenger) -> bool:

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     DISPUTED_BEFORE = "disputed_before"  # a challenger has one dispute of a unit
     PERIOD_OVER = "period_over"  # the unit can be disputed no more, or too shortly
     TOO_FEW_REFEREES = "too_few_referees"
+    OPEN_REFUSED = "open_refused"  # the contract would not open the dispute
     BOND_MISSING = "bond_missing"  # the account has less ZEN than the bond
 
 

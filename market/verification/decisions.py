@@ -121,7 +121,7 @@ def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
     if ending.status is ChallengeStatus.MISSED:
         with database.transaction() as session:
             unit = jobs.unit_facts(session, unit_id)
-        _convict(database, storage, unit, Route(Path.OPERATOR, Reason.PERIOD_OVER))
+        _convict(database, storage, unit, Route(Path.OPERATOR, Reason(ending.reason or "")))
         return
     with database.transaction() as session:
         unit = jobs.unit_facts(session, unit_id)

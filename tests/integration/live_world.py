@@ -33,7 +33,7 @@ from market.jobs.lease_schemas import (
     LeaseKind,
     LeaseView,
 )
-from market.jobs.models import Job, Slot
+from market.jobs.models import Slot
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -141,9 +141,9 @@ class LiveWorld(VerificationWorld):
         with self.database.transaction() as session:  # they leave what they worked for
             for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
                 slot.provider = None
-        job_id = self.job(nodes=len(nodes), document={**self.spec.to_dict(), "training_config": TRAINING})
+        document = {**self.spec.to_dict(), "training_config": TRAINING}
+        job_id = self.job(nodes=len(nodes), sampling_bps=10_000, document=document)
         with self.database.transaction() as session:
-            session.get_one(Job, job_id).sampling_bps = 10_000
             holders = [node.address for node in nodes]
             environment = nodes[0].executor.environment_class
             assert matching.assign(session, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
