@@ -211,6 +211,7 @@ class SampleEvent(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     CLEAR = "clear"
+    REOPEN = "reopen"
     DROP = "drop"
 
 
@@ -224,6 +225,7 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
     (_S.REVEALED, _SE.FAIL): _S.FAILED,
     (_S.REVEALED, _SE.DROP): _S.DROPPED,
     (_S.FAILED, _SE.CLEAR): _S.PASSED,  # those who refuted it were wrong: a committee on chain found it correct
+    (_S.FAILED, _SE.REOPEN): _S.REVEALED,  # they were wrong about another segment of the unit
 }
 
 

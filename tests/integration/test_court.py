@@ -171,11 +171,14 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
 
 @pytest.mark.usefixtures("with_referees")
 def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
-    live: CourtWorld, honest: Node, liars: list[Node]
+    live: CourtWorld, honest: Node, liars: list[Node], running: list[Executor]
 ) -> None:
     job_id = live.train(honest)
     live.until("disputed", job_id, honest, [honest], liars)
-    live.until_decided(job_id, [honest], liars)
+    live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
+    assert live.provider(honest.address).disputed_at is None
+    fair = [live.verifier_node(running[0]) for _ in range(2)]
+    live.until_decided(job_id, [honest], [*liars, *fair])
 
     unit = unit_of(live, job_id, honest)
     assert (unit.status, unit.reason) == ("verified", None)
@@ -183,6 +186,16 @@ def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
     assert live.deployed.views.balance_of(MARKET.address) == 2 * BOND
     (ended,) = live.challenges()
     assert (ended.status, ended.reason) == ("lost", "step_found_correct")
+    assert live.deployed.views.balance_of(honest.address) + live.chain_of(honest).credits() == 1_000 * ZEN + COST
+    assert live.slashes() == []
+    assert {live.provider(liar.address).status for liar in liars} == {
+        "demoted"
+    }  # suspended: a first case costs no more
+    said = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
+    for replay in live.replays():
+        said[replay.verifier].add(replay.status)
+    assert all(said[liar.address] == {"overruled"} for liar in liars)
+    assert all(said[node.address] == {"agreed"} for node in fair if node.address in said)
     check_books(live)
 
 
