@@ -115,6 +115,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["Disputes", "DisputeEnded"].append(disputes.on_dispute_ended)
     for key, handler in following.HANDLERS.items():
         handlers[key].append(handler)
+    handlers["Disputes", "DisputeEnded"].append(verification.on_dispute_ended)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 

@@ -8,16 +8,20 @@ only while the unit is undecided, under lock.
 
 from sqlalchemy.orm import Session
 
+from market.chain.contracts import ChainEvent
 from market.chain.service import final_events
 from market.db.base import utc_now
 from market.db.session import Database
 from market.disputes import challenger
 from market.disputes.challenger import Ending
+from market.disputes.following import provider_of
 from market.disputes.route import Path, Reason, Route
 from market.domain.lifecycle import (
+    DISPUTE_STATUSES,
     SAMPLE_OPEN,
     UNIT_DECIDED,
     ChallengeStatus,
+    DisputeStatus,
     ProviderStatus,
     SampleEvent,
     SampleStatus,
@@ -177,14 +181,32 @@ def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route
             _bar(session, unit, offence, operators_slash(unit, unit.provider, offence, evidence_cid, route))
 
 
+def on_dispute_ended(session: Session, event: ChainEvent) -> None:
+    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted works no more.
+
+    What becomes of the unit is booked by :func:`decide_units` if the dispute is the market's, else by its settlement.
+    """
+    provider = provider_of(session, event.args["disputeId"])
+    if DISPUTE_STATUSES[event.args["outcome"]] is DisputeStatus.PROVIDER_LOST and provider is not None:
+        if providers.kind_of(session, provider) is None:
+            return
+        providers.jail(session, provider, "dispute_lost")
+        _dismiss_from_work(session, provider)
+
+
+def _dismiss_from_work(session: Session, provider: str) -> None:
+    """Free the slots of a provider that is jailed, and reject all of its that was not verified."""
+    jobs.vacate(session, provider, PROVIDER_JAILED)
+    for unit_id in jobs.unverified_units_of(session, provider):
+        _reject(session, unit_id, PROVIDER_JAILED)
+
+
 def _bar(session: Session, unit: UnitFacts, reason: str, slash: Slash) -> None:
     """The unit's provider is convicted: jail it, free its slots, and reject all of its that was not verified."""
     bring(session, unit, slash)
     providers.jail(session, unit.provider, slash.offence)
-    jobs.vacate(session, unit.provider, PROVIDER_JAILED)
     _reject(session, unit.id, reason)
-    for other in jobs.unverified_units_of(session, unit.provider):
-        _reject(session, other, PROVIDER_JAILED)
+    _dismiss_from_work(session, unit.provider)
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:

@@ -11,7 +11,7 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
 from market.verification.court import Court
-from market.verification.decisions import decide_units
+from market.verification.decisions import decide_units, on_dispute_ended
 from market.verification.omissions import (
     answer_claims,
     on_claim_answered,
@@ -56,6 +56,7 @@ __all__ = [
     "on_claim_answered",
     "on_claim_opened",
     "on_compensated",
+    "on_dispute_ended",
     "on_seed_latched",
     "on_seed_rescheduled",
     "on_slashed",

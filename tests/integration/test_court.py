@@ -27,6 +27,7 @@ from market.settings import Settings
 from market.settlement.record import build_record
 from market.storage.service import Storage
 from zoo_compute.devnet.cheat import executor_of
+from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.messages import Domain
@@ -262,6 +263,31 @@ def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
     assert (slash.path, slash.path_reason) == ("operator", "period_over")
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     assert [challenge.status for challenge in live.challenges()] == ["missed"]
+    check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
+    live: CourtWorld, cheat: Node
+) -> None:
+    unit = live.delivered(cheat)
+    opened = live.named(wallet(8), unit, cheat, 1)
+    withheld, payer = live.withhold(unit), unit.order.payer
+    assert withheld > 0
+    before = live.deployed.views.balance_of(payer)
+    live.discloser(cheat).watch()
+    assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    live.keep()
+    live.pass_time(DEVNET.challenge_seconds)
+    live.keep()
+    live.keep()
+    assert live.withheld_of(unit) == 0
+    assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
+    found = live.provider(cheat.address)
+    assert (found.status, found.reason) == ("jailed", "dispute_lost")
+    undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
+    assert undecided == []
+    assert live.slashes() == []  # it was not ours to bring
     check_books(live)
 
 
