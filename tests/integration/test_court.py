@@ -313,7 +313,7 @@ def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
             raise _Killed
         return answer
 
-    job_id = live.train(cheat)
+    job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
     monkeypatch.setattr(ChainClient, "send_raw", dies)
     for _ in range(60):
         try:
@@ -329,7 +329,7 @@ def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
         "nameStep",
         "withdraw",
     ]
-    assert live.count_sent_by(MARKET.address) == 4
+    assert live.count_sent_by(MARKET.address) - before == 4
     assert len(killed) >= 8  # windows, seeds, draw and verdict too
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
     check_books(live)
