@@ -10,7 +10,15 @@ from zoo_compute.challenge import Challenge
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import MAX_PROMISE_SECONDS, UnitCommitment
+from zoo_protocol.messages import (
+    MAX_PROMISE_SECONDS,
+    Domain,
+    UnitCommitment,
+    Verdict,
+    disputes_domain,
+    recover_strictly,
+    typed_data,
+)
 
 _SHOWING_GAS = 250_000  # a trace of 64 segments takes 208,000
 _BLOCKS_A_QUERY = 1_000  # more than this many nodes refuse to search at once
@@ -100,6 +108,12 @@ class DisputeChain(Chain):
         with chain_errors():
             bond, cost, _, period, turn, verdict, _, _, quorum, _ = self._disputes.functions.terms().call()
             return Terms(int(bond), int(cost), int(period), int(turn), int(verdict), int(quorum))
+
+    @cached_property
+    def domain(self) -> Domain:
+        """What verdicts are signed in."""
+        with chain_errors():
+            return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
 
     @cached_property
     def keep_seconds(self) -> int:
@@ -236,6 +250,13 @@ class DisputeChain(Chain):
         given = [from_hex(signatures[member], 65) if member in signatures else b"" for member in members]
         call = self._disputes.functions.submitVerdict(from_hex(dispute_id), provider_correct, members, given)
         return self._send(call)
+
+    def signer(self, dispute_id: str, draw: int, provider_correct: bool, signature: str) -> str | None:
+        """Who signed this verdict; None where no contract takes the signature."""
+        try:
+            return recover_strictly(typed_data(self.domain, Verdict(dispute_id, draw, provider_correct)), signature)
+        except ValueError:
+            return None
 
     def restore(self, unit_id: str) -> str:
         """Pay a withheld unit that survived its disputes, once none can be opened; the mined transaction's hash.

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import chain_errors
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, disputes_domain
+from zoo_protocol.messages import JobOrder, UnitCommitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,6 @@ class Opening:
 
 class RefereeChain(DisputeChain):
     """The contract Disputes, with the wallet of a staked verifier."""
-
-    @cached_property
-    def domain(self) -> Domain:
-        """What verdicts are signed in."""
-        with chain_errors():
-            return disputes_domain(int(self._web3.eth.chain_id), str(self._disputes.address))
 
     def is_listed(self) -> bool:
         """Whether the wallet can be drawn."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from market.api.examples import BOOK, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, PAYER, zen
+from market.api.examples import BOOK, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, OTHER_HASH, PAYER, zen
 
 OF_MODEL: dict[str, dict[str, Any]] = {
     "AcknowledgementView": {"unit_id": HASH},
@@ -10,10 +10,13 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "AskView": {"id": HASH, "status": "open"},
     "BenchmarkView": {"id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11", "size": 4_096, "rounds": 3},
     "CompletePin": {"proof": HASH},
+    "CaseView": {"order": {"payer": PAYER, "units": "32"}},
     "CommitState": {"id": "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "status": "active"},
     "ConstraintView": {"code": "price"},
     "DeliveryView": {"id": 88, "status": "delivered"},
     "Difference": {"name": "escrow of job " + JOB_ID},
+    "DisputeSummary": {"status": "judging", "step": 3},
+    "DisputeView": {"status": "judging", "step": 3, "states": [HASH]},
     "DomainView": DOMAIN,
     "Efficiency": {"claims": "seconds_compute, seconds_transfer, bytes_up, bytes_down"},
     "FailLease": {"code": "out_of_memory", "detail": "the batch does not fit into 40 GB"},
@@ -40,6 +43,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "ReceiptCheckpoint": {"validation_loss": 2.4107},
     "ReceiptSlash": {"reason": "incorrect_computation", "amount_wei": zen(500_000)},
     "ReceiptUnit": {"status": "verified", "paid_wei": "296875000000000000"},
+    "RefereeVerdict": {"reason": "step_false", "provider_correct": False},
     "RewardProof": {"epoch": 41},
     "RewardsView": {"account": NODE, "next_after": None},
     "RolesRequest": {"roles": ["treasury"]},
@@ -55,6 +59,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     },
     "TierView": {"id": 1},
     "UnitView": {"id": 512, "status": "verified", "reason": None},
+    "VerdictRequest": {"reason": "step_false", "provider_correct": False},
     "VerdictView": {"reason": "passed"},
     "WebhookView": {"id": 5},
     "Why": {"status": "matching", "reason": None},
@@ -78,6 +83,8 @@ PARAMETERS: dict[str, Any] = {
     "created_before": NOW,
     "created_from": EARLIER,
     "delivery_id": 88,
+    "dispute_id": OTHER_HASH,
+    "draw": 0,
     "from": EARLIER,
     "idempotency-key": "6f1d3a52-8c0e-4b7a-9e51-0d2c4b6a8f13",
     "job_id": JOB_ID,

@@ -1,11 +1,16 @@
 """Disputes judged by staked referees: live training, a live chain, the market's API and keeper in between."""
 
+import json
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from api_support import Cli
 from dispute_world import TERMS, Delivered
 from fastapi import FastAPI
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
@@ -19,10 +24,14 @@ from market.settings import Settings
 from market.storage.service import Storage
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
+from zoo_compute.errors import ApiError, ExitCode
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.referee import Verdicts
 from zoo_compute.node.workspace import Workspace
-from zoo_protocol.messages import Domain
+from zoo_compute.wallet import Wallet as NodeWallet
+from zoo_protocol.messages import Domain, Verdict, sign, typed_data
 
 ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
@@ -287,3 +296,116 @@ def test_a_turn_that_was_let_pass_is_ended(
     live.pass_turn()
     live.keep()
     assert (live.state(opened).turn, live.calls("expire")) == (outcome, ["final"])
+
+
+def test_draw_verdict_and_restoring_need_no_keeper(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, cli: Cli, tmp_path: Path
+) -> None:
+    referees = live.referees(executor)
+    opened = live.dispute(FIRST, unit)
+    live.withhold(unit)
+    live.watch_of(honest).watch()
+    live.chain_of(FIRST).name_step(opened.dispute_id, 2)
+    live.follow()
+    live.discloser(honest).watch()
+    cli.be(SECOND.key)
+    drawn = cli.json("dispute", "draw", opened.dispute_id)
+    assert (drawn["turn"], len(drawn["committee"])) == ("judging", TERMS.seats)
+    assert "quorum-missed" in cli("dispute", "submit", opened.dispute_id, code=ExitCode.FAILED)
+    live.follow()
+    for referee in referees:
+        referee.watch()
+    gathered = cli.json("dispute", "verdicts", opened.dispute_id)
+    assert {one["referee"] for one in gathered} == set(drawn["committee"])
+    assert "step_correct" in cli("dispute", "verdicts", opened.dispute_id)
+
+    files = []
+    for account in REFEREES:
+        directory = live.directory / account.address
+        signed = cli.json("node", "verdicts", "--state-dir", directory)
+        assert all(verdict["delivered"] for verdict in signed)
+        files.append(tmp_path / f"{account.address}.json")
+        files[-1].write_text(json.dumps(signed))
+    too_few = cli("dispute", "submit", opened.dispute_id, "--file", files[0], "--file", files[0], code=ExitCode.FAILED)
+    assert "quorum-missed" in too_few
+    assert "verdicts-malformed" in cli("dispute", "submit", opened.dispute_id, "--file", tmp_path, code=ExitCode.USAGE)
+    options = [option for file in files for option in ("--file", file)]
+    ended = cli.json("dispute", "submit", opened.dispute_id, *options)
+    assert (ended["turn"], ended["signatures"]) == ("challenger_lost", TERMS.seats)
+
+    assert "transaction-refused" in cli("dispute", "restore", unit.unit_id, code=ExitCode.FAILED)
+    live.pass_time(TERMS.period_seconds)
+    assert cli.json("dispute", "restore", unit.unit_id)["tx"]
+    assert live.withheld_of(unit) == 0
+
+
+def test_a_verdict_counts_by_its_signature_alone(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
+) -> None:
+    live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 2)
+    member = next(a for a in REFEREES if a.address in live.chain_of(OTHER).committee(opened.dispute_id))
+    market = live.market(SECOND)
+
+    def give(signer: Any, provider_correct: bool, draw: int = 0, dispute_id: str = opened.dispute_id) -> str:
+        message = Verdict(dispute_id, draw, provider_correct)
+        signature = sign(signer.key, typed_data(live.chain_of(OTHER).domain, message))
+        given = {"dispute_id": dispute_id, "draw": draw, "provider_correct": provider_correct, "reason": "step_correct"}
+        try:
+            market.give_verdict({**given, "signature": signature})
+        except ApiError as error:
+            return error.code
+        return "taken"
+
+    assert give(member, True, dispute_id="0x" + "12" * 32) == "dispute-not-found"
+    assert give(member, True, draw=1) == "committee-not-judging"
+    assert give(SECOND, True) == "not-in-committee"
+    assert [give(member, True), give(member, True), give(member, False)] == ["taken", "taken", "verdict-differs"]
+    live.keep()
+    assert live.state(opened).turn is Turn.JUDGING  # one signature is no quorum
+    with pytest.raises(ApiError) as refused:
+        market.tell_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
+    assert refused.value.code == "not-disputed-provider"
+    (listed,) = market._connection.get("/v1/disputes")
+    assert (listed["dispute_id"], listed["status"], listed["step"]) == (opened.dispute_id, "judging", 2)
+    assert len(market._connection.get(f"/v1/disputes/{opened.dispute_id}")["case"]["order"]) == 11
+
+
+def test_running_nodes_disclose_and_judge_by_themselves(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
+) -> None:
+    live.enlist()
+    kept = SimpleNamespace(
+        environment_class=executor.environment_class, start=lambda: None, close=lambda: None, run=executor.run
+    )
+    configs = [NodeConfig(server[1], "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
+    configs += [
+        NodeConfig(
+            server[1], "verifier", live.directory / account.address, account.address[:8], gateways=(live.gateway,)
+        )
+        for account in REFEREES
+    ]
+    wallets = [honest.worker.wallet, *(NodeWallet(account.key) for account in REFEREES)]
+    agents = [NodeAgent(*pair, lambda *_: kept) for pair in zip(configs, wallets, strict=True)]  # type: ignore[arg-type,return-value]
+    threads = [threading.Thread(target=agent.run) for agent in agents]
+    for thread in threads:
+        thread.start()
+    try:
+        listed = live.referee(REFEREES[0], executor).chain
+        wait_for(lambda: listed._disputes.functions.refereeCount().call() == len(REFEREES))
+        opened = live.dispute(FIRST, unit)
+        wait_for(lambda: live.state(opened).turn is Turn.STEP)
+        live.chain_of(FIRST).name_step(opened.dispute_id, 2)
+        wait_for(lambda: live.keep() or live.state(opened).turn is Turn.CHALLENGER_LOST)  # type: ignore[func-returns-value]
+    finally:
+        for agent in agents:
+            agent.stop()
+        for thread in threads:
+            thread.join()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.5)

@@ -1,14 +1,16 @@
 """``zoo-compute dispute``: reject a unit of work on chain, with a bond."""
 
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ConfigError
+from zoo_compute.errors import ConfigError, ZooError
 
 if TYPE_CHECKING:
     from zoo_compute.client import Client
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
 
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
+_SIGNED = ("draw", "provider_correct", "signature")
+
 DisputeId = Annotated[str, typer.Argument(help="As `dispute open` gives it.", metavar="DISPUTE")]
 
 
@@ -96,6 +100,103 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
         print_json({**shown, "withdrawn_wei": str(credited), "withdrawal_tx": withdrawn})
     else:
         print_facts({**shown, "withdrawn": f"{format_zen(credited)} ZEN", "withdrawal": withdrawn})
+
+
+@app.command()
+def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Draw the committee. Where its block is too long ago, another one is set: draw again after that."""
+    with open_client(api_url) as client:
+        chain = _chain(client)
+    tx = chain.draw_committee(_checked(dispute_id))
+    found = chain.dispute(dispute_id)
+    shown = {"dispute_id": dispute_id, "turn": found.turn.name.lower(), "draw": found.draw, "tx": tx}
+    if found.turn is found.turn.DRAWING:
+        shown |= {"seed_block": found.seed_block, "committee": []}
+    else:
+        shown["committee"] = chain.committee(dispute_id)
+    _show(shown, as_json)
+
+
+@app.command()
+def verdicts(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Show what the present committee has signed, as the market has gathered it."""
+    with open_client(api_url) as client:
+        found = client.connection.get(f"/v1/disputes/{_checked(dispute_id)}/verdicts")
+    if as_json:
+        print_json(found)
+        return
+    rows = [[one["referee"], "provider" if one["provider_correct"] else "challenger", one["reason"]] for one in found]
+    print_table(("referee", "for the", "because"), rows)
+
+
+@app.command()
+def submit(
+    dispute_id: DisputeId,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", help="Verdicts from `node verdicts --json`, not from the market; may be repeated."),
+    ] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the committee's verdict executed, once enough of its members have signed the same."""
+    with open_client(api_url) as client:
+        chain = _chain(client)
+        if file is None:
+            given = client.connection.get(f"/v1/disputes/{_checked(dispute_id)}/verdicts")
+        else:
+            given = [verdict for path in file for verdict in _verdicts_in(path)]
+    provider_correct, signatures = _decided(chain, _checked(dispute_id), given)
+    tx = chain.submit_verdict(dispute_id, provider_correct, signatures)
+    turn = chain.dispute(dispute_id).turn.name.lower()
+    _show({"dispute_id": dispute_id, "turn": turn, "signatures": len(signatures), "tx": tx}, as_json)
+
+
+@app.command()
+def restore(
+    unit_id: Annotated[str, typer.Argument(help="The unit's leaf, as `dispute open` gives it.", metavar="UNIT")],
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Pay out a withheld unit that survived its disputes, once none can be opened any more."""
+    with open_client(api_url) as client:
+        tx = _chain(client).restore(_checked(unit_id))
+    _show({"unit_id": unit_id, "tx": tx}, as_json)
+
+
+def _verdicts_in(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text())
+        return [{name: one[name] for name in ("dispute_id", *_SIGNED)} for one in found]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        remedy = "Give what `zoo-compute node verdicts --json` wrote."
+        raise ConfigError("verdicts-malformed", f"{path} holds no verdicts: {error!r:.200}", remedy=remedy) from error
+
+
+def _decided(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]") -> tuple[bool, dict[str, str]]:
+    """The outcome that enough members of the present committee signed, and their signatures."""
+    number, members = chain.dispute(dispute_id).draw, set(chain.committee(dispute_id))
+    signed: dict[bool, dict[str, str]] = {True: {}, False: {}}
+    for verdict in given:
+        if verdict.get("dispute_id", dispute_id) == dispute_id and verdict["draw"] == number:
+            signer = chain.signer(dispute_id, number, verdict["provider_correct"], verdict["signature"])
+            if signer in members:
+                signed[verdict["provider_correct"]][signer] = verdict["signature"]
+    outcome = max(signed, key=lambda correct: len(signed[correct]))
+    if len(signed[outcome]) < chain.terms.quorum:
+        raise ZooError(
+            "quorum-missed",
+            f"{len(signed[outcome])} of {len(members)} members have signed the same, {chain.terms.quorum} are needed",
+            remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE.",
+        )
+    return outcome, signed[outcome]
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        print_facts({name: " ".join(fact) if isinstance(fact, list) else fact for name, fact in facts.items()})
 
 
 def _chain(client: "Client") -> "DisputeChain":

@@ -46,6 +46,9 @@ def run(
     gateway: Annotated[
         list[str] | None, typer.Option(help="IPFS gateway asked besides the market's; may be repeated.")
     ] = None,
+    referee: Annotated[
+        bool, typer.Option("--referee/--no-referee", help="Whether a verifier judges disputes that it is drawn for.")
+    ] = True,
     link_mbps: Annotated[
         float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s. [default: no limit]")
     ] = None,
@@ -76,6 +79,7 @@ def run(
         asn=asn,
         owner=owner,
         gateways=tuple(gateway or ()),
+        referee=referee,
         link_mbps=link_mbps,
     )
     serve(config)
@@ -302,6 +306,35 @@ def disputes(
     print_facts({"coin": f"{coin} wei of the chain's own, {enough} to answer (up to {needed})"})
     rows = [[finding.opened.dispute_id, finding.opened.unit_id, describe(finding)] for finding in found]
     print_table(("dispute", "unit", "where it stands"), rows)
+
+
+@app.command()
+def verdicts(
+    state_dir: Annotated[Path, typer.Option(help="The node's state directory.")], as_json: JsonFlag = False
+) -> None:
+    """Show what your verifier has signed as a referee of disputes; with --json, for `dispute submit --file`."""
+    from dataclasses import asdict
+
+    from zoo_compute.node.referee import Verdicts
+    from zoo_compute.node.workspace import verdicts_in
+
+    if not state_dir.is_dir():
+        raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
+    found = Verdicts(verdicts_in(state_dir)).all()
+    if as_json:
+        print_json([asdict(verdict) for verdict in found])
+        return
+    rows = [
+        [
+            verdict.dispute_id,
+            verdict.draw,
+            "provider" if verdict.provider_correct else "challenger",
+            verdict.reason,
+            "yes" if verdict.delivered else "no",
+        ]
+        for verdict in found
+    ]
+    print_table(("dispute", "committee", "for the", "because", "delivered"), rows)
 
 
 @app.command()

@@ -106,7 +106,9 @@ class NodeAgent:
         standing = self._join()
         if standing is None:
             return
-        threads = [*self._start_work(standing), self._start_court(standing)]
+        threads = self._start_work(standing)
+        if self._config.role == "provider" or self._config.referee:
+            threads.append(self._start_court(standing))
         payouts = Payouts(self._config, self._connection, standing.network, self._wallet)
         omissions = Omissions(
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds

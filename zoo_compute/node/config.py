@@ -27,6 +27,7 @@ class NodeConfig:
         payout_address: where a provider's pay goes; None is its own wallet.
         claim_seconds: how often it looks for pay that can be claimed.
         gateways: IPFS gateways that are asked for content besides the market's, such as one in the same building.
+        referee: whether a verifier lets itself be listed as a referee of disputes, and judges.
         link_mbps: limit on uploads and on downloads, 10**6 bits per second each; None is none.
     """
 
@@ -47,3 +48,4 @@ class NodeConfig:
     asn: int | None = None
     owner: str | None = None
     link_mbps: float | None = None
+    referee: bool = True

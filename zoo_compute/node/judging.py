@@ -44,13 +44,40 @@ class Undecided(Exception):
     """This referee cannot judge, now or ever; it signs nothing.
 
     Attributes:
-        code: ``environment_mismatch``, ``waiting_for_data``, ``wrong_specification``, ``input_missing``,
-            ``gateway_unavailable`` or the executor's.
+        code: ``environment_mismatch``, ``waiting_for_data``, ``market_unreachable``, ``wrong_specification``,
+            ``input_missing``, ``gateway_unavailable``, ``case_unknown`` or the executor's.
     """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a referee may hold against a provider whose data is missing.
+
+    Attributes:
+        is_over: the provider had its time. Before that, missing data is waited for; after it, the unit is replayed from
+            its start.
+        could_serve: the provider has a way to make data available: the market, by which it does, answers. What cannot
+            be had while it does not is nobody's fault, so no verdict.
+    """
+
+    is_over: bool
+    could_serve: bool
+
+    def withheld(self, what: str) -> "Finding":
+        """The finding on data that cannot be had.
+
+        Raises:
+            Undecided: it is too early for one, or the provider had no way to serve it.
+        """
+        if not self.is_over:
+            raise Undecided("waiting_for_data", what)
+        if not self.could_serve:
+            raise Undecided("market_unreachable", f"{what}, and its provider has no way to serve it now")
+        return Finding(False, WITHHELD)
 
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
@@ -67,16 +94,13 @@ class Bench:
     run: Run
 
 
-def judge(
-    case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience_is_over: bool, bench: Bench
-) -> Finding:
+def judge(case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience: Patience, bench: Bench) -> Finding:
     """Judge a step by a replay of it.
 
     Args:
         step: from the boundary of that number to the next.
         state_cid: where the provider says that the state at its start is.
-        patience_is_over: whether the provider had its time to make its data available. Before that, missing data is
-            waited for; after it, the unit is replayed from its start, and what cannot be had speaks against it.
+        patience: what is made of data that cannot be had.
 
     Raises:
         Undecided: no verdict can be signed, or not yet.
@@ -103,14 +127,14 @@ def judge(
     try:
         inputs = unit_task(task, bench.workspace, bench.gateway)
     except SlotStateMissing as error:
-        return _withheld(str(error), patience_is_over)
+        return patience.withheld(str(error))
     except (BlockNotFound, ContentError) as error:
         raise Undecided("input_missing", str(error)) from error
     except GatewayUnavailable as error:
         raise Undecided("gateway_unavailable", str(error)) from error
     except GymError as error:
         raise Undecided("input_missing", f"an input is malformed: {error}") from error
-    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, patience_is_over)
+    return _Judgement(case, shown, step, spec, inputs, bench).find(state_cid, patience)
 
 
 def _specification(content: bytes, case: Case) -> TrainingSpec:
@@ -133,12 +157,6 @@ def _fetched(bench: Bench, cid: str) -> bytes:
         raise Undecided("gateway_unavailable", str(error)) from error
 
 
-def _withheld(what: str, patience_is_over: bool) -> Finding:
-    if not patience_is_over:
-        raise Undecided("waiting_for_data", what)
-    return Finding(False, WITHHELD)
-
-
 @dataclass(frozen=True, slots=True)
 class _Judgement:
     """One step with all its inputs on disk."""
@@ -150,15 +168,16 @@ class _Judgement:
     inputs: dict[str, Any]
     bench: Bench
 
-    def find(self, state_cid: str | None, patience_is_over: bool) -> Finding:
+    def find(self, state_cid: str | None, patience: Patience) -> Finding:
         state = self._state(state_cid) if self.step else None
         if self.step == 0 or state is not None:
             found = self._replay(state)
             if found is not None:
                 return found
-        if not patience_is_over:
-            raise Undecided("waiting_for_data", f"the state after {self.step} segments is nowhere to be had yet")
-        return self._replay_from_start()
+        missing = f"the state after {self.step} segments is nowhere to be had"
+        if not patience.is_over:
+            return patience.withheld(missing)
+        return self._replay_from_start() or patience.withheld(missing)
 
     def _state(self, cid: str | None) -> Path | None:
         """The file of the step's start, if it can be had at all; whether it is the right one, its digest says later."""
@@ -194,8 +213,8 @@ class _Judgement:
             return _failed(error)
         return self._compared(result["end_leaf"], result["payload_sha256"])
 
-    def _replay_from_start(self) -> Finding:
-        """The same by a replay of the whole unit.
+    def _replay_from_start(self) -> Finding | None:
+        """The same by a replay of the whole unit; None if that leads to another state at the step's start.
 
         An honest unit has just these states, so it needs nobody to serve them; of another one, the state that it went
         on from could only have come from its provider.
@@ -207,7 +226,7 @@ class _Judgement:
         except ExecutorError as error:
             return _failed(error)
         if result["state_digests"][self.step] != self.shown.states[self.step]:
-            return Finding(False, WITHHELD)
+            return None
         return self._compared(result["leaves"][self.step + 1], result["payload_sha256"])
 
     def _compared(self, end_leaf: str, payload_sha256: str | None) -> Finding:

@@ -16,7 +16,8 @@ from typing import Any
 from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
 from zoo_compute.errors import ApiError, Unreachable, ZooError
-from zoo_compute.node.judging import Bench, Finding, Undecided, judge
+from zoo_compute.node.executor import ExecutorError
+from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.market import Market
 from zoo_compute.node.workspace import write_json
 from zoo_compute.referee_chain import RefereeChain, Seat
@@ -28,7 +29,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SHARE = 2
 """Half of a committee's time is the provider's, to make its data available."""
-_MARKET_SILENT = "market_unreachable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Referee:
         for seat in list(self._seats.values()):
             try:
                 self._attend(seat)
-            except ZooError as error:
-                self._tell(seat, logging.WARNING, f"{error.code}: {error.detail}")
+            except (ZooError, OSError) as error:
+                self._tell(seat, logging.WARNING, str(error))
 
     def _enlist(self) -> None:
         if self.chain.is_listed() or not self.chain.can_be_listed():
@@ -155,7 +155,7 @@ class Referee:
         patience_ends = state.deadline - self.chain.terms.verdict_period // PATIENCE_SHARE
         try:
             found = self._find(seat, shown, state.step, latest.timestamp > patience_ends)
-        except Undecided as error:
+        except (Undecided, ExecutorError) as error:
             self._tell(seat, logging.WARNING, f"no verdict: {error} [{error.code}]")
             return None
         return self._sign(seat, found.provider_correct, found.reason)
@@ -168,9 +168,9 @@ class Referee:
             silence = str(error)
         case = self._case(seat, told, bench)
         if case is None:
-            raise Undecided(_MARKET_SILENT if silence else "case_unknown", silence or "nobody knows the unit")
+            raise Undecided("market_unreachable" if silence else "case_unknown", silence or "nobody knows the unit")
         state_cid = None if told is None or told["step"] != step else told["state_cid"]
-        return judge(case, shown, step, state_cid, patience_is_over, bench)
+        return judge(case, shown, step, state_cid, Patience(patience_is_over, could_serve=not silence), bench)
 
     def _case(self, seat: Seat, told: dict[str, Any] | None, bench: Bench) -> Case | None:
         """The case by the chain, where it names a record with the unit; else by the market."""
