@@ -6,9 +6,11 @@ has delivered and was not verified, frees its slots, and notes the penalty. What
 only while the unit is undecided, under lock.
 """
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
+from market.chain.errors import ChainError
 from market.chain.service import final_events
 from market.db.base import utc_now
 from market.db.session import Database
@@ -45,13 +47,14 @@ PROVIDER_JAILED = "provider_jailed"
 IN_DISPUTE = "in_dispute"
 INCORRECT = "incorrect_computation"
 
+_log = structlog.get_logger(__name__)
+
 
 def decide_units(database: Database, storage: Storage, court: Court) -> None:
     """Decide every unit of the latched windows that can be decided, each in its own transaction.
 
     Raises:
         StorageError: evidence could not be stored; the conviction waits for the next call.
-        ChainError: the chain does not say who could judge; it waits alike.
     """
     with database.transaction() as session:
         windows = [window.id for window in repository.windows(session, WindowStatus.LATCHED)]
@@ -93,7 +96,11 @@ def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts
         is_jailed, is_busy = provider.status == ProviderStatus.JAILED, provider.disputed_at is not None
         window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
-    route = court.route(database, unit, window, failed.reason or "")
+    try:
+        route = court.route(database, unit, window, failed.reason or "")
+    except ChainError as error:  # this unit waits; others need not
+        _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
+        return
     if route.path is Path.OPERATOR or is_jailed:
         _convict(database, storage, unit, route)
     elif not (is_open or is_busy):

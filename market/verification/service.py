@@ -96,12 +96,12 @@ def advance(
         request_states(database, settings)
         assign_replays(database, settings)
         account = None if challenger is None else Challenger(challenger, chain, network.disputes)
-        if account is not None:
-            disputes.advance(database, account)
         decide_units(database, storage, Court(account, settings.disputes))
         slash_verifiers(database, storage)
         execute_slashes(database)
         answer_claims(database)
+        if account is not None:
+            disputes.advance(database, account)
         latch_seeds(database, chain.head_number)
 
 

@@ -196,6 +196,8 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
             "reason": slash.offence,
             "amount_wei": str(slash.amount_wei),
             "tx": slash.tx,
+            "path": slash.path,
+            "path_reason": slash.path_reason,
         },
     )
 

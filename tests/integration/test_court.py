@@ -278,10 +278,6 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
     live.discloser(cheat).watch()
     assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
     live.keep()
-    live.pass_time(DEVNET.challenge_seconds)
-    live.keep()
-    live.keep()
-    assert live.withheld_of(unit) == 0
     assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
     found = live.provider(cheat.address)
     assert (found.status, found.reason) == ("jailed", "dispute_lost")

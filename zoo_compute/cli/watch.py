@@ -72,8 +72,9 @@ def describe(event: Event) -> str | None:
         case "dispute":
             return _dispute_line(data)
         case "slash" if "tx" in data:
-            amount, by = format_zen(int(data["amount_wei"])), "by a committee" if data.get("path") == "dispute" else ""
-            return f"provider {data['provider']} lost {amount} ZEN of its stake {by}".rstrip() + f" ({data['reason']})"
+            amount = format_zen(int(data["amount_wei"]))
+            lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
+            return f"{lost}; decided by {_who_decided(data)})"
         case "slash":
             place = f"round {data['round']}, slot {data['slot']}"
             return f"provider {data['provider']} is convicted of {data['reason']} in {place}"
@@ -117,6 +118,12 @@ class _Bar:
     def _show_loss(self, loss: str | None) -> None:
         if loss is not None:
             self._progress.update(self._task, loss=loss)
+
+
+def _who_decided(data: Mapping[str, Any]) -> str:
+    if data.get("path") == "dispute":
+        return "a committee on chain"
+    return "the market's operator" + (f", because of {data['path_reason']}" if data.get("path_reason") else "")
 
 
 def _dispute_line(data: Mapping[str, Any]) -> str:
