@@ -118,7 +118,6 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
     Raises:
         RecordError: if a line counts other units than there are of its job, or a unit belongs to no line.
     """
-    place = {line.job_id: index for index, line in enumerate(lines)}
     found = Counter(unit.job_id for unit in units)
     for line in lines:
         if found.pop(line.job_id, 0) != line.units:
@@ -134,8 +133,7 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
     amounts = [(provider, pay[provider]) for provider in sorted(pay, key=lambda text: int(text, 16))]
     claim_leaves = [claim_leaf(provider, amount) for provider, amount in amounts]
     claims_root = merkle.root(claim_leaves)
-    ordered = sorted(units, key=lambda unit: (place[unit.job_id], unit.round, unit.slot))
-    units_root = merkle.root([paid_leaf(unit) for unit in ordered])
+    units_root = merkle.root(_unit_leaves(lines, units))
     beside_claims = merkle.parent_hash(units_root, lines_hash(lines))
     claims = [
         Claim(provider, amount, [to_hex(node) for node in (*merkle.proof(claim_leaves, index), beside_claims)])
@@ -143,3 +141,20 @@ def build_batch(lines: Sequence[JobLine], units: Sequence[PaidUnit], unit_pay: M
     ]
     root = merkle.parent_hash(claims_root, beside_claims)
     return Batch(list(lines), to_hex(claims_root), to_hex(units_root), to_hex(root), claims)
+
+
+def unit_proof(lines: Sequence[JobLine], units: Sequence[PaidUnit], claims_root: str, unit: PaidUnit) -> list[str]:
+    """The proof by which a dispute finds ``unit`` in a batch that pays it: from its leaf to the batch's root, 0x hex.
+
+    Raises:
+        ValueError: the batch does not pay it.
+    """
+    leaves = _unit_leaves(lines, units)
+    proof = merkle.proof(leaves, leaves.index(paid_leaf(unit)))
+    return [to_hex(node) for node in (*proof, lines_hash(lines), from_hex(claims_root))]
+
+
+def _unit_leaves(lines: Sequence[JobLine], units: Sequence[PaidUnit]) -> list[bytes]:
+    place = {line.job_id: index for index, line in enumerate(lines)}
+    ordered = sorted(units, key=lambda unit: (place[unit.job_id], unit.round, unit.slot))
+    return [paid_leaf(unit) for unit in ordered]

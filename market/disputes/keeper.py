@@ -5,12 +5,13 @@ is not asked for. What is asked for goes through the sender, exactly once, withi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import cast
 
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow
+from market.chain.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts import Call
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -19,6 +20,7 @@ from market.disputes.models import Verdict
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters
 from market.settlement import claims
+from market.settlement import disputes as settlement
 from market.verification.calls import ask
 
 KEEP = "disputes.keep"
@@ -57,6 +59,10 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
                 signed = _ballot(session, dispute_id, state, network.disputes.quorum)
                 _ask(session, dispute_id, due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, signed))
+            kept = {key for key, _ in held}
+            for (_, key), unit in zip(open_ids, units, strict=False):
+                if key not in kept and unit["open"] > 0:
+                    _ask(session, key, due_for_pay(key, settlement.paid(session, key, head.timestamp)))
             for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
                 claimable_at = claims.claimable_at(session, batch_id)
                 _ask(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
@@ -102,6 +108,15 @@ def due_in_dispute(
         call = Disputes.submitVerdict(dispute_id, signed.provider_correct, signed.committee, signed.signatures)
         return Due(f"verdict:{dispute_id}:{draw}:{''.join('01'[bool(s[2:])] for s in signed.signatures)}", call)
     return None
+
+
+def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
+    """Keeping back the pay of a unit with an open dispute, if a batch pays it that nobody can claim from yet."""
+    if paid is None:
+        return None
+    unit = cast(UnitCommitment, asdict(paid.commitment))
+    call = Disputes.withhold(unit, paid.batch_id, paid.price, paid.proof)
+    return Due(f"withhold:{unit_key}:{paid.batch_id}", call)
 
 
 def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> Due | None:

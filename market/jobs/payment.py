@@ -52,6 +52,16 @@ def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
         raise AlreadySettled(f"of {len(unit_ids)} units only {entered} could enter settlement batch {batch}")
 
 
+def batch_of(session: Session, unit_id: int) -> int | None:
+    """The settlement batch that a unit is in."""
+    return payment_repository.batch_of(session, unit_id)
+
+
+def units_in_batch(session: Session, batch: int) -> list[UnitFacts]:
+    """The units of a settlement batch, in no order."""
+    return [facts(job, unit) for job, unit in payment_repository.units_in_batch(session, batch)]
+
+
 def take_from_batch(session: Session, batch: int, reason: str) -> int:
     """Free the units of a batch that is void, for ``reason`` (stable code); their number."""
     return payment_repository.take_from_batch(session, batch, reason)

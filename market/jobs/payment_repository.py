@@ -44,6 +44,15 @@ def put_in_batch(session: Session, unit_ids: Sequence[int], batch: int) -> int:
     return len(session.scalars(statement).all())
 
 
+def batch_of(session: Session, unit_id: int) -> int | None:
+    return session.scalar(select(Unit.settlement_id).where(Unit.id == unit_id))
+
+
+def units_in_batch(session: Session, batch: int) -> list[tuple[Job, Unit]]:
+    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.settlement_id == batch)
+    return [row._tuple() for row in session.execute(query)]
+
+
 def take_from_batch(session: Session, batch: int, reason: str) -> int:
     freed = update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
     return len(session.scalars(freed.returning(Unit.id)).all())

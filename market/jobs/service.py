@@ -23,11 +23,13 @@ from market.jobs.matching import expire_due as expire_due_jobs
 from market.jobs.operations import end_long_pauses
 from market.jobs.payment import (
     AlreadySettled,
+    batch_of,
     jobs_to_settle,
     payable_units,
     put_in_batch,
     strike_unit,
     take_from_batch,
+    units_in_batch,
     unpaid_count,
 )
 from market.jobs.placing import deal
@@ -70,6 +72,7 @@ __all__ = [
     "aggregate",
     "assign",
     "assign_window",
+    "batch_of",
     "busy_providers",
     "cancel",
     "checkpoints_of",
@@ -110,6 +113,7 @@ __all__ = [
     "strike_unit",
     "take_from_batch",
     "unit_facts",
+    "units_in_batch",
     "unpaid_count",
     "unverified_units_of",
     "vacate",

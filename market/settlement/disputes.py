@@ -4,17 +4,23 @@ The contract itself withholds and strikes units of a batch that stands. This is 
 those of a vetoed batch, and those that were disputed before they were settled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
+from market.chain.service import intent_by_key
+from market.db.base import from_unix
 from market.jobs import service as jobs
 from market.jobs.service import UnitFacts
 from market.settlement import repository
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.record import PaidUnit, unit_leaf
+from zoo_protocol.settlement import JobLine, unit_proof
 
 LOST = "dispute_lost"
 
@@ -34,6 +40,46 @@ def undisputed(session: Session, units: Sequence[UnitFacts]) -> tuple[list[UnitF
     for key in (key for key, is_lost in lost.items() if is_lost):
         jobs.strike_unit(session, keys[key].id, LOST)
     return [unit for key, unit in keys.items() if key not in lost], not all(lost.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """How a batch, by its number in the contract, pays a unit: what ``Disputes.withhold`` takes."""
+
+    batch_id: int
+    commitment: UnitCommitment
+    price: int
+    proof: list[str]
+
+
+def paid(session: Session, unit_key: str, time: int) -> Paid | None:
+    """How a final batch pays a unit, if nobody can claim from it yet at that Unix time; else None."""
+    found = jobs.acknowledged_unit(session, unit_key)
+    batch = None if found is None else repository.batch_of_units(session, jobs.batch_of(session, found[1].id))
+    if found is None or batch is None or batch.batch_id is None or batch.claimable_at is None:
+        return None
+    if from_unix(time) >= batch.claimable_at:
+        return None
+    intent = intent_by_key(session, batch.intent_key or "")
+    assert intent is not None, "a batch is written with the call that posts it"
+    claims_root, _, posted = cast(tuple[str, str, list[dict[str, Any]]], tuple(intent.arguments))
+    lines = [_line(fields) for fields in posted]
+    prices = {line.job_id: line.price for line in lines}
+    units = {unit.id: _paid_unit(unit, prices) for unit in jobs.units_in_batch(session, batch.id)}
+    unit = found[1]
+    proof = unit_proof(lines, list(units.values()), claims_root, units[unit.id])
+    return Paid(batch.batch_id, unit.commitment, prices[unit.job_id], proof)
+
+
+def _line(fields: Mapping[str, Any]) -> JobLine:
+    """A line of a queued call, whose integers are decimal strings."""
+    price, units, first, after = (int(fields[name]) for name in ("price", "units", "fromRound", "toRound"))
+    return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
+
+
+def _paid_unit(unit: UnitFacts, prices: Mapping[str, int]) -> PaidUnit:
+    place = (unit.job_id, unit.round, unit.slot, unit.provider)
+    return PaidUnit(*place, unit.trace_root, unit.payload_hash, str(prices[unit.job_id]))
 
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:

@@ -20,6 +20,14 @@ def batch_by_id(session: Session, batch_id: int) -> SettlementBatch | None:
     return session.scalar(select(SettlementBatch).where(SettlementBatch.batch_id == batch_id).with_for_update())
 
 
+def batch_of_units(session: Session, settlement_id: int | None) -> SettlementBatch | None:
+    """A batch that stands, by the number that its units know."""
+    if settlement_id is None:
+        return None
+    batch = session.get(SettlementBatch, settlement_id)
+    return None if batch is None or batch.void_reason is not None else batch
+
+
 def batch_by_root(session: Session, root: str) -> SettlementBatch | None:
     """The batch that stands and has this root, locked."""
     stands = SettlementBatch.root == root, SettlementBatch.void_reason.is_(None)

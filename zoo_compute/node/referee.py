@@ -103,14 +103,14 @@ class Referee:
         return self._connected
 
     def watch(self) -> None:
-        """Be listed, look for committees with a seat of one's own, and judge in each.
+        """Be listed, take what verdicts brought, look for committees with a seat of one's own, and judge in each.
 
         What fails is logged and tried again at the next look.
 
         Raises:
             Unreachable: the chain does not answer; try again later.
         """
-        self._enlist()
+        self._keep_listed_and_paid()
         latest = self.chain.latest_block()
         self._search(latest)
         for seat in list(self._seats.values()):
@@ -119,13 +119,14 @@ class Referee:
             except (ZooError, OSError) as error:
                 self._tell(seat, logging.WARNING, str(error))
 
-    def _enlist(self) -> None:
-        if self.chain.is_listed() or not self.chain.can_be_listed():
-            return
+    def _keep_listed_and_paid(self) -> None:
         try:
-            log.info("listed as a referee of disputes in %s", self.chain.enlist())
-        except ZooError as error:  # no coin, say: what it was drawn for before is judged all the same
-            log.warning("not listed as a referee: %s %s", error, error.remedy or "")
+            if not self.chain.is_listed() and self.chain.can_be_listed():
+                log.info("listed as a referee of disputes in %s", self.chain.enlist())
+            if (amount := self.chain.credits()) > 0:
+                log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
+        except ZooError as error:  # no coin, say: what it was drawn for is judged all the same
+            log.warning("not listed as a referee, or not paid: %s %s", error, error.remedy or "")
 
     def _search(self, latest: Block) -> None:
         """Take note of seats since the last final block; at first since a committee's time ago: older ones are over."""

@@ -1,0 +1,83 @@
+"""The pay of a disputed unit is found in its batch, such that the contract keeps it back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from settlement_world import PRICE, PROVIDERS, UNIT_PAY, SettlementWorld
+from support.anvil import AnvilProcess
+from support.chain import Chain, Wallet, chain_settings, deploy_contracts
+
+from market.chain.contracts import decode_result, encode_call
+from market.db.base import utc_now
+from market.db.session import Database
+from market.disputes.keeper import due_for_pay
+from market.domain.network import DEVNET
+from market.jobs.models import Acknowledgement, Unit
+from market.settings import Settings
+from market.settlement import disputes
+from market.storage.service import Storage
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.record import unit_leaf
+
+
+@pytest.fixture
+def world(
+    own_anvil: AnvilProcess, database: Database, settings: Settings, ipfs: dict[str, str], tmp_path: Path
+) -> SettlementWorld:
+    """Contracts whose batches can be claimed a day after they were posted."""
+    deployment = deploy_contracts(own_anvil, replace(DEVNET, challenge_seconds=86_400))
+    own_anvil.mine(3)
+    chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+    return SettlementWorld(chain, database, Storage(ipfs["rpc"], lookup_timeout=0.2), ipfs["gateway"], settings)
+
+
+def acknowledged(world: SettlementWorld, unit_id: int) -> str:
+    """The unit's key, under which a dispute knows it."""
+    with world.database.transaction() as session:
+        unit = session.get_one(Unit, unit_id)
+        assert unit.trace_root
+        assert unit.payload_hash
+        key = to_hex(unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+        session.add(Acknowledgement(unit_id=unit.id, leaf=key, include_by=utc_now(), signature="0x"))
+        return key
+
+
+def paid(world: SettlementWorld, key: str) -> disputes.Paid | None:
+    with world.database.transaction() as session:
+        return disputes.paid(session, key, world.chain.client().head().timestamp)
+
+
+def withheld_of(world: SettlementWorld, batch_id: int, provider: str) -> int:
+    data = encode_call("JobEscrow", "withheldOf", [batch_id, provider])
+    found = world.chain.client().call(world.chain.deployment.address("JobEscrow"), data)
+    return int(decode_result("JobEscrow", "withheldOf", found))
+
+
+def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed(world: SettlementWorld) -> None:
+    court = Wallet(world.chain.deployment.address("Disputes"), "")
+    first, second = world.job(), world.job()
+    units = [*world.work(first, 0, *PROVIDERS[:3]), *world.work(first, 1, PROVIDERS[0])]
+    units += world.work(second, 0, *PROVIDERS[1:])
+    keys = [acknowledged(world, unit) for unit in units]
+    assert [paid(world, key) for key in keys] == [None] * len(keys)  # in no batch yet
+    world.settled(after=timedelta(hours=1))
+    world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
+    world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
+    expected: dict[str, int] = {}
+    for key in keys:
+        found = paid(world, key)
+        due = due_for_pay(key, found)
+        assert found is not None
+        assert due is not None
+        assert (due.call["function"], found.price) == ("withhold", PRICE)
+        fields: Mapping[str, object] = asdict(found.commitment)
+        world.chain.send(court, "JobEscrow", "withhold", found.batch_id, fields, found.price, found.proof)
+        provider = found.commitment.provider
+        expected[provider] = expected.get(provider, 0) + UNIT_PAY
+        assert withheld_of(world, found.batch_id, provider) == expected[provider]
+    world.pass_challenge_period()
+    assert [paid(world, key) for key in keys] == [None] * len(keys)
+    assert due_for_pay(keys[0], None) is None
