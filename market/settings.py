@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     acknowledger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     acknowledger_keystore_password: SecretStr | None = None
     acknowledger_keystore_password_file: Path | None = None
+    challenger_key: SecretStr | None = Field(default=None, description="private key of the account that disputes units")
+    challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
+    challenger_keystore_password: SecretStr | None = None
+    challenger_keystore_password_file: Path | None = None
 
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
@@ -63,6 +67,7 @@ class Settings(BaseSettings):
         default=1 << 27, description="payloads times parameters from which a round is aggregated by a tree of tasks"
     )
     window_seconds: PositiveFloat = 10.0
+    disputes: bool = Field(default=True, description="bring false work to the contract Disputes where that can decide")
     inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
     attestation_root_ca: str | None = Field(
         default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
@@ -105,6 +110,17 @@ class Settings(BaseSettings):
         )
 
     @property
+    def challenger_source(self) -> "KeySource":
+        """Where the challenger's key is, if there is one."""
+        return KeySource(
+            "ZOO_CHALLENGER",
+            self.challenger_key,
+            self.challenger_keystore,
+            self.challenger_keystore_password,
+            self.challenger_keystore_password_file,
+        )
+
+    @property
     def upload_seconds(self) -> float:
         """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
         return self.inclusion_seconds / 2
@@ -129,7 +145,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _one_key_each(self) -> Self:
-        for source in (self.operator_source, self.acknowledger_source):
+        for source in (self.operator_source, self.acknowledger_source, self.challenger_source):
             source.check()
         return self
 
@@ -149,6 +165,11 @@ class KeySource:
     keystore: Path | None
     password: SecretStr | None
     password_file: Path | None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a key at all."""
+        return self.key is not None or self.keystore is not None
 
     def check(self) -> None:
         """Raise ValueError unless it is one key, or one keystore with one password, or nothing."""

@@ -4,6 +4,7 @@ from market.accounts import models as accounts
 from market.auctions import models as auctions
 from market.chain import models as chain
 from market.db.base import Base
+from market.disputes import challenger_models as challenges
 from market.disputes import models as disputes
 from market.events import models as events
 from market.jobs import ddl as jobs_ddl
@@ -20,6 +21,7 @@ __all__ = [
     "accounts",
     "auctions",
     "chain",
+    "challenges",
     "disputes",
     "events",
     "jobs",

@@ -11,6 +11,7 @@ from redis import Redis
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.chain.contracts import Deployment
 from market.chain.indexer import EventHandler, Indexer
+from market.chain.models import CHALLENGER, OPERATOR
 from market.chain.sender import IntentHandler, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
@@ -45,7 +46,8 @@ class Context:
     storage: Storage
     redis: Redis
     indexer: Indexer
-    sender: Sender
+    senders: tuple[Sender, ...]  # one for each of the market's accounts
+    challenger: str | None  # address of the account that disputes units, if there is one
 
 
 @cache
@@ -61,7 +63,8 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    signer = Signer.from_settings(settings)
+    challenger = Signer.challenger(settings)
+    accounts = [(OPERATOR, Signer.from_settings(settings))] + ([(CHALLENGER, challenger)] if challenger else [])
     return Context(
         settings=settings,
         network=network,
@@ -70,7 +73,11 @@ def build_context(settings: Settings) -> Context:
         storage=Storage(settings.ipfs_api),
         redis=connect_redis(settings.redis_url),
         indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
-        sender=Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS),
+        senders=tuple(
+            Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS, account)
+            for account, signer in accounts
+        ),
+        challenger=None if challenger is None else challenger.address,
     )
 
 
@@ -108,6 +115,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["Disputes", "DisputeEnded"].append(disputes.on_dispute_ended)
     for key, handler in following.HANDLERS.items():
         handlers[key].append(handler)
+    handlers["Disputes", "DisputeEnded"].append(verification.on_dispute_ended)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
     return handlers
 

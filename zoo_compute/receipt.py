@@ -7,6 +7,7 @@ those which the seed draws, that every CID resolves to bytes with that hash, and
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from zoo_compute.blockstore import BlockNotFound
@@ -18,11 +19,13 @@ from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
 from zoo_protocol.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
-from zoo_protocol.record import JobRecord, RecordError, UnitRecord, unit_leaf
+from zoo_protocol.record import JobRecord, RecordError, SlashRecord, UnitRecord, unit_leaf
 from zoo_protocol.sampling import draw_segments
 from zoo_protocol.trace import payload_hash
 
 MAX_BLOB_BYTES = 2**30
+DISPUTE = "dispute"
+"""The path of a penalty that the contract Disputes decided."""
 
 LOSS_TOLERANCE = 1e-4  # nats; another processor sums in another order
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # true when it was asked for, and later no longer
@@ -189,10 +192,32 @@ def _check_slashes(
             result.expect(error.code, where, "one event", str(error))
             continue
         result.expect("wrong_slash", where, slash.provider, event.provider)
-        result.expect("wrong_evidence", where, slash.evidence, to_hex(cid.digest_of(slash.evidence_cid)))
+        if slash.path == DISPUTE:
+            _check_conviction(result, chain, record, slash, event.tx, where)
+        else:
+            result.expect("wrong_evidence", where, slash.evidence, to_hex(cid.digest_of(slash.evidence_cid)))
         _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
-        found.append(event)
+        found.append(replace(event, path=slash.path, path_reason=slash.path_reason))
     return found
+
+
+def _check_conviction(
+    result: Verification, chain: ChainReader, record: JobRecord, slash: SlashRecord, tx: str, where: str
+) -> None:
+    """The penalty came from a dispute that convicted this unit of the job."""
+    try:
+        unit_key, ended = chain.conviction(slash.evidence)
+    except ChainDisagrees as error:
+        result.expect(error.code, where, "a dispute that the provider lost", str(error))
+        return
+    place = slash.round, slash.slot, slash.provider
+    own = [
+        to_hex(unit_leaf(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+        for unit in record.units
+        if (unit.round, unit.slot, unit.provider) == place and unit.trace_root and unit.payload_hash
+    ]
+    result.expect("wrong_dispute", where, True, unit_key in own)
+    result.expect("wrong_dispute", where, ended, tx)
 
 
 def _check_checkpoints(

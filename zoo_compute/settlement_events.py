@@ -15,6 +15,8 @@ from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed
 
+_PROVIDER_LOST = 5  # IDisputes.Status
+
 
 class ChainDisagrees(Exception):
     """The chain does not hold what a receipt needs; ``code`` is stable."""
@@ -186,6 +188,17 @@ class ChainReader:
             at=int(self._web3.eth.get_block(events[-1]["blockNumber"])["timestamp"]),
             counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
         )
+
+    def conviction(self, dispute_id: str) -> tuple[str, str]:
+        """The unit that a dispute convicted, and the transaction that did; both as 0x hex.
+
+        Raises:
+            ChainDisagrees: ``not_convicted`` unless the dispute ended against the provider.
+        """
+        event = self._only("Disputes", "DisputeEnded", "not_convicted", disputeId=from_hex(dispute_id))
+        if event["args"]["outcome"] != _PROVIDER_LOST:
+            raise ChainDisagrees("not_convicted", f"dispute {dispute_id} did not end against the provider")
+        return to_hex(event["args"]["unitId"]), to_hex(event["transactionHash"])
 
     def treasury_balance(self) -> int:
         """ZEN that the treasury holds now, wei."""

@@ -135,12 +135,17 @@ class JobSettlement:
 
 @dataclass(frozen=True, slots=True)
 class Slashed:
-    """A penalty as the staking contract executed it (event Slashed), amount in wei."""
+    """A penalty as the staking contract executed it (event Slashed), amount in wei.
+
+    ``path`` and ``path_reason`` say who decided it, as in :class:`zoo_protocol.record.SlashRecord`.
+    """
 
     provider: str
     offence: str
     amount: int
     tx: str
+    path: str = "operator"
+    path_reason: str | None = None
 
 
 def unit_price(price: int, weight: int) -> int:
@@ -201,7 +206,14 @@ def build_receipt(
             for unit in record.units
         ],
         "slashes": [
-            {"provider": slash.provider, "reason": slash.offence, "amount_wei": str(slash.amount), "tx": slash.tx}
+            {
+                "provider": slash.provider,
+                "reason": slash.offence,
+                "amount_wei": str(slash.amount),
+                "tx": slash.tx,
+                "path": slash.path,
+                "path_reason": slash.path_reason,
+            }
             for slash in slashes
         ],
         "checkpoints": [

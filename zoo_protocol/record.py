@@ -12,10 +12,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
-from zoo_protocol.hashing import canonical_json, from_hex
+from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import UnitCommitment
 
-KIND = "zoo-job-record/4"
+KIND = "zoo-job-record/5"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
@@ -64,7 +64,11 @@ class UnitRecord:
 
 @dataclass(frozen=True, slots=True)
 class SlashRecord:
-    """A penalty sent for a unit of this job; the amount is what the chain says."""
+    """A penalty for a unit of this job; the amount is what the chain says.
+
+    ``path``: "dispute" where the contract Disputes decided it, and ``evidence`` is that dispute's id; "operator" where
+    the operator's key did, ``path_reason`` says why, and ``evidence`` is the digest inside ``evidence_cid``.
+    """
 
     round: int
     slot: int
@@ -72,6 +76,8 @@ class SlashRecord:
     offence: str
     evidence: str
     evidence_cid: str
+    path: str
+    path_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +202,16 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
 def leaf_of(commitment: UnitCommitment) -> bytes:
     """The leaf of a commitment in its window's tree; in the Omissions contract the id of its unit."""
     return unit_leaf(*astuple(commitment))
+
+
+def dispute_id(unit_key: str, challenger: str) -> str:
+    """The id of a challenger's dispute of a unit in the contract Disputes (``disputeIdOf``), 0x hex.
+
+    Args:
+        unit_key: the leaf of the unit's commitment, 0x hex.
+        challenger: address.
+    """
+    return to_hex(keccak(abi_encode(["bytes32", "address"], [from_hex(unit_key), challenger])))
 
 
 def _parse(cls: type, kind: str, data: bytes) -> Any:

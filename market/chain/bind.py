@@ -17,13 +17,26 @@ from typing import Any
 from zoo_protocol.contracts import artifact
 
 USED: Mapping[str, Sequence[str]] = {
-    "ZenToken": ("balanceOf", "totalSupply", "nonces"),
+    "ZenToken": ("balanceOf", "totalSupply", "nonces", "approve", "allowance"),
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
     "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
     "Attestations": ("attest", "isAccepted"),
-    "Disputes": ("drawCommittee", "submitVerdict", "expire", "dismiss", "withhold", "restore", "disputes", "units"),
+    "Disputes": (
+        "open",
+        "nameStep",
+        "drawCommittee",
+        "submitVerdict",
+        "expire",
+        "dismiss",
+        "withhold",
+        "restore",
+        "withdraw",
+        "disputes",
+        "units",
+        "credits",
+    ),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
     "Rewards": (

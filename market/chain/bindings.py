@@ -112,6 +112,14 @@ class ZenToken:
     def nonces(owner: str) -> View[int]:
         return View(contract="ZenToken", function="nonces", arguments=[owner])
 
+    @staticmethod
+    def approve(spender: str, value: int) -> Call:
+        return Call(contract="ZenToken", function="approve", arguments=[spender, value])
+
+    @staticmethod
+    def allowance(owner: str, spender: str) -> View[int]:
+        return View(contract="ZenToken", function="allowance", arguments=[owner, spender])
+
 
 class ProviderStaking:
     """Functions of the contract ProviderStaking."""
@@ -216,6 +224,22 @@ class Disputes:
     """Functions of the contract Disputes."""
 
     @staticmethod
+    def open(
+        order: JobOrder,
+        unit: UnitCommitment,
+        commitmentSignature: str | bytes,
+        windowRoot: str | bytes,
+        windowProof: Sequence[str | bytes],
+    ) -> Call:
+        return Call(
+            contract="Disputes", function="open", arguments=[order, unit, commitmentSignature, windowRoot, windowProof]
+        )
+
+    @staticmethod
+    def nameStep(disputeId: str | bytes, step: int) -> Call:
+        return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
+
+    @staticmethod
     def drawCommittee(disputeId: str | bytes) -> Call:
         return Call(contract="Disputes", function="drawCommittee", arguments=[disputeId])
 
@@ -247,12 +271,20 @@ class Disputes:
         return Call(contract="Disputes", function="restore", arguments=[unitId])
 
     @staticmethod
+    def withdraw() -> Call:
+        return Call(contract="Disputes", function="withdraw", arguments=[])
+
+    @staticmethod
     def disputes(disputeId: str | bytes) -> View[DisputesDispute]:
         return View(contract="Disputes", function="disputes", arguments=[disputeId])
 
     @staticmethod
     def units(unitId: str | bytes) -> View[DisputesUnit]:
         return View(contract="Disputes", function="units", arguments=[unitId])
+
+    @staticmethod
+    def credits(account: str) -> View[int]:
+        return View(contract="Disputes", function="credits", arguments=[account])
 
 
 class Treasury:

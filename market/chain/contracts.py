@@ -150,6 +150,18 @@ def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, 
     return str(abi["name"]), args
 
 
+def event_topic(contract: str, event: str) -> str:
+    """The first topic of that contract's logs of an event.
+
+    Raises:
+        BadArguments: the contract has no such event.
+    """
+    for topic, abi in _events(contract).items():
+        if abi["name"] == event:
+            return topic
+    raise BadArguments(f"{contract} has no event {event!r}")
+
+
 def decode_revert(data: bytes) -> tuple[str, str]:
     """(error name, arguments as text) of revert data, for the custom errors of all five contracts."""
     if not data:

@@ -23,15 +23,16 @@ def locked_intent(session: Session, intent_id: int) -> TxIntent:
     return session.scalars(select(TxIntent).where(TxIntent.id == intent_id).with_for_update()).one()
 
 
-def next_queued(session: Session, after: int) -> TxIntent | None:
-    """The oldest intent with an id above ``after`` that waits to be sent."""
-    waiting = select(TxIntent).where(TxIntent.status == IntentStatus.QUEUED, TxIntent.id > after)
+def next_queued(session: Session, account: str, after: int) -> TxIntent | None:
+    """The oldest intent of the account with an id above ``after`` that waits to be sent."""
+    mine = TxIntent.account == account, TxIntent.status == IntentStatus.QUEUED
+    waiting = select(TxIntent).where(*mine, TxIntent.id > after)
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
 
 
-def open_statuses(session: Session, signer: str) -> set[IntentStatus]:
-    """The states in which the signer, or the queue, has intents that are not at their end."""
-    queued = TxIntent.status == IntentStatus.QUEUED
+def open_statuses(session: Session, account: str, signer: str) -> set[IntentStatus]:
+    """The states in which the signer, or its account's queue, has intents that are not at their end."""
+    queued = and_(TxIntent.account == account, TxIntent.status == IntentStatus.QUEUED)
     mine = and_(TxIntent.signer == signer, TxIntent.status.in_(IN_FLIGHT))
     return set(session.scalars(select(TxIntent.status).where(or_(queued, mine)).distinct()))
 

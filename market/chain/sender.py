@@ -29,7 +29,7 @@ from market.chain.errors import (
     UnknownBlock,
 )
 from market.chain.limits import Limits
-from market.chain.models import TxAttempt, TxIntent
+from market.chain.models import OPERATOR, TxAttempt, TxIntent
 from market.chain.signer import Signer
 from market.db.session import Database
 from market.domain.lifecycle import INTENT, IntentEvent, IntentStatus
@@ -68,8 +68,13 @@ class Sender:
         signer: Signer,
         settings: Settings,
         handlers: IntentHandlers,
+        account: str = OPERATOR,
     ) -> None:
-        """``handlers``: by intent kind; called when an intent is final or reverted, in the same transaction."""
+        """
+        Args:
+            handlers: by intent kind; called when an intent is final or reverted, in the same transaction.
+            account: whose intents it sends; the signer is that account's key.
+        """
         self._database = database
         self._client = client
         self._deployment = deployment
@@ -79,6 +84,7 @@ class Sender:
         self._fee_cap = settings.max_fee_gwei * 10**9
         self._stuck_after = settings.stuck_after_blocks
         self._handlers = handlers
+        self._account = account
         self._seen_head = ""  # hash of the head at the last step
 
     def step(self) -> bool:
@@ -91,7 +97,7 @@ class Sender:
             ChainError: the node is out of reach or refuses; nothing is lost, call again later.
         """
         with self._database.transaction() as session:
-            open_statuses = repository.open_statuses(session, self.address)
+            open_statuses = repository.open_statuses(session, self._account, self.address)
         if not open_statuses:
             return False
         head = self._client.head()
@@ -213,7 +219,12 @@ class Sender:
             for nonce in gaps:
                 key = f"{GAP_KIND}:{self.address}:{nonce}:{view.head.hash}"
                 intent = TxIntent(
-                    key=key, kind=GAP_KIND, subject=self.address, arguments=[], status=IntentStatus.QUEUED
+                    key=key,
+                    kind=GAP_KIND,
+                    account=self._account,
+                    subject=self.address,
+                    arguments=[],
+                    status=IntentStatus.QUEUED,
                 )
                 session.add(intent)
                 session.flush()
@@ -249,7 +260,7 @@ class Sender:
         room = _MAX_UNMINED - len(self._intents(*repository.UNMINED))
         while room > 0:
             with self._database.transaction() as session:
-                intent = repository.next_queued(session, looked_at)
+                intent = repository.next_queued(session, self._account, looked_at)
             if intent is None:
                 break
             looked_at = intent.id

@@ -8,9 +8,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.chain import repository
-from market.chain.contracts import ChainEvent, encode_call, to_json
+from market.chain.contracts import ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
-from market.chain.models import ChainCursor, TxIntent
+from market.chain.models import OPERATOR, ChainCursor, TxIntent
 from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus
 
@@ -27,6 +27,7 @@ def queue_intent(
     function: str,
     arguments: Sequence[Any],
     amount: int = 0,
+    account: str = OPERATOR,
 ) -> TxIntent:
     """Ask for one call of ``contract.function``; the same ``key`` again returns the intent that is there.
 
@@ -38,6 +39,7 @@ def queue_intent(
         arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
             lists, and structs as mappings by field name.
         amount: wei of ZEN that the call pays out, or can burn, on our word alone; the limits of the hot key count it.
+        account: of the market's accounts, the one that makes the call.
 
     Raises:
         BadArguments: the call does not fit the contract's interface, or the key stands for another call.
@@ -51,8 +53,9 @@ def queue_intent(
         function=function,
         arguments=arguments,
         amount=amount,
+        account=account,
     )
-    names = ("key", "kind", "subject", "contract", "function", "arguments", "amount", "status")
+    names = ("key", "kind", "account", "subject", "contract", "function", "arguments", "amount", "status")
     values = {name: getattr(new, name) for name in names}
     # A concurrent holder of the key makes this wait for its commit, so that the row is there afterwards.
     session.execute(insert(TxIntent).values(values).on_conflict_do_nothing(index_elements=[TxIntent.key]))
@@ -72,6 +75,7 @@ def new_intent(
     function: str,
     arguments: Sequence[Any],
     amount: int = 0,
+    account: str = OPERATOR,
     fits: bool = False,
 ) -> TxIntent:
     """The row of an intent, as :func:`queue_intent` writes it, for a caller that inserts it together with its own.
@@ -89,6 +93,7 @@ def new_intent(
     return TxIntent(
         key=key,
         kind=kind,
+        account=account,
         subject=subject,
         contract=contract,
         function=function,
@@ -111,6 +116,11 @@ def intents_about(session: Session, subject: str) -> list[TxIntent]:
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Final events of our contracts that have ``topic`` (a job id, an evidence digest) indexed, in order."""
     return repository.final_events(session, topic)
+
+
+def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
+    """All final events of one kind, in order: for such as are rare."""
+    return repository.final_events(session, event_topic(contract, event))
 
 
 def waiting_intents(session: Session) -> dict[str, int]:

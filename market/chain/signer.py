@@ -63,6 +63,12 @@ class Signer:
         return cls._from_source(settings.acknowledger_source, "acknowledges commitments")
 
     @classmethod
+    def challenger(cls, settings: Settings) -> "Signer | None":
+        """The challenger's key; None where the settings name none. Raises UnusableKey alike."""
+        source = settings.challenger_source
+        return cls._from_source(source, "disputes units") if source.is_set else None
+
+    @classmethod
     def _from_source(cls, source: KeySource, use: str) -> "Signer":
         if source.key is not None:
             return cls(source.key)

@@ -169,6 +169,10 @@ class ChainViews:
         """Whether environments of this software can be attested."""
         return self._view(Attestations.isAccepted(measurement), "latest")
 
+    def all_qualify(self, addresses: Sequence[str], tier: int = 0) -> list[bool]:
+        """:meth:`qualifies` of each of these addresses, at the latest block."""
+        return self.many([ProviderStaking.qualifies(address, tier) for address in addresses], "latest")
+
     def treasury(self) -> TreasuryState:
         """The treasury and its destinations, all at the latest block."""
         block = self.head_number()

@@ -91,6 +91,12 @@ HANDLERS: Mapping[tuple[str, str], EventHandler] = {
 """By (contract, event)."""
 
 
+def provider_of(session: Session, dispute_id: str) -> str | None:
+    """Whose unit a dispute is about; None for one that is not known."""
+    found = repository.dispute(session, dispute_id)
+    return None if found is None else found.provider
+
+
 def _known(session: Session, event: ChainEvent) -> Dispute:
     found = repository.lock_dispute(session, event.args["disputeId"])
     assert found is not None, "events come in order, so it was opened before"

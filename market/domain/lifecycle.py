@@ -76,6 +76,7 @@ class UnitStatus(StrEnum):
     COMMITTED = "committed"  # signed trace root and salted payload hash received
     UPLOADED = "uploaded"  # payload revealed and matching the commitment
     CHECKING = "checking"  # its window's seed is latched; drawn segments are being replayed
+    DISPUTED = "disputed"  # replays refute it; a committee on chain is to judge, and nothing is paid until it has
     VERIFIED = "verified"  # to be paid
     REJECTED = "rejected"  # not paid: proven wrong, withheld, or its provider was jailed before it was checked
     LOST = "lost"  # never delivered; not paid, not punished
@@ -88,6 +89,8 @@ class UnitEvent(StrEnum):
     DRAW = "draw"
     PASS = "pass"
     REJECT = "reject"
+    DISPUTE = "dispute"
+    ACQUIT = "acquit"
     STRIKE = "strike"
 
 
@@ -101,6 +104,9 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
     (_U.UPLOADED, _UE.REJECT): _U.REJECTED,
     (_U.CHECKING, _UE.PASS): _U.VERIFIED,
     (_U.CHECKING, _UE.REJECT): _U.REJECTED,
+    (_U.CHECKING, _UE.DISPUTE): _U.DISPUTED,
+    (_U.DISPUTED, _UE.ACQUIT): _U.CHECKING,  # a committee found the step correct
+    (_U.DISPUTED, _UE.REJECT): _U.REJECTED,
     (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute on chain refuted it before it was paid
 }
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})
@@ -163,6 +169,35 @@ DISPUTE_STATUSES = tuple(DisputeStatus)
 DISPUTE_OPEN = frozenset(DISPUTE_STATUSES[1:5])
 
 
+class ChallengeStatus(StrEnum):
+    """Of a dispute that the market brings itself; how the chain sees it is in ``DisputeStatus``."""
+
+    OPEN = "open"  # on its way to the chain, or there
+    WON = "won"  # the provider was convicted, in this dispute or in somebody else's
+    LOST = "lost"  # a committee found the step correct
+    LAPSED = "lapsed"  # the market did not name the step in time
+    UNDECIDED = "undecided"  # no committee judged
+    MISSED = "missed"  # it was not opened while the unit could be disputed
+
+
+class ChallengeEvent(StrEnum):
+    WIN = "win"
+    LOSE = "lose"
+    LAPSE = "lapse"
+    LEAVE_UNDECIDED = "leave_undecided"
+    MISS = "miss"
+
+
+_C, _CE = ChallengeStatus, ChallengeEvent
+CHALLENGE: dict[tuple[ChallengeStatus, ChallengeEvent], ChallengeStatus] = {
+    (_C.OPEN, _CE.WIN): _C.WON,
+    (_C.OPEN, _CE.LOSE): _C.LOST,
+    (_C.OPEN, _CE.LAPSE): _C.LAPSED,
+    (_C.OPEN, _CE.LEAVE_UNDECIDED): _C.UNDECIDED,
+    (_C.OPEN, _CE.MISS): _C.MISSED,
+}
+
+
 class SampleStatus(StrEnum):
     DRAWN = "drawn"  # the provider must serve the segment's start state
     REVEALED = "revealed"  # start state at hand; verifiers replay it
@@ -175,10 +210,13 @@ class SampleEvent(StrEnum):
     REVEAL = "reveal"
     PASS = "pass"
     FAIL = "fail"
+    CLEAR = "clear"
+    REOPEN = "reopen"
     DROP = "drop"
 
 
 _S, _SE = SampleStatus, SampleEvent
+SAMPLE_OPEN = frozenset({_S.DRAWN, _S.REVEALED})
 SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
     (_S.DRAWN, _SE.REVEAL): _S.REVEALED,
     (_S.DRAWN, _SE.FAIL): _S.FAILED,
@@ -186,6 +224,8 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
     (_S.REVEALED, _SE.PASS): _S.PASSED,
     (_S.REVEALED, _SE.FAIL): _S.FAILED,
     (_S.REVEALED, _SE.DROP): _S.DROPPED,
+    (_S.FAILED, _SE.CLEAR): _S.PASSED,  # those who refuted it were wrong: a committee on chain found it correct
+    (_S.FAILED, _SE.REOPEN): _S.REVEALED,  # they were wrong about another segment of the unit
 }
 
 

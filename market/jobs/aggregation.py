@@ -4,7 +4,7 @@ Safe to run again at any point: the files are a pure function of what was delive
 while the job is still in the round that was loaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
@@ -89,7 +89,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             own = [unit for unit in units.values() if unit.round == number]
             if not round_state(session, job, own, settings).can_close(utc_now()):
                 return None
-            parts = [part_of(job, unit) for unit in units.values() if unit.status in repository.DELIVERED_UNIT]
+            parts = [part_of(job, unit) for unit in _trusted(units.values())]
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
             if len(shares) > 1:
                 tree.plan(session, job_id, number, shares)
@@ -117,6 +117,15 @@ def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
     """The units that round ``number`` is about: its own, and late ones that were not joined in theirs, by id."""
     found = repository.units_of_round(session, job_id, number) + repository.late_units(session, job_id, number)
     return {unit.id: unit for unit in found}
+
+
+def _trusted(units: Iterable[Unit]) -> list[Unit]:
+    """What was delivered, without what replays refute and a dispute has not decided: that waits as if it were late.
+
+    Where nothing else was delivered the round goes on with it, as it did before it was found out.
+    """
+    delivered = [unit for unit in units if unit.status in repository.DELIVERED_UNIT]
+    return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:

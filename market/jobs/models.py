@@ -166,6 +166,7 @@ class Unit(Base, CreatedAt):
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    dispute_id: Mapped[str | None] = mapped_column(Hash32)  # of the market's dispute of it, in the contract
     # The batch that pays it. A trigger (market.jobs.ddl) keeps a unit in its batch while that stands.
     settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
     settlement_reason: Mapped[str | None] = mapped_column(String(64))  # why the batch that it was in is void

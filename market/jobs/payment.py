@@ -1,7 +1,7 @@
 """Which units a settlement can pay, and in which batch each of them is.
 
 Every function works in the caller's unit of work. Rounds are paid in order: a unit waits until its round is closed and
-all units of it and of the rounds before are decided.
+all units of it and of the rounds before are decided or in dispute. One that its dispute acquits is paid after them.
 """
 
 from collections.abc import Sequence

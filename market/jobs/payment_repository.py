@@ -18,7 +18,8 @@ def jobs_to_settle(session: Session) -> list[str]:
 
 
 def first_undecided_round(session: Session, job_id: str) -> int | None:
-    query = select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED))
+    settled_later = (*UNIT_DECIDED, UnitStatus.DISPUTED)  # who waits for a committee keeps nobody else waiting
+    query = select(func.min(Unit.round)).where(Unit.job_id == job_id, Unit.status.not_in(settled_later))
     return session.scalar(query)
 
 

@@ -20,7 +20,7 @@ from zoo_protocol.messages import UnitCommitment
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
-DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.VERIFIED)
+DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
 
 _WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
@@ -250,8 +250,10 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def count_verified_units(session: Session, provider: str) -> int:
+def count_verified_units(session: Session, provider: str, since: datetime | None) -> int:
     query = select(func.count()).where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
+    if since is not None:
+        query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0
 
 

@@ -245,6 +245,7 @@ class UnitView(BaseModel):
     committed_at: datetime | None
     uploaded_at: datetime | None
     decided_at: datetime | None
+    dispute_id: str | None = Field(description="Of the dispute on chain that we brought over it: /v1/disputes/{id}.")
 
 
 class CheckpointView(BaseModel):

@@ -184,9 +184,9 @@ def job_units(session: Session, job_id: str) -> list[UnitFacts]:
     return [] if job is None else [facts(job, unit) for unit in repository.units_of_job(session, job_id)]
 
 
-def clean_units_of(session: Session, provider: str) -> int:
-    """Number of the provider's verified units over all jobs."""
-    return repository.count_verified_units(session, provider)
+def clean_units_of(session: Session, provider: str, since: datetime | None = None) -> int:
+    """Number of the provider's units over all jobs that were verified, of those decided after ``since`` if given."""
+    return repository.count_verified_units(session, provider, since)
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
@@ -213,11 +213,24 @@ def pass_unit(session: Session, unit_id: int) -> None:
 def reject_unit(session: Session, unit_id: int, reason: str) -> None:
     """The unit is not paid, for ``reason`` (stable code). Does nothing to a unit already decided."""
     job, unit = _lock(session, unit_id)
-    if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING):
+    if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED):
         move_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
         if job.status == JobStatus.RUNNING and unit.round == job.current_round:
             wake_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
         settle_if_decided(session, job, utc_now())
+
+
+def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
+    """The unit is to be judged on chain, in this dispute. Its payload stays out of the aggregate if others are in."""
+    _, unit = _lock(session, unit_id)
+    unit.dispute_id = dispute_id
+    move_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
+
+
+def acquit_unit(session: Session, unit_id: int) -> None:
+    """The dispute found for its provider; the unit is checked like any other, to the end."""
+    _, unit = _lock(session, unit_id)
+    move_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
 
 
 def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:

@@ -15,7 +15,9 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ``rewards``                 ZEN in the rewards contract that is not promised to anybody yet
 ``rewards:pending``         what the last posted epoch promised; a veto takes it back until the next one is posted
 ``rewards:posted``          what the epochs before promised, less all claims; with the line above: what can be claimed
-``disputes``                ZEN in the dispute contract: bonds, and what parties have not withdrawn
+``disputes``                ZEN in the dispute contract that is neither of the next two, as above
+``dispute:<dispute id>``    the bond of an open dispute
+``credit:<address>``        what disputes have credited to somebody that has not withdrawn it
 ``omissions``               ZEN in the omission contract that is neither of the next two, as above
 ``bond``                    the operator's bond for acknowledged commitments
 ``omission:<unit id>``      a provider's stake in an open claim that its commitment was left out
@@ -24,6 +26,6 @@ Chart of accounts (a balance is the sum of an account's postings; all balances t
 ==========================  ==========================================================================
 
 Two independent sources must agree: the token's own transfers move ZEN between the wallets and the contracts; the
-contracts' events spread ``escrow``, ``stake``, ``rewards`` and ``omissions`` over jobs, batches, units, stakers,
-epochs, bond and claims.
+contracts' events spread ``escrow``, ``stake``, ``rewards``, ``disputes`` and ``omissions`` over jobs, batches,
+units, stakers, epochs, disputes, credits, bond and claims.
 """

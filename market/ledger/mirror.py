@@ -26,7 +26,9 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         deployment.address("Omissions"): "omissions",
     }
 
-    stake = NETWORKS[deployment.network].omissions.deposit_wei  # a term of the contract, which no event repeats
+    # Terms of the contracts, which no event repeats.
+    stake = NETWORKS[deployment.network].omissions.deposit_wei
+    bond = NETWORKS[deployment.network].disputes.bond_wei
 
     def on_transfer(session: Session, event: ChainEvent) -> None:
         """ZEN came into a contract, left one, was created or destroyed. Transfers among others are not ours."""
@@ -49,6 +51,10 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
         _divide(session, event, "omissions", taken)
 
+    def on_dispute_opened(session: Session, event: ChainEvent) -> None:
+        """What came into Disputes as the bond of a dispute is held for it."""
+        _move(session, event, "disputes", _dispute(event.args), bond)
+
     return {
         ("ZenToken", "Transfer"): on_transfer,
         ("JobEscrow", "JobOpened"): on_job_opened,
@@ -60,6 +66,10 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         ("JobEscrow", "UnitRestored"): on_unit_restored,
         ("JobEscrow", "UnitStruck"): on_unit_struck,
         ("JobEscrow", "JobRefunded"): on_job_refunded,
+        ("Disputes", "DisputeOpened"): on_dispute_opened,
+        ("Disputes", "Credited"): on_dispute_credited,
+        ("Disputes", "DisputeEnded"): on_dispute_ended,
+        ("Disputes", "Withdrawn"): on_credits_withdrawn,
         ("Omissions", "Deposited"): on_bond_deposited,
         ("Omissions", "Withdrawn"): on_bond_withdrawn,
         ("Omissions", "ClaimOpened"): on_omission_claimed,
@@ -126,6 +136,21 @@ def on_job_refunded(session: Session, event: ChainEvent) -> None:
     _move(session, event, f"escrow:{event.args['jobId']}", "escrow", event.args["amount"])
 
 
+def on_dispute_credited(session: Session, event: ChainEvent) -> None:
+    """A party or a referee can take this out, from the bond or from what a penalty brought."""
+    _move(session, event, _dispute(event.args), f"credit:{event.args['account']}", event.args["amount"])
+
+
+def on_dispute_ended(session: Session, event: ChainEvent) -> None:
+    """Nothing is held for the dispute any more: what was left is burned, what it lacks a penalty has brought."""
+    _move(session, event, _dispute(event.args), "disputes", balance(session, _dispute(event.args)))
+
+
+def on_credits_withdrawn(session: Session, event: ChainEvent) -> None:
+    """Somebody took what disputes had credited to it."""
+    _move(session, event, f"credit:{event.args['account']}", "disputes", event.args["amount"])
+
+
 def on_bond_deposited(session: Session, event: ChainEvent) -> None:
     """What came into the omission contract adds to the operator's bond."""
     _move(session, event, "omissions", "bond", event.args["amount"])
@@ -173,6 +198,10 @@ def _fee(args: Mapping[str, Any]) -> str:
 
 def _omission(args: Mapping[str, Any]) -> str:
     return f"omission:{args['unitId']}"
+
+
+def _dispute(args: Mapping[str, Any]) -> str:
+    return f"dispute:{args['disputeId']}"
 
 
 def _withheld(args: Mapping[str, Any]) -> str:

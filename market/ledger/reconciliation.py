@@ -7,7 +7,15 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import JobEscrow, JobEscrowBatch, JobEscrowJob, Omissions, ProviderStaking, Rewards
+from market.chain.bindings import (
+    Disputes,
+    JobEscrow,
+    JobEscrowBatch,
+    JobEscrowJob,
+    Omissions,
+    ProviderStaking,
+    Rewards,
+)
 from market.chain.client import ChainClient
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
@@ -27,7 +35,7 @@ _HOLDINGS = {
     "ProviderStaking": ("stake",),
     "Treasury": ("treasury",),
     "Rewards": ("rewards",),
-    "Disputes": ("disputes",),
+    "Disputes": ("disputes", "dispute", "credit"),
     "Omissions": ("omissions", "bond", "omission"),
 }
 """The accounts that divide what each contract holds."""
@@ -133,6 +141,9 @@ def reconcile(
     at_risk = chain.many([ProviderStaking.atRisk(staker) for staker in stakers], found.hash)
     checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, held, strict=True)]
     checks += [_check(ledger, f"stake:{staker}", amount) for staker, amount in zip(stakers, at_risk, strict=True)]
+    credited = [account.removeprefix("credit:") for account in ledger if account.startswith("credit:")]
+    owed = chain.many([Disputes.credits(account) for account in credited], found.hash)
+    checks += [_check(ledger, f"credit:{account}", amount) for account, amount in zip(credited, owed, strict=True)]
     left: dict[str, JobEscrowBatch] = dict(
         zip(roots, chain.many([JobEscrow.batches(root) for root in roots.values()], found.hash), strict=True)
     )

@@ -38,6 +38,8 @@ class Provider(Base, CreatedAt):
     # When it will be asked to show its hardware again, which it is not told; and by when it has to, once it was told.
     rebenchmark_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     rebenchmark_by: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
+    # Since when the market disputes a unit of its on chain; until that has ended it gets no new work.
+    disputed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Stake(Base):

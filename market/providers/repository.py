@@ -79,13 +79,14 @@ def forget_seen(session: Session, address: str) -> None:
 def standing_offers(
     session: Session, tier_id: int, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Active, recently seen providers of a tier with their open asks and stakes, cheapest and oldest first."""
+    """Active, undisputed, recently seen providers of a tier, their open asks and stakes, cheapest and oldest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
         .join(Stake, Stake.address == Provider.address)
         .where(
             Provider.status == ProviderStatus.ACTIVE,
+            Provider.disputed_at.is_(None),
             Provider.last_seen_at >= seen_since,
             AskRow.status == "open",
             AskRow.tier_id == tier_id,
@@ -107,9 +108,9 @@ def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
 
 
 def active_among(session: Session, addresses: Collection[str]) -> set[str]:
-    """Addresses of those of the providers that are active."""
+    """Addresses of those of the providers that are active and not in dispute."""
     statement = select(Provider.address).where(
-        Provider.address.in_(addresses), Provider.status == ProviderStatus.ACTIVE
+        Provider.address.in_(addresses), Provider.status == ProviderStatus.ACTIVE, Provider.disputed_at.is_(None)
     )
     return set(session.scalars(statement))
 
@@ -127,13 +128,14 @@ def expire_asks(session: Session, now: datetime) -> None:
 
 
 def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:
-    """Active, recently seen verifiers and their stakes, by address."""
+    """Active, undisputed, recently seen verifiers and their stakes, by address."""
     statement = (
         select(Provider, Stake.stake_wei)
         .join(Stake, Stake.address == Provider.address)
         .where(
             Provider.kind == "verifier",
             Provider.status == ProviderStatus.ACTIVE,
+            Provider.disputed_at.is_(None),
             Provider.last_seen_at >= seen_since,
         )
         .order_by(Provider.address)

@@ -272,6 +272,7 @@ def _provider_view(
         last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
         attested_until=attested,
+        disputed_at=provider.disputed_at,
     )
 
 

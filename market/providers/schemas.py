@@ -61,6 +61,9 @@ class ProviderView(BaseModel):
     attested_until: datetime | None = Field(
         description="End of the attestation that its key lives in an accepted environment; null if it has none."
     )
+    disputed_at: datetime | None = Field(
+        description="Since when we dispute a unit of its on chain: it gets no work until that has ended. Else null."
+    )
 
 
 class ProviderPage(BaseModel):

@@ -272,6 +272,16 @@ def jail(session: Session, address: str, reason: str) -> None:
     repository.close_open_ask(session, address, "cancelled")
 
 
+def note_disputed(session: Session, address: str, at: datetime | None) -> None:
+    """The market disputes a unit of the provider's since ``at``, or None: no more. Meanwhile it gets no work."""
+    require(session, address, lock=True).disputed_at = at
+
+
+def is_disputed(session: Session, address: str) -> bool:
+    """Whether the market disputes a unit of the provider's now."""
+    return require(session, address).disputed_at is not None
+
+
 def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
     """Use up the nonce of a signed order or ask; False if the signer has used it before."""
     return repository.use_nonce(session, signer, nonce, used_for)

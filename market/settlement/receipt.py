@@ -12,7 +12,7 @@ from market.storage.service import Storage
 from zoo_protocol.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.receipt import JobSettlement, Opened, Slashed, build_receipt
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord
+from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, SlashRecord
 
 
 def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
     record = JobRecord.from_bytes(_fetch(storage, from_hex(settlement.last.record)))
     with database.transaction() as session:
         slashes = [
-            _slashed(event, slash.offence)
+            _slashed(event, slash)
             for slash in record.slashes
             for event in final_events(session, slash.evidence)
             if event.name == "Slashed"
@@ -53,5 +53,6 @@ def _fetch(storage: Storage, digest: bytes) -> bytes:
         return storage.get(tree, max_bytes=MAX_RECORD_BYTES)
 
 
-def _slashed(event: ChainEvent, offence: str) -> Slashed:
-    return Slashed(event.args["provider"], offence, event.args["amount"], event.tx_hash)
+def _slashed(event: ChainEvent, slash: SlashRecord) -> Slashed:
+    args = event.args
+    return Slashed(args["provider"], slash.offence, args["amount"], event.tx_hash, slash.path, slash.path_reason)

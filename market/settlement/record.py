@@ -55,10 +55,7 @@ def build_record(
         clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
         auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id, job.id),
         units=[_unit(session, unit, windows) for unit in units],
-        slashes=[
-            SlashRecord(s.round, s.slot, s.provider, s.offence, s.evidence, s.evidence_cid)
-            for s in verification.job_slashes(session, job.id)
-        ],
+        slashes=[SlashRecord(**asdict(slash)) for slash in verification.job_slashes(session, job.id)],
         checkpoints=checkpoints,
         windows=sorted(windows.values(), key=lambda window: window.id),
         initial_loss=checkpoints[0].validation_loss if checkpoints else None,

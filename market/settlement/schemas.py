@@ -21,6 +21,8 @@ class ReceiptSlash(BaseModel):
     reason: str
     amount_wei: str
     tx: str
+    path: str = Field(description="Who decided: a committee on chain (dispute), or the operator's key (operator).")
+    path_reason: str | None = Field(description="Why the operator; null for a dispute.")
 
 
 class ReceiptCheckpoint(BaseModel):

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy.orm import Session
 
+from market.chain.models import OPERATOR
 from market.chain.service import intent_by_key, queue_intent
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus
@@ -26,12 +27,14 @@ def ask(
     function: str,
     arguments: Sequence[Any],
     amount: int = 0,
+    account: str = OPERATOR,
 ) -> None:
     """Queue the call unless it is under way or done; if it was refused (a role missing, a node that lags), anew.
 
     Args:
         key: identifies the call; each attempt has a key of its own below it.
         amount: wei of ZEN that it moves on our word alone.
+        account: of the market's accounts, the one that makes it.
     """
     attempt = 0
     while (made := intent_by_key(session, f"{key}:{attempt}")) is not None:
@@ -48,4 +51,5 @@ def ask(
         function=function,
         arguments=arguments,
         amount=amount,
+        account=account,
     )

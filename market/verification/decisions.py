@@ -1,19 +1,29 @@
-"""Decisions about units: pass what every replay confirmed, convict what two verifiers refuted, and who refuted two.
+"""Decisions about units: pass what every replay confirmed; what two verifiers refuted goes to a committee on chain,
+or, where that cannot decide, is convicted by the operator's key (:mod:`market.disputes.route`).
 
-A conviction needs its evidence in storage first; then one transaction jails the provider, rejects all that it
-has delivered and was not verified, frees its slots and asks the chain for the slash. What makes it happen once: it is
-applied only while the unit is being checked and its provider is not jailed, both under lock.
+Either needs its evidence in storage first. A conviction is one transaction: it jails the provider, rejects all that it
+has delivered and was not verified, frees its slots, and notes the penalty. What makes it happen once: it is applied
+only while the unit is undecided, under lock.
 """
 
-from dataclasses import dataclass
-
+import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import ProviderStaking
 from market.chain.contracts import ChainEvent
+from market.chain.errors import ChainError
+from market.chain.service import final_events
+from market.db.base import utc_now
 from market.db.session import Database
+from market.disputes import challenger
+from market.disputes.challenger import Ending
+from market.disputes.following import provider_of
+from market.disputes.route import Path, Reason, Route
 from market.domain.lifecycle import (
+    DISPUTE_STATUSES,
+    SAMPLE_OPEN,
     UNIT_DECIDED,
+    ChallengeStatus,
+    DisputeStatus,
     ProviderStatus,
     SampleEvent,
     SampleStatus,
@@ -21,37 +31,26 @@ from market.domain.lifecycle import (
     WindowEvent,
     WindowStatus,
 )
-from market.domain.verification import OFFENCE_IDS, Overruled
-from market.events.service import emit
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.storage.service import Storage
 from market.verification import repository
-from market.verification.calls import ask
-from market.verification.models import Sample, Slash
+from market.verification.court import Court
+from market.verification.models import Sample, Slash, Window
 from market.verification.moves import move_sample, move_window
-from zoo_protocol.cid import digest_of
-from zoo_protocol.hashing import canonical_json, to_hex
+from market.verification.replays import cleared_by_committee, refuted_for_good
+from market.verification.slashes import bring, evidence, operators_slash
+from zoo_protocol.hashing import canonical_json
 
 PROVIDER_JAILED = "provider_jailed"
-WRONG_REPLAY = Overruled.SLASHED.value
+IN_DISPUTE = "in_dispute"
+INCORRECT = "incorrect_computation"
+
+_log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SlashFacts:
-    """A penalty asked for on account of one unit, of its provider or of a verifier. ``evidence`` is the SHA2-256 digest
-    inside ``evidence_cid``."""
-
-    round: int
-    slot: int
-    provider: str
-    offence: str
-    evidence: str
-    evidence_cid: str
-
-
-def decide_units(database: Database, storage: Storage) -> None:
+def decide_units(database: Database, storage: Storage, court: Court) -> None:
     """Decide every unit of the latched windows that can be decided, each in its own transaction.
 
     Raises:
@@ -64,11 +63,13 @@ def decide_units(database: Database, storage: Storage) -> None:
             units = jobs.window_units(session, window_id)
             samples = repository.samples_of_units(session, [unit.id for unit in units])
         for unit in units:
-            if unit.status != UnitStatus.CHECKING:
-                continue
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
-            if SampleStatus.FAILED in states:
-                _convict(database, storage, unit)
+            if unit.status == UnitStatus.DISPUTED:
+                _book_dispute(database, storage, unit.id)
+            elif unit.status != UnitStatus.CHECKING:
+                continue
+            elif SampleStatus.FAILED in states:
+                _refuted(database, storage, court, unit, is_open=bool(states & SAMPLE_OPEN))
             elif states <= {SampleStatus.PASSED}:
                 with database.transaction() as session:
                     jobs.pass_unit(session, unit.id)
@@ -83,185 +84,151 @@ def _close_if_decided(database: Database, window_id: int) -> None:
             move_window(session, window, WindowEvent.DECIDE)
 
 
-def _convict(database: Database, storage: Storage, unit: UnitFacts) -> None:
+def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts, *, is_open: bool) -> None:
+    """Dispute the unit, or convict it by the operator's key where a dispute cannot decide.
+
+    A dispute makes the unit's trace public, so it waits for the samples that are ``is_open``. A provider is in one
+    dispute of the market's at a time, as the operator slashes it once: what it has delivered waits for that.
+    """
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
-        document = _evidence(session, unit, failed)
+        provider = providers.require(session, unit.provider)
+        is_jailed, is_busy = provider.status == ProviderStatus.JAILED, provider.disputed_at is not None
+        window = repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    try:
+        route = court.route(database, unit, window, failed.reason or "")
+    except ChainError as error:  # this unit waits; others need not
+        _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
+        return
+    if route.path is Path.OPERATOR or is_jailed:
+        _convict(database, storage, unit, route)
+    elif not (is_open or is_busy):
+        _dispute(database, storage, court, unit, window)
+
+
+def _dispute(database: Database, storage: Storage, court: Court, unit: UnitFacts, window: Window) -> None:
+    """Put the unit into dispute. Its provider gets no work until that has ended."""
+    with database.transaction() as session:
+        failed = _failed_sample(session, unit.id)
+        document = evidence(session, unit, failed, Route(Path.DISPUTE))
     evidence_cid = storage.put_block(canonical_json(document)).cid
     with database.transaction() as session:
         provider = providers.require(session, unit.provider, lock=True)
-        if jobs.unit_facts(session, unit.id).status != UnitStatus.CHECKING:
+        if jobs.unit_facts(session, unit.id).status != UnitStatus.CHECKING or provider.disputed_at is not None:
             return
+        dispute_id = court.accuse(session, unit, window, failed.segment, evidence_cid)
+        jobs.dispute_unit(session, unit.id, dispute_id)
+        providers.note_disputed(session, unit.provider, utc_now())
+        jobs.vacate(session, unit.provider, IN_DISPUTE)
+
+
+def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
+    """Book how the market's dispute of the unit ended, if it has. Whatever crashes, the unit leaves dispute once."""
+    with database.transaction() as session:
+        ending = challenger.ending(session, unit_id)
+    if ending is None:
+        return
+    if ending.status is ChallengeStatus.MISSED:
+        with database.transaction() as session:
+            unit = jobs.unit_facts(session, unit_id)
+        _convict(database, storage, unit, Route(Path.OPERATOR, Reason(ending.reason or "")))
+        return
+    with database.transaction() as session:
+        unit = jobs.unit_facts(session, unit_id)
+        providers.require(session, unit.provider, lock=True)
+        if unit.status != UnitStatus.DISPUTED:
+            return
+        providers.note_disputed(session, unit.provider, None)
+        if ending.status is ChallengeStatus.WON:
+            _bar(session, unit, ending.reason or "", _slash_by_dispute(session, unit, ending))
+        elif ending.status is ChallengeStatus.LOST:
+            jobs.acquit_unit(session, unit.id)
+            failed = repository.lock_sample_of(session, unit.id, ending.step)
+            assert failed is not None  # it is what was disputed
+            cleared_by_committee(session, failed, unit)
+        else:  # nobody has judged it: not paid, and nobody is punished
+            _reject(session, unit.id, ending.reason or "")
+
+
+def _slash_by_dispute(session: Session, unit: UnitFacts, ending: Ending) -> Slash:
+    """The penalty that the contract has taken; amount and transaction are in its final event."""
+    assert ending.convicted_in is not None  # it was won
+    event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
+    return Slash(
+        job_id=unit.job_id,
+        unit_id=unit.id,
+        provider=unit.provider,
+        offence=INCORRECT,
+        evidence=ending.convicted_in,
+        evidence_cid=ending.evidence_cid,
+        path=Path.DISPUTE,
+        amount_wei=event.args["amount"],
+        tx=event.tx_hash,
+    )
+
+
+def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route) -> None:
+    """By the operator's key: what a dispute cannot decide."""
+    with database.transaction() as session:
+        failed = _failed_sample(session, unit.id)
+        document = evidence(session, unit, failed, route)
+    evidence_cid = storage.put_block(canonical_json(document)).cid
+    with database.transaction() as session:
+        provider = providers.require(session, unit.provider, lock=True)
+        status = jobs.unit_facts(session, unit.id).status
+        if status not in (UnitStatus.CHECKING, UnitStatus.DISPUTED):
+            return
+        if status == UnitStatus.DISPUTED:
+            providers.note_disputed(session, unit.provider, None)
         offence = failed.reason or ""
-        if provider.status != ProviderStatus.JAILED:
-            _slash(session, unit, unit.provider, offence, evidence_cid)
-            providers.jail(session, unit.provider, offence)
-            jobs.vacate(session, unit.provider, PROVIDER_JAILED)
-        _reject(session, unit.id, offence)
-        for other in jobs.unverified_units_of(session, unit.provider):
-            _reject(session, other, PROVIDER_JAILED)
+        if provider.status == ProviderStatus.JAILED:
+            _reject(session, unit.id, offence)
+        else:
+            _bar(session, unit, offence, operators_slash(unit, unit.provider, offence, evidence_cid, route))
+
+
+def on_dispute_ended(session: Session, event: ChainEvent) -> None:
+    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted works no more.
+
+    What becomes of the unit is booked by :func:`decide_units` if the dispute is the market's, else by its settlement.
+    """
+    provider = provider_of(session, event.args["disputeId"])
+    if DISPUTE_STATUSES[event.args["outcome"]] is DisputeStatus.PROVIDER_LOST and provider is not None:
+        if providers.kind_of(session, provider) is None:
+            return
+        providers.jail(session, provider, "dispute_lost")
+        _dismiss_from_work(session, provider)
+
+
+def _dismiss_from_work(session: Session, provider: str) -> None:
+    """Free the slots of a provider that is jailed, and reject all of its that was not verified."""
+    jobs.vacate(session, provider, PROVIDER_JAILED)
+    for unit_id in jobs.unverified_units_of(session, provider):
+        _reject(session, unit_id, PROVIDER_JAILED)
+
+
+def _bar(session: Session, unit: UnitFacts, reason: str, slash: Slash) -> None:
+    """The unit's provider is convicted: jail it, free its slots, and reject all of its that was not verified."""
+    bring(session, unit, slash)
+    providers.jail(session, unit.provider, slash.offence)
+    _reject(session, unit.id, reason)
+    _dismiss_from_work(session, unit.provider)
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:
+    """The sample that the unit is convicted by: the first that replays refute, else the first withheld one."""
     samples = repository.lock_samples_of_unit(session, unit_id)
-    return next(sample for sample in samples if sample.status == SampleStatus.FAILED)
-
-
-def slash_verifiers(database: Database, storage: Storage) -> None:
-    """Slash and jail every verifier that was overruled again after its warning, each in its own transaction.
-
-    The evidence has the unit's whole trace, which is nobody's business before the unit is decided.
-
-    Raises:
-        StorageError: evidence could not be stored; the penalty waits for the next call.
-    """
-    with database.transaction() as session:
-        due = repository.replays_to_punish(session)
-    for replay_id in due:
-        with database.transaction() as session:
-            replay, sample = repository.replay_and_sample(session, replay_id)
-            unit = jobs.unit_facts(session, sample.unit_id)
-            document = _evidence(session, unit, sample) | {"offence": WRONG_REPLAY, "verifier": replay.verifier}
-        if unit.status in UNIT_DECIDED:
-            evidence_cid = storage.put_block(canonical_json(document)).cid
-            with database.transaction() as session:
-                _punish(session, unit, replay_id, evidence_cid)
-
-
-def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier, unless that was done or it is jailed for another one."""
-    replay = repository.lock_replay(session, replay_id)
-    assert replay is not None  # replays are not deleted
-    if replay.id not in repository.replays_to_punish(session):
-        return
-    if providers.require(session, replay.verifier, lock=True).status == ProviderStatus.JAILED:
-        replay.reason = "verifier_jailed"
-        return
-    _slash(session, unit, replay.verifier, WRONG_REPLAY, evidence_cid, replay_id)
-    providers.jail(session, replay.verifier, WRONG_REPLAY)
-
-
-def _slash(
-    session: Session, unit: UnitFacts, wallet: str, offence: str, evidence_cid: str, replay_id: int | None = None
-) -> None:
-    slash = Slash(
-        job_id=unit.job_id,
-        unit_id=unit.id,
-        replay_id=replay_id,
-        provider=wallet,
-        offence=offence,
-        evidence=to_hex(digest_of(evidence_cid)),
-        evidence_cid=evidence_cid,
-    )
-    session.add(slash)
-    _ask_for_slash(session, slash)
-    emit(
-        session,
-        unit.job_id,
-        "slash",
-        {
-            "provider": wallet,
-            "round": unit.round,
-            "slot": unit.slot,
-            "reason": offence,
-            "evidence_cid": evidence_cid,
-        },
-    )
-
-
-def execute_slashes(database: Database) -> None:
-    """See to it that every penalty that the chain does not have is on its way there."""
-    with database.transaction() as session:
-        for slash in repository.unexecuted_slashes(session):
-            _ask_for_slash(session, slash)
-
-
-def _ask_for_slash(session: Session, slash: Slash) -> None:
-    ask(
-        session,
-        key=f"slash:{slash.evidence}",
-        kind="slash",
-        subject=slash.job_id,
-        **ProviderStaking.slash(slash.provider, OFFENCE_IDS[slash.offence], slash.evidence),
-        amount=providers.at_risk(session, slash.provider),  # the penalty table may change before it is executed
-    )
+    failed = [sample for sample in samples if sample.status == SampleStatus.FAILED]
+    return min(failed, key=lambda sample: (sample.reason != INCORRECT, sample.segment))
 
 
 def _reject(session: Session, unit_id: int, reason: str) -> None:
-    """Reject a unit and drop the samples that are of no more use."""
+    """Reject a unit; drop the samples that are of no more use, and pay or overrule the verifiers of refuted ones."""
+    unit = jobs.unit_facts(session, unit_id)
     jobs.reject_unit(session, unit_id, reason)
     for sample in repository.lock_samples_of_unit(session, unit_id):
-        if sample.status in (SampleStatus.DRAWN, SampleStatus.REVEALED):
+        if sample.status in SAMPLE_OPEN:
             move_sample(session, sample, SampleEvent.DROP, reason=reason)
-
-
-def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, object]:
-    """All that an outsider needs to replay the segment and judge again. The same sample always gives the same bytes."""
-    window = repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples are drawn by a window's seed
-    return {
-        "kind": "zoo-evidence/2",
-        "offence": sample.reason,
-        "job_id": unit.job_id,
-        "spec": unit.spec,
-        "unit": {
-            "round": unit.round,
-            "slot": unit.slot,
-            "provider": unit.provider,
-            "environment_class": unit.environment_class,
-            "start_checkpoint_cid": unit.start_checkpoint_cid,
-            "start_slot_state_cid": unit.start_slot_state_cid,
-            "start_restored_payload_cid": unit.start_restored_payload_cid,
-            "trace_root": unit.trace_root,
-            "leaves": unit.leaves,
-            "payload_hash": unit.payload_hash,
-            "salt": unit.salt,
-            "payload_cid": unit.payload_cid,
-            "commitment_signature": unit.commitment_signature,
-        },
-        "window": {"id": window.chain_id_in_contract, "root": window.root, "seed": window.seed},
-        "sampling_bps": unit.sampling_bps,
-        "segment": sample.segment,
-        "state_cid": sample.state_cid,
-        "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
-        "replays": [
-            {
-                "verifier": replay.verifier,
-                "status": replay.status,
-                "result_hash": replay.result_hash,
-                "end_leaf": replay.end_leaf,
-                "salt": replay.salt,
-            }
-            for replay in repository.lock_replays(session, sample.id)
-        ],
-    }
-
-
-def on_slashed(session: Session, event: ChainEvent) -> None:
-    """Handler of the final Slashed event: what the penalty came to."""
-    slash = repository.lock_slash(session, event.args["evidence"])
-    if slash is None or slash.tx is not None:
-        return
-    slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash
-    emit(
-        session,
-        slash.job_id,
-        "slash",
-        {
-            "provider": slash.provider,
-            "reason": slash.offence,
-            "amount_wei": str(slash.amount_wei),
-            "tx": slash.tx,
-        },
-    )
-
-
-def job_slashes(session: Session, job_id: str) -> list[SlashFacts]:
-    """The penalties that a job's units led to, oldest first."""
-    found = []
-    for slash in repository.slashes_of_job(session, job_id):
-        unit = jobs.unit_facts(session, slash.unit_id)
-        found.append(
-            SlashFacts(unit.round, unit.slot, slash.provider, slash.offence, slash.evidence, slash.evidence_cid)
-        )
-    return found
+        elif sample.status == SampleStatus.FAILED:
+            refuted_for_good(session, sample, unit)

@@ -76,6 +76,8 @@ class Replay(Base, CreatedAt):
 class Slash(Base, CreatedAt):
     """A penalty that was proven by replay; amount and tx are what the chain said.
 
+    ``path`` says who decided: a committee in the contract Disputes, or the operator, with ``path_reason`` why not they.
+
     ``provider`` is the wallet that it meets: who delivered the unit or, by ``replay_id``, a verifier that was wrong.
     """
 
@@ -88,7 +90,9 @@ class Slash(Base, CreatedAt):
     replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"), unique=True)
     provider: Mapped[str] = mapped_column(Address, index=True)
     offence: Mapped[str] = mapped_column(String(32))
-    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # on chain: digest of the evidence, or id of the dispute
     evidence_cid: Mapped[str] = mapped_column(Cid)
+    path: Mapped[str] = mapped_column(String(16), server_default="operator")  # disputes.route.Path
+    path_reason: Mapped[str | None] = mapped_column(String(64))
     amount_wei: Mapped[int | None] = mapped_column(Wei)
     tx: Mapped[str | None] = mapped_column(Hash32)

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 import structlog
 from sqlalchemy.orm import Session
 
-from market.chain.bindings import Omissions, UnitCommitment
+from market.chain import bindings
+from market.chain.bindings import Omissions
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
@@ -24,6 +25,8 @@ from market.verification.moves import move_omission
 from market.verification.windows import ADVANCE
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.record import leaf_of
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +93,7 @@ def answer_claims(database: Database) -> None:
             window = repository.window(session, found[1].window_id)
             if window is None or window.committed_at is None or window.committed_at > claim.include_by:
                 continue
-            unit: UnitCommitment = asdict(found[1].commitment)  # type: ignore[assignment]
+            unit: bindings.UnitCommitment = asdict(found[1].commitment)  # type: ignore[assignment]
             ask(
                 session,
                 key=f"answer_omission:{claim.leaf}",
@@ -132,6 +135,11 @@ def on_compensated(session: Session, event: ChainEvent) -> None:
         claim.tx, claim.compensation_wei = event.tx_hash, event.args["compensation"]
         move_omission(session, claim, OmissionEvent.COMPENSATE)
         _log.error("paid for an omitted commitment", leaf=claim.leaf, amount_wei=str(claim.compensation_wei))
+
+
+def proof_of(session: Session, window: Window, commitment: UnitCommitment) -> list[str]:
+    """The way from a commitment's leaf to the root of its window, 0x hex."""
+    return _proof(session, window, to_hex(leaf_of(commitment)))
 
 
 def _proof(session: Session, window: Window, leaf: str) -> list[str]:

@@ -247,28 +247,73 @@ def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -
 def _judge(
     session: Session, sample: Sample, unit: UnitFacts, replays: list[Replay], *, nobody_left: bool = False
 ) -> None:
-    """Decide the sample if its results suffice; then pay who was right, and see to who was outvoted."""
-    claimed = unit.leaves[sample.segment + 1]
-    results = [known.end_leaf for known in replays if known.end_leaf is not None]
-    found = verdict(claimed, results, nobody_left=nobody_left)
-    match found:
+    """Decide the sample if its results suffice.
+
+    What follows for the verifiers waits where the claim is refuted: a committee may yet find that it is right.
+    """
+    results = [known.end_leaf for known in _counting(replays) if known.end_leaf is not None]
+    match verdict(unit.leaves[sample.segment + 1], results, nobody_left=nobody_left):
         case Verdict.PASSED:
             move_sample(session, sample, SampleEvent.PASS)
+            _reward(session, sample, unit, outvoted(results), stands=True)
         case Verdict.FAILED:
             move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
         case Verdict.OPEN:
             return
-    wrong = outvoted(results)
-    for known in replays:
+
+
+def refuted_for_good(session: Session, sample: Sample, unit: UnitFacts) -> None:
+    """The unit is rejected: what follows for the verifiers of a sample that failed."""
+    results = [known.end_leaf for known in repository.lock_replays(session, sample.id) if known.end_leaf is not None]
+    _reward(session, sample, unit, outvoted(results), stands=False)
+
+
+def cleared_by_committee(session: Session, sample: Sample, unit: UnitFacts) -> None:
+    """A committee on chain found the claim right: whoever refuted it was wrong, however many they were.
+
+    What they said of other segments of the unit does not count any more; those are replayed anew.
+    """
+    claimed = unit.leaves[sample.segment + 1]
+    given = {known.verifier: known.end_leaf for known in repository.lock_replays(session, sample.id) if known.end_leaf}
+    wrong = {verifier for verifier, leaf in given.items() if leaf != claimed}
+    move_sample(session, sample, SampleEvent.CLEAR)
+    _reward(session, sample, unit, set(given.values()) - {claimed}, stands=True)
+    for other in repository.lock_samples_of_unit(session, unit.id):
+        if other.status == SampleStatus.FAILED and other.reason == "incorrect_computation":
+            _doubt(session, other, unit, wrong)
+
+
+def _doubt(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str]) -> None:
+    """Overrule what these verifiers said of a refuted sample; unless others refute it enough, more are asked."""
+    claimed = unit.leaves[sample.segment + 1]
+    for known in repository.lock_replays(session, sample.id):
+        if known.verifier in wrong and known.end_leaf not in (None, claimed):
+            _overrule(session, known)
+    counting = _counting(repository.lock_replays(session, sample.id))
+    results = [known.end_leaf for known in counting if known.end_leaf is not None]
+    if verdict(claimed, results) is not Verdict.FAILED:
+        move_sample(session, sample, SampleEvent.REOPEN, reason="refuters_overruled")
+
+
+def _counting(replays: list[Replay]) -> list[Replay]:
+    """Those that have not been overruled."""
+    return [known for known in replays if known.status != ReplayStatus.OVERRULED]
+
+
+def _reward(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str], *, stands: bool) -> None:
+    """Pay the verifiers whose results agree with what was decided, and see to those with ``wrong`` ones."""
+    claimed = unit.leaves[sample.segment + 1]
+    for known in _counting(repository.lock_replays(session, sample.id)):
         if known.end_leaf in wrong:
             _overrule(session, known)
-        elif known.end_leaf is not None and (known.end_leaf == claimed) is (found is Verdict.PASSED):
+        elif known.end_leaf is not None and (known.end_leaf == claimed) is stands:
             # By what the segment weighs: all of a unit's have as many steps.
             providers.note_replay(session, known.verifier, unit.gross_wei // unit.segments, utc_now())
 
 
 def _overrule(session: Session, replay: Replay) -> None:
-    """More verifiers agree on another result: this one is not paid; the reason says what follows for its verifier."""
+    """More verifiers agree on another result, or a committee does: this one is not paid; the reason says what follows
+    for its verifier."""
     follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now())
     move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)
 

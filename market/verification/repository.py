@@ -147,5 +147,10 @@ def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
     return session.scalars(select(Slash).where(*mine).order_by(Slash.id)).all()
 
 
+def last_slashed_at(session: Session, wallet: str) -> datetime | None:
+    """When the newest penalty of a wallet was brought, for whatever it did; None: never."""
+    return session.scalar(select(func.max(Slash.created_at)).where(Slash.provider == wallet))
+
+
 def unexecuted_slashes(session: Session) -> Sequence[Slash]:
     return session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id)).all()

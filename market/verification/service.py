@@ -4,18 +4,14 @@ from sqlalchemy.orm import Session
 
 from market.chain.views import ChainViews
 from market.db.session import Database
+from market.disputes import challenger as disputes
+from market.disputes.challenger import Challenger
 from market.domain.network import NetworkParameters
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
-from market.verification.decisions import (
-    SlashFacts,
-    decide_units,
-    execute_slashes,
-    job_slashes,
-    on_slashed,
-    slash_verifiers,
-)
+from market.verification.court import Court
+from market.verification.decisions import decide_units, on_dispute_ended
 from market.verification.omissions import (
     answer_claims,
     on_claim_answered,
@@ -31,6 +27,13 @@ from market.verification.replays import (
     request_states,
     reveal_abandoned,
     state_revealed,
+)
+from market.verification.slashes import (
+    SlashFacts,
+    execute_slashes,
+    job_slashes,
+    on_slashed,
+    slash_verifiers,
 )
 from market.verification.windows import (
     WindowFacts,
@@ -53,6 +56,7 @@ __all__ = [
     "on_claim_answered",
     "on_claim_opened",
     "on_compensated",
+    "on_dispute_ended",
     "on_seed_latched",
     "on_seed_rescheduled",
     "on_slashed",
@@ -68,9 +72,17 @@ __all__ = [
 
 
 def advance(
-    database: Database, storage: Storage, settings: Settings, network: NetworkParameters, chain: ChainViews
+    database: Database,
+    storage: Storage,
+    settings: Settings,
+    network: NetworkParameters,
+    chain: ChainViews,
+    challenger: str | None = None,
 ) -> None:
     """Do whatever is due in verification; finds nothing to do when called again, or while another worker is at it.
+
+    Args:
+        challenger: the market's account that disputes units, if it has one.
 
     Raises:
         StorageError, ChainError: a part does not work now; what was due stays due.
@@ -83,10 +95,13 @@ def advance(
         draw_samples(database, settings, network)
         request_states(database, settings)
         assign_replays(database, settings)
-        decide_units(database, storage)
+        account = None if challenger is None else Challenger(challenger, chain, network.disputes)
+        decide_units(database, storage, Court(account, settings.disputes))
         slash_verifiers(database, storage)
         execute_slashes(database)
         answer_claims(database)
+        if account is not None:
+            disputes.advance(database, account)
         latch_seeds(database, chain.head_number)
 
 

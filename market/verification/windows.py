@@ -19,6 +19,7 @@ from market.domain.network import NetworkParameters
 from market.domain.verification import sampling_rate_bps
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
+from market.providers import service as providers
 from market.providers.attestations import attested_until
 from market.settings import Settings
 from market.verification import repository
@@ -157,7 +158,7 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
-    clean = jobs.clean_units_of(session, unit.provider)
+    clean = _clean_units(session, unit.provider)
     attested = bool(attested_until(session, [unit.provider], utc_now()))
     rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps, attested=attested)
     jobs.mark_checking(session, unit.id, rate)
@@ -168,6 +169,13 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
+
+
+def _clean_units(session: Session, provider: str) -> int:
+    """How many verified units speak for a provider: none while one is disputed, none from before a penalty."""
+    if providers.is_disputed(session, provider):
+        return 0
+    return jobs.clean_units_of(session, provider, since=repository.last_slashed_at(session, provider))
 
 
 def windows_of_job(session: Session, job_id: str) -> list[WindowFacts]:

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=Idempot
 
 WebhookId = Annotated[RowId, Path(description="The webhook's id.")]
 DeliveryId = Annotated[RowId, Path(description="The delivery's id.")]
-EventKind = Literal["status", "round", "step", "unit", "slash", "checkpoint", "validation", "settlement"]
+EventKind = Literal["status", "round", "step", "unit", "slash", "dispute", "checkpoint", "validation", "settlement"]
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
 Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=8, description="Which events of your jobs to send.")]
 

@@ -1,13 +1,13 @@
 """Challenges that quotes of trusted environments are bound to.
 
-Revision: 0021, after 0018.
+Revision: 0021, after 0019.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0021"
-down_revision = "0018"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 

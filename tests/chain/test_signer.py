@@ -19,7 +19,7 @@ from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET, ZEN
 from market.settings import Settings
-from market.verification import decisions
+from market.verification import slashes
 from market.verification.models import Slash
 from worker.context import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
@@ -209,7 +209,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
             slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
-            decisions._ask_for_slash(session, slash)
+            slashes._ask_for_slash(session, slash)
     careful = limited(chain, database, max_zen_per_day=10)
     step(chain, careful)
     first, second = (f"slash:0x{number:064x}:0" for number in range(2))

@@ -12,7 +12,7 @@ from web3 import HTTPProvider, Web3
 
 from zoo_compute import Client
 
-ACCOUNTS = {"operator", "acknowledger", "admin", "treasury", "user", "providers", "verifiers"}
+ACCOUNTS = {"operator", "acknowledger", "challenger", "admin", "treasury", "user", "providers", "verifiers"}
 
 
 @pytest.mark.timeout(420)

@@ -175,6 +175,7 @@ class World:
         rounds: int = 2,
         max_price: int = 4 * ZEN,
         requirements: dict[str, object] | None = None,
+        sampling_bps: int = 200,
         document: dict[str, Any] | None = None,
     ) -> str:
         """A job whose deposit is final, standing in the book; ``document`` is its specification, if not the usual."""
@@ -191,7 +192,7 @@ class World:
             units=nodes * spec.training.rounds,
             unitWeight=weight,
             segments=spec.segments,
-            samplingBps=200,
+            samplingBps=sampling_bps,
             budget=10 * ZEN,
             maxPrice=max_price,
             waitUntil=int(wait_until.timestamp()),

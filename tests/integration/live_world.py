@@ -33,7 +33,7 @@ from market.jobs.lease_schemas import (
     LeaseKind,
     LeaseView,
 )
-from market.jobs.models import Job, Slot
+from market.jobs.models import Slot
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
@@ -73,6 +73,10 @@ class Node:
 
 
 class LiveWorld(VerificationWorld):
+    """``challenger``: the market's account that disputes units; None: the operator's key slashes."""
+
+    challenger: str | None = None
+
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
     ) -> None:
@@ -137,9 +141,9 @@ class LiveWorld(VerificationWorld):
         with self.database.transaction() as session:  # they leave what they worked for
             for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
                 slot.provider = None
-        job_id = self.job(nodes=len(nodes), document={**self.spec.to_dict(), "training_config": TRAINING})
+        document = {**self.spec.to_dict(), "training_config": TRAINING}
+        job_id = self.job(nodes=len(nodes), sampling_bps=10_000, document=document)
         with self.database.transaction() as session:
-            session.get_one(Job, job_id).sampling_bps = 10_000
             holders = [node.address for node in nodes]
             environment = nodes[0].executor.environment_class
             assert matching.assign(session, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
@@ -168,7 +172,7 @@ class LiveWorld(VerificationWorld):
 
     def step(self) -> None:
         """Let the market, its sender and its indexer do what is due, and the chain go on."""
-        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views)
+        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views, self.challenger)
         while self._sender.step():
             pass
         self.deployed.anvil.mine(4)

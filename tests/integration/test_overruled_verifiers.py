@@ -19,8 +19,8 @@ from market.providers.reviews import review
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
-from market.verification.decisions import slash_verifiers
 from market.verification.models import Sample
+from market.verification.slashes import slash_verifiers
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
 

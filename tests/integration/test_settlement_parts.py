@@ -57,6 +57,27 @@ def market(
     anvil.revert(mark)
 
 
+def test_a_unit_in_dispute_holds_back_nothing_but_the_end_of_its_job(market: SettlementWorld) -> None:
+    job = market.job(rounds=2)
+    disputed, _ = market.work(job, 0, FIRST, SECOND)
+    market.decide(disputed, UnitStatus.DISPUTED)
+    market.work(job, 1, FIRST, THIRD)
+    market.change(job, status=JobStatus.VERIFYING)
+    market.settled(after=hours(2))
+    paid = market.read(job)
+    assert (paid.status, paid.paid_wei, paid.refund_wei) == (JobStatus.VERIFYING, 3 * UNIT_PAY, 0)
+    market.settled(after=hours(4))
+    assert len(market.batches()) == 1
+
+    market.decide(disputed, UnitStatus.VERIFIED)  # acquitted, and checked to its end
+    market.end(job)
+    market.settled(after=hours(6))
+    market.check(job)
+    assert market.read(job).paid_wei == 4 * UNIT_PAY
+    market.pass_challenge_period()
+    assert list(market.claim_all().values()) == [2 * UNIT_PAY, UNIT_PAY, UNIT_PAY, 0]
+
+
 def test_a_running_job_is_paid_as_it_goes_and_its_rest_is_refunded_at_the_end(market: SettlementWorld) -> None:
     job = market.job()
     market.work(job, 0, FIRST, SECOND)

@@ -202,7 +202,7 @@ def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
     served = shown(world, CHEAT, 1)
     evidence = {"unit": {"leaves": served.leaves}, "segment": 1, "state_cid": served.states[1]}
     cid = world.store.add(canonical_json(evidence))
-    slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid)
+    slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid, "operator", None)
     world.record = replace(world.record, slashes=[slash])
     difference = world.check().attempts[1].difference
     assert difference is not None

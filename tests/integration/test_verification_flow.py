@@ -13,14 +13,18 @@ from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
+from market.jobs.models import Unit
 from market.providers import service as providers
 from market.providers.models import Attestation
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import service as verification
+from market.verification import windows
 from market.verification.calls import RETRY_AFTER
+from market.verification.court import Court
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
+from market.verification.models import Slash
 from market.verification.replays import request_states
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
@@ -227,7 +231,9 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
         world.pass_deadline(sample.id)
     request_states(world.database, world.settings)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
-    both = [threading.Thread(target=decide_units, args=(world.database, world.storage)) for _ in range(2)]
+    both = [
+        threading.Thread(target=decide_units, args=(world.database, world.storage, Court(None, True))) for _ in range(2)
+    ]
     for thread in both:
         thread.start()
     for thread in both:
@@ -394,3 +400,24 @@ def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
     world.replay(world.asked(verifiers), world.claim(unit_ids[0], 0))
     assert world.read(job_id).status == "settling"
     assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_work_from_before_a_penalty_or_during_a_dispute_speaks_for_nobody(
+    world: VerificationWorld, unit_ids: list[int]
+) -> None:
+    def clean() -> int:
+        with world.database.transaction() as session:
+            return windows._clean_units(session, provider)
+
+    with world.database.transaction() as session:
+        unit = session.get_one(Unit, unit_ids[0])
+        provider, job_id, unit.status, unit.decided_at = unit.provider, unit.job_id, "verified", utc_now()
+    assert clean() == 1
+    for since, expected in ((utc_now(), 0), (None, 1)):
+        with world.database.transaction() as session:
+            providers.note_disputed(session, provider, since)
+        assert clean() == expected
+    with world.database.transaction() as session:
+        document = {"offence": "incorrect_computation", "evidence": "0x" + "ab" * 32, "evidence_cid": "cid"}
+        session.add(Slash(job_id=job_id, unit_id=unit_ids[0], provider=provider, **document))
+    assert clean() == 0

@@ -30,6 +30,7 @@ from zoo_protocol.record import (
     SlashRecord,
     UnitRecord,
     WindowRecord,
+    dispute_id,
     unit_leaf,
 )
 from zoo_protocol.sampling import draw_segments
@@ -82,7 +83,18 @@ class World:
             clearing_price_wei_per_gpu_hour=str(PRICE),
             auction=None,
             units=[replace(unit, window_index=index) for index, unit in enumerate(units)],
-            slashes=[SlashRecord(0, 1, CHEAT.address, "incorrect_computation", to_hex(digest_of(evidence)), evidence)],
+            slashes=[
+                SlashRecord(
+                    0,
+                    1,
+                    CHEAT.address,
+                    "incorrect_computation",
+                    to_hex(digest_of(evidence)),
+                    evidence,
+                    "operator",
+                    "too_few_referees",
+                )
+            ],
             checkpoints=checkpoints,
             windows=[WindowRecord(3, root, leaves)],
             initial_loss="5.500000",
@@ -103,6 +115,7 @@ class World:
         self.moved = {PAYER.address: BUDGET - gross}
         self.on_chain = WindowOnChain(root, 2, SEED)
         self.slashed: Slashed | None = Slashed(CHEAT.address, "incorrect_computation", 500, "0xslash")
+        self.convicted: tuple[str, str] | None = None
 
     def put(self, data: bytes) -> str:
         self.files[cid_of_raw(data)] = data
@@ -212,6 +225,18 @@ class World:
             raise ChainDisagrees("not_slashed", "no event")
         return self.slashed
 
+    def conviction(self, dispute_id: str) -> tuple[str, str]:
+        if self.convicted is None:
+            raise ChainDisagrees("not_convicted", "it ended for the provider")
+        return self.convicted
+
+    def by_dispute(self) -> None:
+        """A committee has convicted the cheat, not the operator."""
+        [slash] = self.record.slashes
+        disputed = replace(slash, path="dispute", path_reason=None, evidence=dispute_id(SEED, PAYER.address))
+        self.record = replace(self.record, slashes=[disputed])
+        self.convicted = self.leaf(self.record.units[1]), "0xslash"
+
     def treasury_balance(self) -> int:
         return 1
 
@@ -236,6 +261,19 @@ def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
     assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
     assert money["fee"] == (money["paid"] + money["fee"]) * FEE_BPS // 10_000
     assert [unit["paid_wei"] for unit in found.receipt["units"]] == [str(money["paid"]), "0"]
+
+
+def test_a_penalty_by_a_committee_is_that_of_a_dispute_which_convicted_the_unit() -> None:
+    world: Any = World()
+    assert world.codes() == set()
+    world.by_dispute()
+    found = verify_job(world.job_id, world, world)
+    assert found.findings == []
+    assert [(slash["path"], slash["path_reason"]) for slash in found.receipt["slashes"]] == [("dispute", None)]
+    key, tx = world.convicted
+    for convicted, code in ((None, "not_convicted"), ((SEED, tx), "wrong_dispute"), ((key, SEED), "wrong_dispute")):
+        world.convicted = convicted
+        assert world.codes() == {code}
 
 
 LIES: list[tuple[str, Callable[[World], None]]] = [

@@ -55,7 +55,7 @@ def record(**changes: object) -> JobRecord:
         "clearing_price_wei_per_gpu_hour": "2500000000000000000",
         "auction": None,
         "units": [unit(1, 0), unit(0, 1), unit(0, 0, "rejected")],
-        "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid")],
+        "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid", "dispute", None)],
         "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", [ADDRESS])],
         "windows": [WindowRecord(0, HASH, [HASH])],
         "initial_loss": "5.545177",

@@ -15,5 +15,6 @@ def index() -> None:
 @shared_task(name="chain.send")
 def send() -> None:
     """Move queued and pending transactions on, until nothing is to be done now."""
-    while context().sender.step():
-        pass
+    for sender in context().senders:
+        while sender.step():
+            pass

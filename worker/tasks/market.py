@@ -59,7 +59,7 @@ def validate(job_id: str) -> None:
 def advance() -> None:
     """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""
     c = context()
-    verification.advance(c.database, c.storage, c.settings, c.network, c.chain)
+    verification.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger)
 
 
 @shared_task(name="disputes.keep")

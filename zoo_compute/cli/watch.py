@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.job import Job
@@ -69,9 +69,12 @@ def describe(event: Event) -> str | None:
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"
+        case "dispute":
+            return _dispute_line(data)
         case "slash" if "tx" in data:
             amount = format_zen(int(data["amount_wei"]))
-            return f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']})"
+            lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
+            return f"{lost}; decided by {_who_decided(data)})"
         case "slash":
             place = f"round {data['round']}, slot {data['slot']}"
             return f"provider {data['provider']} is convicted of {data['reason']} in {place}"
@@ -115,3 +118,24 @@ class _Bar:
     def _show_loss(self, loss: str | None) -> None:
         if loss is not None:
             self._progress.update(self._task, loss=loss)
+
+
+def _who_decided(data: Mapping[str, Any]) -> str:
+    if data.get("path") == "dispute":
+        return "a committee on chain"
+    return "the market's operator" + (f", because of {data['path_reason']}" if data.get("path_reason") else "")
+
+
+def _dispute_line(data: Mapping[str, Any]) -> str:
+    """What happened in a dispute of the market's."""
+    where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
+    told = {
+        "open": f"replays refute step {data['step']}: the market disputes it on chain, with a bond",
+        "won": "the provider lost its dispute",
+        "lost": "a committee found the step correct: the market lost its bond, the unit is paid",
+        "lapsed": "the market named no step in time and lost its bond; the unit is not paid",
+        "undecided": "no committee judged in time; the unit is not paid, and nobody is punished",
+        "missed": "it could not be disputed in time: the operator decides",
+    }
+    reason = f" ({data['reason']})" if data.get("reason") else ""
+    return f"dispute {data['dispute_id'][:10]}: {where}: {told.get(data['state'], data['state'])}{reason}"

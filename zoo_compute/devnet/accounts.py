@@ -25,6 +25,7 @@ class DevAccounts:
     """Who is who on a devnet. ``admin`` is of the market alone; the contracts' admin and guardian is ``treasury``."""
 
     operator: DevAccount
+    challenger: DevAccount
     acknowledger: DevAccount
     admin: DevAccount
     treasury: DevAccount
@@ -60,6 +61,7 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
     return DevAccounts(
         operator=account(0),
+        challenger=account(3 + providers + verifiers),
         acknowledger=account(account_count(providers, verifiers)),
         admin=account(account_count(providers, verifiers) + 1),
         treasury=account(1),
@@ -71,4 +73,4 @@ def derive(providers: int, verifiers: int) -> DevAccounts:
 
 def account_count(providers: int, verifiers: int) -> int:
     """How many accounts of the mnemonic the chain must fund: all but acknowledger and admin, which send nothing."""
-    return 3 + providers + verifiers
+    return 4 + providers + verifiers

@@ -42,6 +42,7 @@ SLOW_NODE = "provider-2"
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 BOND_ZEN = 1_000  # the operator's, for commitments that it acknowledges
+CHALLENGER_ZEN = 1_000  # the market's, for ten disputes at a time
 NODE_ZEN = 50_000  # covers the stake of every tier
 HONEST_PRICES = ("2.0", "2.05", "2.1", "2.15", "2.2")
 
@@ -76,6 +77,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
         "ZOO_DEPLOYMENT_FILE": str(directory.deployment_file),
         "ZOO_OPERATOR_KEY": _wallets(state).operator.private_key,
         "ZOO_ACKNOWLEDGER_KEY": _wallets(state).acknowledger.private_key,
+        "ZOO_CHALLENGER_KEY": _wallets(state).challenger.private_key,
         "ZOO_ADMINS": _wallets(state).admin.address,
         "ZOO_DOMAIN": f"{engines.HOST}:{state.ports['api']}",
         "ZOO_PUBLIC_URL": local["api"],
@@ -130,7 +132,11 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
 def _roles_and_allocations(state: State) -> list[str]:
     """Who holds which role, the operator's bond, and the ZEN that the user and the nodes begin with."""
     wallets = _wallets(state)
-    holders = {wallets.user: USER_ZEN, **dict.fromkeys([*wallets.providers, *wallets.verifiers], NODE_ZEN)}
+    holders = {
+        wallets.user: USER_ZEN,
+        wallets.challenger: CHALLENGER_ZEN,
+        **dict.fromkeys([*wallets.providers, *wallets.verifiers], NODE_ZEN),
+    }
     allocations = [word for one, zen in holders.items() for word in ("--allocate", f"{one.address}={zen}")]
     roles = ["--admin", wallets.treasury.address, "--guardian", wallets.treasury.address]
     return [*roles, "--acknowledger", wallets.acknowledger.address, "--bond", str(BOND_ZEN), *allocations]
@@ -206,6 +212,7 @@ def info(directory: StateDirectory, state: State) -> dict[str, Any]:
         "accounts": {
             "operator": both(wallets.operator),
             "acknowledger": both(wallets.acknowledger),
+            "challenger": both(wallets.challenger),
             "admin": both(wallets.admin),
             "treasury": both(wallets.treasury),
             "user": both(wallets.user),

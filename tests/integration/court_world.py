@@ -1,0 +1,129 @@
+"""The market as challenger beside live nodes, verifiers and referees: what replays refute goes to the contract."""
+
+from collections.abc import Sequence
+
+from dispute_world import TERMS, ZEN
+from live_world import Node
+from pydantic import SecretStr
+from referee_world import RefereeWorld
+from sqlalchemy import select
+from support.chain import OTHER, wallet
+
+from market.chain.models import CHALLENGER, TxIntent
+from market.chain.sender import Sender
+from market.chain.signer import Signer
+from market.disputes import keeper
+from market.disputes.challenger_models import Challenge
+from market.domain.lifecycle import UNIT_DECIDED
+from market.domain.network import DEVNET
+from market.jobs.lease_schemas import LeaseKind
+from market.jobs.models import Unit
+from worker.context import INTENT_HANDLERS
+from zoo_compute.node.executor import Executor
+from zoo_compute.node.referee import Referee
+from zoo_protocol.hashing import keccak, to_hex
+
+MARKET = wallet(30)
+LIE = to_hex(keccak(b"what no training gives"))
+
+
+class LyingExecutor(Executor):
+    """A verifier's, which says of every segment the same thing, as its accomplices do."""
+
+    def run(self, task, timeout, on_progress=None):  # type: ignore[no-untyped-def]
+        return {"end_leaf": LIE, "steps": 0} if task["kind"] == "replay" else super().run(task, timeout, on_progress)
+
+
+class _Senders:
+    """Those of all of the market's accounts, as one."""
+
+    def __init__(self, senders: Sequence[Sender]) -> None:
+        self._senders = senders
+
+    def step(self) -> bool:
+        moved = [sender.step() for sender in self._senders]
+        return any(moved)
+
+
+class CourtWorld(RefereeWorld):
+    """The market's account has bonds for three disputes."""
+
+    referees_here: Sequence[Referee] = ()
+
+    def give_account(self, bonds: int = 3) -> None:
+        """The market gets an account to dispute with."""
+        self.challenger = MARKET.address
+        self.deployed.anvil.rpc("anvil_setBalance", MARKET.address, hex(ZEN))
+        self.deployed.send(OTHER, "ZenToken", "transfer", MARKET.address, bonds * TERMS.bond_wei)
+        self.restart()
+
+    def restart(self) -> None:
+        """The market's processes are new: what they know is in the database and on the chain."""
+        signer = Signer(SecretStr(MARKET.key))
+        own = Sender(
+            self.database,
+            self.deployed.client(),
+            self.deployed.deployment,
+            signer,
+            self.deployed.settings,
+            INTENT_HANDLERS,
+            CHALLENGER,
+        )
+        operator = self.deployed.sender(self.database, INTENT_HANDLERS)
+        self._sender = _Senders([operator, own])  # type: ignore[assignment]
+
+    def train(self, *nodes: Node) -> str:
+        """A job that the nodes have trained a round of, every segment of which is drawn."""
+        job_id = self.live_job(list(nodes))
+        for node in nodes:
+            self.work_off(node, LeaseKind.TRAIN)
+        return job_id
+
+    def turn(self, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
+        """Everybody does once what is due for it."""
+        self.step()
+        for node in nodes:
+            self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
+        for node in verifiers:
+            self.work_off(node, LeaseKind.REPLAY)
+        self.step()
+        for node in nodes:
+            self.watch_of(node).watch()
+            self.discloser(node).watch()
+        for referee in self.referees_here:
+            referee.watch()
+        keeper.keep(self.database, DEVNET, self.deployed.views)
+
+    def until(self, status: str, job_id: str, cheat: Node, nodes: Sequence[Node], verifiers: Sequence[Node]) -> Unit:
+        """Go on until the unit of ``cheat`` has this status."""
+        for _ in range(40):
+            self.turn(nodes, verifiers)
+            (unit,) = self.units(job_id, provider=cheat.address)
+            if unit.status == status:
+                return unit
+        raise AssertionError(f"it is {unit.status} ({unit.reason}); {[(i.function, i.status) for i in self.sent()]}")
+
+    def until_decided(self, job_id: str, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
+        """Go on until every unit of the job is decided, every penalty final, and the market has its bonds back."""
+        for _ in range(60):
+            self.turn(nodes, verifiers)
+            decided = all(unit.status in UNIT_DECIDED for unit in self.units(job_id) if unit.uploaded_at)
+            pending = [intent for intent in self.sent() if intent.status not in ("final", "reverted")]
+            if decided and not pending and all(slash.tx for slash in self.slashes()):
+                return
+        raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
+
+    def sent(self, account: str = CHALLENGER) -> list[TxIntent]:
+        """What one of the market's accounts was to send."""
+        with self.database.transaction() as session:
+            mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)
+            return list(session.scalars(mine))
+
+    def challenges(self) -> list[Challenge]:
+        """The market's disputes."""
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Challenge).order_by(Challenge.unit_id)))
+
+    def count_sent_by(self, address: str) -> int:
+        """Transactions of an account that were mined."""
+        return int(self.deployed.anvil.rpc("eth_getTransactionCount", address, "latest"), 16)

@@ -1,0 +1,331 @@
+"""The market disputes what replays refute: live training and replays, real referees, the contract, the ledger.
+
+A committee decides, not the operator: the cheat is slashed by the contract, or the market loses its bond and the unit
+is paid. Where a committee cannot decide, the operator slashes, and says why.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from court_world import MARKET, CourtWorld, LyingExecutor
+from dispute_world import TERMS, ZEN
+from fastapi import FastAPI
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+from support.anvil import AnvilProcess
+from support.chain import Chain, chain_settings, deploy_contracts, wallet
+
+from market.chain.client import ChainClient
+from market.domain.network import DEVNET
+from market.jobs import facts
+from market.jobs.lease_schemas import LeaseKind
+from market.ledger.reconciliation import reconcile
+from market.providers import service as providers
+from market.settings import Settings
+from market.settlement.record import build_record
+from market.storage.service import Storage
+from zoo_compute.devnet.cheat import executor_of
+from zoo_compute.dispute_chain import Turn
+from zoo_compute.node.executor import Executor
+from zoo_compute.settlement_events import ChainReader
+from zoo_protocol.messages import Domain
+
+STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
+OTHER_CHEAT = wallet(9)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Executor]]:
+    makers = (Executor, executor_of("skip-step"), LyingExecutor)
+    with executors(tmp_path_factory.mktemp("executors"), *makers) as found:  # type: ignore[arg-type]
+        yield found
+
+
+@pytest.fixture
+def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
+    """New contracts: the days that pass in a dispute are not those of other tests."""
+    deployment = deploy_contracts(own_anvil)
+    own_anvil.mine(3)
+    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+
+
+@pytest.fixture
+def settings(settings: Settings, chain: Chain) -> Settings:
+    """The API's chain is this one."""
+    names = ("rpc_url", "deployment_file", "acknowledger_key")
+    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
+
+
+@pytest.fixture
+def live(
+    database_url: str,
+    settings: Settings,
+    ipfs: dict[str, str],
+    chain: Chain,
+    server: tuple[FastAPI, str],
+    app: FastAPI,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[CourtWorld]:
+    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
+    caplog.set_level(logging.INFO, "zoo_compute")
+    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
+    world = CourtWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+    world.api_url = server[1]
+    world.give_account()
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def with_referees(live: CourtWorld, running: list[Executor]) -> None:
+    live.referees_here = live.referees(running[0])
+    live.step()
+
+
+def provider(live: CourtWorld, account: Any, executor: Executor) -> Node:
+    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+    return live.provider_node(account, executor)
+
+
+@pytest.fixture
+def honest(live: CourtWorld, running: list[Executor]) -> Node:
+    return provider(live, HONEST_ACCOUNT, running[0])
+
+
+@pytest.fixture
+def cheat(live: CourtWorld, running: list[Executor]) -> Node:
+    """It leaves the last step of every segment away."""
+    return provider(live, CHEAT_ACCOUNT, running[1])
+
+
+@pytest.fixture
+def verifiers(live: CourtWorld, running: list[Executor]) -> list[Node]:
+    return [live.verifier_node(running[0]) for _ in range(2)]
+
+
+@pytest.fixture
+def liars(live: CourtWorld, running: list[Executor]) -> list[Node]:
+    return [live.verifier_node(running[2]) for _ in range(2)]
+
+
+def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
+    (unit,) = live.units(job_id, provider=node.address)
+    return unit
+
+
+def check_books(live: CourtWorld) -> None:
+    """The ledger has every wei where the chain has it."""
+    found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
+    assert found.difference_wei == 0, found.as_json()
+
+
+def check_convicted(live: CourtWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
+    """The contract has slashed it once, by the market's dispute, and its unit is not paid."""
+    unit = unit_of(live, job_id, cheat)
+    assert (unit.status, unit.reason) == ("rejected", reason)
+    [slash] = [slash for slash in live.slashes() if slash.provider == cheat.address]
+    assert (slash.path, slash.path_reason, slash.offence) == ("dispute", None, "incorrect_computation")
+    assert slash.evidence == unit.dispute_id
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    on_chain = reader.slash(slash.evidence, slash.offence)
+    assert (on_chain.provider, on_chain.amount, on_chain.tx) == (cheat.address, STAKE // 2, slash.tx)
+    assert slash.amount_wei == STAKE // 2
+    assert reader.conviction(slash.evidence)[1] == slash.tx
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.provider(cheat.address).status == "jailed"
+    assert live.provider(cheat.address).disputed_at is None
+    assert live.intents("slash") == []  # the operator's key had no part in it
+    with live.database.transaction() as session:
+        (recorded,) = build_record(session, DEVNET, facts.get(session, job_id), None).slashes
+    assert (recorded.path, recorded.evidence) == ("dispute", unit.dispute_id)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
+    live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(honest, cheat)
+    before = live.count_sent_by(cheat.address)
+    unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
+    assert live.provider(cheat.address).disputed_at is not None
+    with live.database.transaction() as session:
+        assert providers.active_among(session, [cheat.address, honest.address]) == {honest.address}
+    live.until_decided(job_id, [honest, cheat], verifiers)
+
+    check_convicted(live, job_id, cheat)
+    assert unit_of(live, job_id, honest).status == "verified"
+    by_market = [intent.function for intent in live.sent() if intent.status == "final"]
+    assert by_market == ["approve", "open", "nameStep", "withdraw"]
+    kept = [intent.function for intent in live.intents("keep_dispute") if intent.status == "final"]
+    assert kept == ["drawCommittee", "submitVerdict"]
+    assert live.count_sent_by(cheat.address) - before == 1  # it showed its trace: five in all
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason, ended.dispute_id) == ("won", "incorrect_computation", unit.dispute_id)
+    assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
+    check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
+    live: CourtWorld, honest: Node, liars: list[Node], running: list[Executor]
+) -> None:
+    job_id = live.train(honest)
+    live.until("disputed", job_id, honest, [honest], liars)
+    live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
+    assert live.provider(honest.address).disputed_at is None
+    fair = [live.verifier_node(running[0]) for _ in range(2)]
+    live.until_decided(job_id, [honest], [*liars, *fair])
+
+    unit = unit_of(live, job_id, honest)
+    assert (unit.status, unit.reason) == ("verified", None)
+    assert live.deployed.views.stake_of(honest.address) == STAKE
+    assert live.deployed.views.balance_of(MARKET.address) == 2 * BOND
+    (ended,) = live.challenges()
+    assert (ended.status, ended.reason) == ("lost", "step_found_correct")
+    assert live.deployed.views.balance_of(honest.address) + live.chain_of(honest).credits() == 1_000 * ZEN + COST
+    assert live.slashes() == []
+    assert {live.provider(liar.address).status for liar in liars} == {
+        "demoted"
+    }  # suspended: a first case costs no more
+    said = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
+    for replay in live.replays():
+        said[replay.verifier].add(replay.status)
+    assert all(said[liar.address] == {"overruled"} for liar in liars)
+    assert all(said[node.address] == {"agreed"} for node in fair if node.address in said)
+    check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_provider_that_is_silent_is_convicted_when_its_turn_is_over(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(cheat)
+    for _ in range(20):
+        live.turn([], verifiers)
+        live.work_off(cheat, LeaseKind.REVEAL)
+        if any(intent.function == "open" and intent.status == "final" for intent in live.sent()):
+            break
+    live.pass_turn()
+    live.until_decided(job_id, [], verifiers)
+    check_convicted(live, job_id, cheat, "trace_not_shown")
+    assert [intent.function for intent in live.sent() if intent.status == "final"] == ["approve", "open", "withdraw"]
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    check_books(live)
+
+
+def test_with_too_few_referees_the_operator_slashes_and_says_why(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "too_few_referees")
+    assert live.challenges() == []
+    assert live.sent() == []
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_two_disputes_at_once(live: CourtWorld, cheat: Node, running: list[Executor], verifiers: list[Node]) -> None:
+    second = provider(live, OTHER_CHEAT, running[1])
+    job_id = live.train(cheat, second)
+    live.until_decided(job_id, [cheat, second], verifiers)
+    for node in (cheat, second):
+        check_convicted_beside(live, job_id, node)
+    assert [challenge.status for challenge in live.challenges()] == ["won", "won"]
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + 2 * COST
+    check_books(live)
+
+
+def check_convicted_beside(live: CourtWorld, job_id: str, node: Node) -> None:
+    unit = unit_of(live, job_id, node)
+    assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
+    assert live.deployed.views.stake_of(node.address) == STAKE // 2
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_market_that_was_down_for_the_whole_period_leaves_it_to_the_operator(
+    live: CourtWorld, cheat: Node, verifiers: list[Node]
+) -> None:
+    live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
+    job_id = live.train(cheat)
+    live.until("disputed", job_id, cheat, [cheat], verifiers)
+    live.pass_time(TERMS.period_seconds)
+    live.until("rejected", job_id, cheat, [cheat], verifiers)
+    live.step()
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "period_over")
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert [challenge.status for challenge in live.challenges()] == ["missed"]
+    check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_convicted(
+    live: CourtWorld, cheat: Node
+) -> None:
+    unit = live.delivered(cheat)
+    opened = live.named(wallet(8), unit, cheat, 1)
+    withheld, payer = live.withhold(unit), unit.order.payer
+    assert withheld > 0
+    before = live.deployed.views.balance_of(payer)
+    live.discloser(cheat).watch()
+    assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    live.keep()
+    assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
+    found = live.provider(cheat.address)
+    assert (found.status, found.reason) == ("jailed", "dispute_lost")
+    undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
+    assert undecided == []
+    assert live.slashes() == []  # it was not ours to bring
+    check_books(live)
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.usefixtures("with_referees")
+def test_a_market_killed_at_every_transaction_goes_on_and_does_nothing_twice(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    """Killed just before a transaction leaves, or just after, without having noted it."""
+    send_raw, killed = ChainClient.send_raw, set()
+
+    def dies(client: ChainClient, raw: bytes) -> Any:
+        first = raw not in killed
+        killed.add(raw)
+        if first and not is_sent:
+            raise _Killed
+        answer = send_raw(client, raw)
+        if first:
+            raise _Killed
+        return answer
+
+    job_id, before = live.train(cheat), live.count_sent_by(MARKET.address)
+    monkeypatch.setattr(ChainClient, "send_raw", dies)
+    for _ in range(60):
+        try:
+            live.until_decided(job_id, [cheat], verifiers)
+            break
+        except _Killed:
+            live.restart()
+    monkeypatch.undo()
+    check_convicted(live, job_id, cheat)
+    assert [intent.function for intent in live.sent() if intent.status == "final"] == [
+        "approve",
+        "open",
+        "nameStep",
+        "withdraw",
+    ]
+    assert live.count_sent_by(MARKET.address) - before == 4
+    assert len(killed) >= 8  # windows, seeds, draw and verdict too
+    assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
+    check_books(live)
