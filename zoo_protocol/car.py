@@ -18,7 +18,7 @@ def _header(root: Cid) -> bytes:
     return varint.encode(len(header)) + header
 
 
-def write(root: Cid, blocks: Iterable[tuple[Cid, bytes]]) -> Iterator[bytes]:
+def write(root: Cid, blocks: Iterable[tuple[Cid, bytes | memoryview]]) -> Iterator[bytes | memoryview]:
     """The archive of ``blocks`` in the given order, piece by piece."""
     yield _header(root)
     for cid, data in blocks:
