@@ -49,7 +49,7 @@ class BlockStore:
 
     def __init__(self, directory: Path) -> None:
         if (directory / "blocks").is_dir():
-            raise OSError(f"{directory} is a block store of an earlier version; remove it (`zoo-compute devnet reset`)")
+            raise OSError(f"{directory} is a block store of an earlier version: remove it, or use `devnet reset`")
         self._packs = directory / "packs"
         self._packs.mkdir(parents=True, exist_ok=True)
         self._index = Index(directory / "index.sqlite")
@@ -59,8 +59,10 @@ class BlockStore:
 
     def discard_unfinished(self) -> None:
         """Remove what killed processes left half-written; what others write now is left alone."""
+        used = self._index.packs()
         for path in self._packs.iterdir():
-            remove_unused(path, self._index)
+            if path.name not in used:
+                remove_unused(path, self._index)
 
     def has(self, cid: Cid) -> bool:
         """Whether the block is at hand."""

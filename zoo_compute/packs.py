@@ -133,6 +133,10 @@ class Index:
         rows = self._rows("SELECT cid, start, size FROM blocks WHERE pack=? ORDER BY start", [pack])
         return {Cid.from_bytes(cid): Place(pack, start, size) for cid, start, size in rows}
 
+    def packs(self) -> set[str]:
+        """The packs in which a block is said to lie."""
+        return {name for (name,) in self._rows("SELECT DISTINCT pack FROM blocks", [])}
+
     def uses(self, pack: str) -> bool:
         """Whether a block is said to lie in this pack."""
         return bool(self._rows("SELECT 1 FROM blocks WHERE pack=? LIMIT 1", [pack]))
