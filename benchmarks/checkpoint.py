@@ -27,7 +27,7 @@ from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
 from market.storage.service import Storage
 from training_gym.aggregation import aggregate
-from training_gym.checkpoint import CheckpointManifest, load_state, save_state
+from training_gym.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.trace import Unit
 from training_gym.distributed.unit import run_unit
@@ -71,18 +71,18 @@ def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str
         seconds["hash"] = _seconds(lambda: unixfs.cid_of_file(data))
 
         def write() -> None:
-            model = blocks.add(save_state(parameters))
+            model = blocks.add(state_pieces(parameters))
             blocks.add(_manifest(spec, 1, str(model)))
 
         seconds["write"] = _seconds(write)
         root = unixfs.build(data, lambda _cid, _block: None)
-        seconds["read"] = _seconds(lambda: b"".join(blocks.read(root, max_bytes=_MAX_BYTES)))
+        seconds["read"] = _seconds(lambda: blocks.fetch(root, max_bytes=_MAX_BYTES))
     storage = Storage(store["rpc"])
     cid = ""
 
     def upload() -> None:
         nonlocal cid
-        model = storage.put(save_state(parameters), max_bytes=_MAX_BYTES).cid
+        model = storage.put(state_pieces(parameters), max_bytes=_MAX_BYTES).cid
         cid = storage.put(_manifest(spec, 1, model), max_bytes=MAX_MANIFEST_BYTES).cid
 
     def resume() -> None:

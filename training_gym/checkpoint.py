@@ -20,7 +20,7 @@ from training_gym.config import TrainingSpec
 from training_gym.errors import ManifestError
 from training_gym.manifests import read_cid, read_fields, read_hash, read_integer, read_json, read_pattern
 from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
-from training_gym.tensors import load_arrays, save_arrays
+from training_gym.tensors import load_arrays, safetensors_pieces
 from zoo_protocol.hashing import canonical_json
 
 KIND = "zoo-checkpoint/2"
@@ -105,7 +105,12 @@ def initial_checkpoint(spec: TrainingSpec) -> bytes:
 
 def save_state(parameters: Arrays) -> bytes:
     """The model file of ``parameters``: equal parameters give equal bytes, hence equal CIDs."""
-    return save_arrays(parameters)
+    return b"".join(state_pieces(parameters))
+
+
+def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
+    """The bytes of :func:`save_state` as views of ``parameters``, to be stored without a copy of them."""
+    return safetensors_pieces(parameters)
 
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:

@@ -1,29 +1,37 @@
 """Blocks and pins in a directory: a node's cache, and the store behind the embedded IPFS service.
 
-``blocks/<two characters>/<cid>`` holds one block per file, ``pins/<cid>`` is an empty file per pinned root.
-Files appear by rename, so a process killed at any moment leaves whole blocks only, and several processes may
-share a directory. A block is its own checksum: whatever a power cut tore is noticed when it is read, and counts as
-absent. A pin is a promise, so its blocks are forced to disk before it is recorded.
+``packs/`` holds files of blocks, one for each file that was added and some for blocks that came one by one;
+``index.sqlite`` says where in them each block lies, and which roots are pinned (:mod:`zoo_compute.packs`). Several
+processes may share a directory, and may be killed at any moment: an added file is there whole or not at all. A
+block is its own checksum: whatever a power cut or a failing disk tore is noticed when it is read, and counts as
+absent. A pin is a promise, so its blocks are forced to disk before it is recorded, and the record is too.
 """
 
 import contextlib
 import logging
 import os
+import threading
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from io import FileIO
 from pathlib import Path
 
+from zoo_compute.packs import Index, Pack, Place, force_to_disk, locked, remove_unused
 from zoo_protocol import unixfs
-from zoo_protocol.cid import Cid, ContentError, InvalidCid, parse, verify_block
+from zoo_protocol.cid import DAG_PB, Buffer, Cid, ContentError, of_block, verify_block
 
 log = logging.getLogger(__name__)
 
-
-_THREADS = 8
+_THREADS = 4
+_RUN_BYTES = 1 << 20
+_RUNS_AHEAD = 8
+_BLOCKS_PER_TASK = 4
+_FORCED_BYTES = 32 << 20
+"""The disk gets to work each time that so much was written: forced all at once at the end, it would be waited for."""
+_MAX_LOOSE_BYTES = 64 << 20
+"""A pack of blocks that came one by one is followed by another at this size, so that removing some gives space back."""
 
 
 class BlockNotFound(LookupError):
@@ -33,27 +41,32 @@ class BlockNotFound(LookupError):
 
 
 class BlockStore:
-    """A directory of verified blocks. Safe for threads and processes."""
+    """A directory of verified blocks. Safe for threads and processes; not to be used on both sides of a fork.
+
+    Raises:
+        OSError, sqlite3.Error: the disk refuses; in every method.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._blocks = directory / "blocks"
-        self._pins = directory / "pins"
-        self._partial = directory / "partial"
-        for folder in (self._blocks, self._pins, self._partial):
-            folder.mkdir(parents=True, exist_ok=True)
+        if (directory / "blocks").is_dir():
+            raise OSError(f"{directory} is a block store of an earlier version: remove it, or use `devnet reset`")
+        self._packs = directory / "packs"
+        self._packs.mkdir(parents=True, exist_ok=True)
+        self._index = Index(directory / "index.sqlite")
+        self._pool = ThreadPoolExecutor(_THREADS, "blocks")  # hashing, reading and writing leave the interpreter's lock
+        self._loose: Pack | None = None
+        self._loose_lock = threading.Lock()
 
-    def discard_partial_writes(self) -> None:
-        """Remove what a killed process left half-written. Only for the sole user of the directory, at its start."""
-        for path in self._partial.iterdir():
-            path.unlink()
-
-    def _path(self, cid: Cid) -> Path:
-        name = str(cid)
-        return self._blocks / name[-3:-1] / name  # the last character carries two bits only
+    def discard_unfinished(self) -> None:
+        """Remove what killed processes left half-written; what others write now is left alone."""
+        used = self._index.packs()
+        for path in self._packs.iterdir():
+            if path.name not in used:
+                remove_unused(path, self._index)
 
     def has(self, cid: Cid) -> bool:
         """Whether the block is at hand."""
-        return self._path(cid).is_file()
+        return cid in self._index.find([cid])
 
     def block_size(self, cid: Cid) -> int:
         """Bytes in one block.
@@ -61,177 +74,325 @@ class BlockStore:
         Raises:
             BlockNotFound: if it is not at hand.
         """
-        try:
-            return self._path(cid).stat().st_size
-        except FileNotFoundError:
-            raise BlockNotFound(f"could not find block {cid} in this store") from None
+        return self._place(cid).size
 
     def get(self, cid: Cid) -> bytes:
         """One block, verified.
 
         Raises:
-            BlockNotFound: if it is not at hand, or was damaged on disk (it is then removed, to be stored anew).
+            BlockNotFound: if it is not at hand, or was damaged on disk (it is then forgotten, to be stored anew).
         """
-        path = self._path(cid)
-        try:
-            return verify_block(cid, path.read_bytes())
-        except FileNotFoundError:
-            raise BlockNotFound(f"could not find block {cid} in this store") from None
-        except ContentError:
-            log.warning("block %s was damaged on disk; removed", cid)
-            path.unlink(missing_ok=True)
-            raise BlockNotFound(f"could not find block {cid}: it was damaged on disk") from None
+        while True:
+            place = self._place(cid)
+            with contextlib.suppress(FileNotFoundError, ContentError), self._opened(place.pack) as file:
+                return verify_block(cid, os.pread(file.fileno(), place.size, place.offset))
+            if self._index.forget(cid, place):  # else it was moved to another pack meanwhile
+                log.warning("block %s was damaged on disk (%s)", cid, place)
+                raise BlockNotFound(f"could not find block {cid}: it was damaged on disk")
 
-    def put(self, cid: Cid, data: bytes) -> None:
+    def put(self, cid: Cid, data: Buffer) -> None:
         """Store one block; storing it again changes nothing.
 
         Raises:
             BlockMismatch, ContentTooLarge: if ``data`` is not that block.
-            OSError: if the disk refuses.
         """
-        self._write(cid, verify_block(cid, data))
-
-    def _write(self, cid: Cid, data: bytes, *, force: bool = False) -> bool:
-        """Store one verified block, on disk if ``force`` is set; returns whether it was not there."""
-        path = self._path(cid)
-        if path.is_file():
-            return False
-        path.parent.mkdir(exist_ok=True)
-        unfinished = self._partial / uuid.uuid4().hex
-        try:
-            handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                written = 0
-                while written < len(data):
-                    written += os.write(handle, memoryview(data)[written:])
-                if force:
-                    os.fdatasync(handle)
-            finally:
-                os.close(handle)
-            os.replace(unfinished, path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        return True
+        verify_block(cid, data)
+        if self.has(cid):
+            return
+        with self._loose_lock:
+            if self._loose is None:
+                self._loose = Pack(self._packs)
+            with self._index.transaction(durable=False):
+                self._index.put({cid: self._loose.append(cid, data)})
+            if self._loose.size >= _MAX_LOOSE_BYTES:
+                self._close_loose()
 
     def writer(self) -> "FileWriter":
-        """Stores a file that arrives in pieces, on disk: one that is written whole is there to stay."""
-        return FileWriter(partial(self._write, force=True))
+        """Stores a file that arrives in pieces."""
+        return FileWriter(Pack(self._packs), self._index, self._pool)
 
-    def add(self, data: bytes) -> Cid:
-        """Store and pin a file; returns its CID. Raises OSError if the disk refuses."""
+    def add(self, data: Buffer | Iterable[Buffer]) -> Cid:
+        """Store and pin a file, given whole or in pieces of any length; returns its CID."""
         writer = self.writer()
-        writer.write(data)
-        link, written = writer.finish()
-        self.pin(link.cid, written)
-        return link.cid
+        try:
+            for piece in [data] if isinstance(data, Buffer) else data:
+                writer.write(piece)
+            root = writer.finish().cid
+            writer.commit(pin=True)
+        finally:
+            writer.discard()
+        return root
 
-    def read(self, root: Cid, *, max_bytes: int) -> Iterator[bytes]:
-        """A file piece by piece, each piece verified; raises as :func:`zoo_protocol.unixfs.read` and :meth:`get`."""
-        ahead: deque[tuple[unixfs.Leaf, Future[bytes]]] = deque()
+    def read(self, root: Cid, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Bytes ``start`` to ``stop`` of a file piece by piece, each verified. Its removal meanwhile does not disturb.
 
-        def first() -> bytes:
-            leaf, block = ahead.popleft()
-            unixfs.check_size(leaf, block.result(), max_bytes=max_bytes)
-            return block.result()
+        Raises:
+            BlockNotFound, InvalidBlock, ContentTooLarge: see :meth:`get` and :func:`zoo_protocol.unixfs.read`.
+        """
+        leaves = list(unixfs.leaves(root, self.get, max_bytes=max_bytes, start=start, stop=stop))
+        blocks = self._read_ahead([leaf.cid for leaf in leaves])
 
-        with ThreadPoolExecutor(_THREADS) as pool:  # reading and hashing leave the interpreter's lock
-            for leaf in unixfs.leaves(root, self.get, max_bytes=max_bytes):
-                ahead.append((leaf, pool.submit(self.get, leaf.cid)))
-                if len(ahead) == unixfs.MAX_AHEAD:
-                    yield first()
-            while ahead:
-                yield first()
+        def pieces() -> Iterator[memoryview]:
+            for leaf, (_cid, data) in zip(leaves, blocks, strict=True):
+                unixfs.check_size(leaf, len(data), max_bytes=max_bytes)
+                yield data[max(0, start - leaf.offset) : None if stop is None else max(0, stop - leaf.offset)]
 
-    def pin(self, root: Cid, written: Collection[Cid] = ()) -> int:
+        return pieces()
+
+    def fetch(self, root: Cid, *, max_bytes: int) -> bytes:
+        """A whole file in memory, verified; raises as :meth:`read`."""
+        leaves = list(unixfs.leaves(root, self.get, max_bytes=max_bytes))
+        cids = [leaf.cid for leaf in leaves]
+        places, packs = self._open(cids)
+        for leaf in leaves:
+            unixfs.check_size(leaf, places[leaf.cid].size, max_bytes=max_bytes)
+        runs = []
+        for run in _runs(cids, places, max_bytes):
+            data = run.read(packs)  # all of the file, if it was added in one go
+            blocks = list(run.blocks(data))
+            parts = (blocks[at : at + _BLOCKS_PER_TASK] for at in range(0, len(blocks), _BLOCKS_PER_TASK))
+            valid = all(self._pool.map(_all_valid, parts))
+            runs.append(data if valid else self._one_by_one(run))
+        return b"".join(runs)  # of one this makes no copy
+
+    def blocks(self, root: Cid) -> Iterator[tuple[Cid, memoryview]]:
+        """Every block of a file, verified, in the order of CAR files; raises as :meth:`read`."""
+        return self._read_ahead(list(unixfs.cids(root, self.get)))
+
+    def pin(self, root: Cid) -> int:
         """Record that the file under ``root`` must be kept; returns its size in bytes.
-
-        Args:
-            written: blocks that a :meth:`writer` has just stored: neither read back nor forced to disk again.
 
         Raises:
             BlockNotFound: if a block of it is missing.
             ContentError: if it is no file.
         """
-
-        def keep(cid: Cid) -> Path:
-            path = self._path(cid)
-            if cid not in written:
-                self.get(cid)
-                _force_to_disk(path)
-            return path.parent
-
-        with ThreadPoolExecutor(_THREADS) as pool:  # a disk takes many such requests at once
-            folders = set(pool.map(keep, unixfs.cids(root, self.get)))
-            for _ in pool.map(_force_to_disk, [*folders, self._blocks]):
-                pass
-        (self._pins / str(root)).touch()
-        _force_to_disk(self._pins)
+        cids = list(unixfs.cids(root, self.get))
+        for _block in self._read_ahead(cids):
+            pass
+        for pack in {place.pack for place in self._index.find(cids).values()}:
+            with contextlib.suppress(FileNotFoundError):  # moved to another, which is on disk
+                force_to_disk(self._packs / pack)
+        force_to_disk(self._packs)
+        with self._index.transaction(durable=True):
+            missing = set(cids) - self._index.find(cids).keys()
+            if missing:
+                raise BlockNotFound(f"could not find block {missing.pop()}: it was removed while it was pinned")
+            self._index.pin(root)
         return unixfs.file_size(root, self.get)
 
     def unpin(self, root: Cid) -> bool:
         """Forget a pin; returns whether there was one. Its blocks stay until they are collected."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._pins / str(root)).unlink()
-            return True
-        return False
+        return self._index.unpin(root)
 
     def is_pinned(self, root: Cid) -> bool:
         """Whether ``root`` itself is pinned."""
-        return (self._pins / str(root)).is_file()
+        return self._index.is_pinned(root)
 
-    def pins(self) -> Iterator[Cid]:
+    def pins(self) -> list[Cid]:
         """All pinned roots."""
-        for name in os.listdir(self._pins):
-            with contextlib.suppress(InvalidCid):  # a stray file is not a pin
-                yield parse(name)
+        return self._index.pins()
 
     def collect(self, *, older_than: float = 0.0) -> int:
-        """Remove every block that no pin needs and that was stored more than ``older_than`` seconds ago.
+        """Remove every block that no pin needs, in packs that are older than ``older_than`` seconds; returns how many.
 
-        Returns how many; not while others write to the directory.
+        A pack without blocks is removed, and one that is less than half used is written anew. Packs that are being
+        written are left alone. What somebody adds meanwhile waits for the end; a file whose blocks came one by one and
+        that is not pinned yet may lose some, which pinning it then says.
 
         Raises:
             BlockNotFound, ContentError: a pin's inner node is missing or damaged. Nothing is removed.
         """
-        kept: set[str] = set()
-        for root in self.pins():
-            kept.update(str(cid) for cid in unixfs.cids(root, self.get))
-        latest = time.time() - older_than
-        paths = [path for path in self._blocks.glob("*/*") if path.name not in kept and path.stat().st_mtime <= latest]
-        for path in paths:
-            path.unlink()
-        return len(paths)
+        with self._loose_lock:
+            self._close_loose()
+        latest, removed = time.time() - older_than, 0
+        with self._index.transaction(durable=True):
+            kept = {cid for root in self.pins() for cid in unixfs.cids(root, self.get)}
+            for path in list(self._packs.iterdir()):
+                with locked(path) as free:
+                    if free and path.stat().st_mtime <= latest:
+                        removed += self._remove_from(path, kept)
+        self.discard_unfinished()
+        return removed
+
+    def _remove_from(self, path: Path, kept: set[Cid]) -> int:
+        """Remove what is not ``kept`` from one pack's part of the index, and move the rest if it is little."""
+        blocks = self._index.blocks_in(path.name)
+        dead = blocks.keys() - kept
+        self._index.remove(dead)
+        live = [(cid, place) for cid, place in blocks.items() if cid in kept]
+        if live and 2 * sum(place.size for _cid, place in live) < path.stat().st_size:
+            pack = Pack(self._packs)
+            with self._opened(path.name) as handle:
+                for cid, place in live:
+                    pack.append(cid, os.pread(handle.fileno(), place.size, place.offset))
+            pack.force()
+            self._index.put(pack.places)
+            pack.close()
+        return len(dead)
+
+    def _place(self, cid: Cid) -> Place:
+        found = self._index.find([cid])
+        if cid not in found:
+            raise BlockNotFound(f"could not find block {cid} in this store")
+        return found[cid]
+
+    def _close_loose(self) -> None:
+        if self._loose is not None:
+            self._loose.close()
+            self._loose = None
+
+    def _opened(self, pack: str) -> FileIO:
+        return FileIO(self._packs / pack)
+
+    def _open(self, cids: Sequence[Cid]) -> tuple[dict[Cid, Place], dict[str, FileIO]]:
+        """Where these blocks lie, and their packs, open: from here on removing the blocks changes nothing."""
+        while True:
+            places = self._index.find(cids)
+            missing = next((cid for cid in cids if cid not in places), None)
+            if missing is not None:
+                raise BlockNotFound(f"could not find block {missing} in this store")
+            packs: dict[str, FileIO] = {}
+            for cid, place in places.items():
+                if place.pack not in packs:
+                    try:
+                        packs[place.pack] = self._opened(place.pack)
+                    except FileNotFoundError:
+                        self.get(cid)  # it lies in another pack by now, or this says that it is lost
+                        break
+            else:
+                return places, packs
+
+    def _read_ahead(self, cids: Sequence[Cid]) -> Iterator[tuple[Cid, memoryview]]:
+        """These blocks in order, which threads of the pool read and verify, some ahead."""
+        places, packs = self._open(cids)
+
+        def read(run: _Run) -> list[tuple[Cid, memoryview]]:
+            blocks = list(run.blocks(run.read(packs)))
+            return blocks if _all_valid(blocks) else list(run.blocks(self._one_by_one(run)))
+
+        def blocks() -> Iterator[tuple[Cid, memoryview]]:
+            ahead: deque[Future[list[tuple[Cid, memoryview]]]] = deque()
+            for run in _runs(cids, places, _RUN_BYTES):
+                ahead.append(self._pool.submit(read, run))
+                if len(ahead) == _RUNS_AHEAD:
+                    yield from ahead.popleft().result()
+            while ahead:
+                yield from ahead.popleft().result()
+
+        return blocks()
+
+    def _one_by_one(self, run: "_Run") -> bytes:
+        """The run's bytes after all, if the damaged block was stored anew meanwhile; else this says which one it is."""
+        return b"".join(map(self.get, run.cids))
+
+
+class _Run:
+    """Blocks that lie one after another in a pack."""
+
+    def __init__(self, cid: Cid, place: Place) -> None:
+        self.cids = [cid]
+        self._sizes = [place.size]
+        self._pack, self._start, self._end = place.pack, place.offset, place.offset + place.size
+
+    def take(self, cid: Cid, place: Place, max_bytes: int) -> bool:
+        """Add a block if it is the next one and the run stays within ``max_bytes``; returns whether it was."""
+        end = self._end + place.size
+        if (place.pack, place.offset) != (self._pack, self._end) or end - self._start > max_bytes:
+            return False
+        self.cids.append(cid)
+        self._sizes.append(place.size)
+        self._end = end
+        return True
+
+    def read(self, packs: Mapping[str, FileIO]) -> bytes:
+        """Its bytes, not verified; fewer if the pack ends early."""
+        return os.pread(packs[self._pack].fileno(), self._end - self._start, self._start)
+
+    def blocks(self, data: bytes) -> Iterator[tuple[Cid, memoryview]]:
+        """The blocks in the run's bytes."""
+        view, start = memoryview(data), 0
+        for cid, size in zip(self.cids, self._sizes, strict=True):
+            yield cid, view[start : start + size]
+            start += size
+
+
+def _runs(cids: Sequence[Cid], places: Mapping[Cid, Place], max_bytes: int) -> Iterator[_Run]:
+    """``cids`` in their order, as runs of up to ``max_bytes``."""
+    run: _Run | None = None
+    for cid in cids:
+        if run is not None and run.take(cid, places[cid], max_bytes):
+            continue
+        if run is not None:
+            yield run
+        run = _Run(cid, places[cid])
+    if run is not None:
+        yield run
+
+
+def _all_valid(blocks: Iterable[tuple[Cid, memoryview]]) -> bool:
+    return all(of_block(cid.codec, block) == cid for cid, block in blocks)
 
 
 class FileWriter:
-    """A file being stored: each block is hashed once and written once, when it is full."""
+    """A file being stored in a pack of its own: each block is hashed once and written once, when it is full.
 
-    def __init__(self, write: Callable[[Cid, bytes], bool]) -> None:
-        self._write = write
-        self._written: set[Cid] = set()
-        self._pool = ThreadPoolExecutor(_THREADS)
-        self._builder = unixfs.FileBuilder(self._put, executor=self._pool)
+    What is written must not change until :meth:`finish` has returned. End it by :meth:`commit` or :meth:`discard`.
+    """
+
+    def __init__(self, pack: Pack, index: Index, pool: ThreadPoolExecutor) -> None:
+        self._pack = pack
+        self._index = index
+        self._pool = pool
+        self._builder = unixfs.FileBuilder(self._put, executor=pool)
         self.write = self._builder.write
+        self._nodes: list[tuple[Cid, Buffer]] = []
+        self._root: Cid | None = None
+        self._forcing: Future[None] | None = None
 
     @property
     def size(self) -> int:
         """Bytes so far."""
         return self._builder.size
 
-    def _put(self, cid: Cid, block: bytes) -> None:
-        if self._write(cid, block):
-            self._written.add(cid)
+    def finish(self) -> unixfs.Link:
+        """Close the file; returns the link to its root. It is not in the store yet."""
+        link = self._builder.finish()
+        for node in self._nodes:
+            self._pack.append(*node)
+        self._root = link.cid
+        return link
 
-    def finish(self) -> tuple[unixfs.Link, set[Cid]]:
-        """Close the file: the link to its root, and the blocks that were not there before."""
-        with self._pool:
-            return self._builder.finish(), self._written
+    def _put(self, cid: Cid, block: Buffer) -> None:
+        if cid.codec == DAG_PB:
+            self._nodes.append((cid, block))  # they follow the leaves, which so lie as they do in the file
+            return
+        if cid in self._pack.places:  # a file may hold equal chunks
+            return
+        forced = self._pack.size // _FORCED_BYTES
+        self._pack.append(cid, block)
+        if self._pack.size // _FORCED_BYTES > forced and (self._forcing is None or self._forcing.done()):
+            self._forcing = self._pool.submit(self._pack.force_content)
 
+    def commit(self, *, pin: bool) -> None:
+        """Force the finished file to disk, and have it in the store. What it replaces is removed where nothing is left.
 
-def _force_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        Blocks that were in the store before count from here on as well: if they were damaged there, they are whole now.
+        """
+        assert self._root is not None, "finish it first"
+        try:
+            self._pack.force()
+            with self._index.transaction(durable=pin):
+                replaced = self._index.put(self._pack.places)
+                if pin:
+                    self._index.pin(self._root)
+        finally:
+            self.discard()
+        for pack in replaced:
+            remove_unused(self._pack.path.with_name(pack), self._index)
+
+    def discard(self) -> None:
+        """Write no more, and leave nothing of what was not committed. Doing so again changes nothing."""
+        if self._forcing is not None:
+            wait([self._forcing])
+        self._pack.close()
+        remove_unused(self._pack.path, self._index)

@@ -177,7 +177,7 @@ class GatewayClient:
                 return self._keep(cid, transfer.get(cid)) if block is None else block
 
             for leaf, block in transfer.blocks(unixfs.leaves(root, node, max_bytes=max_bytes), at_hand):
-                unixfs.check_size(leaf, block, max_bytes=max_bytes)
+                unixfs.check_size(leaf, len(block), max_bytes=max_bytes)
                 yield leaf, block if leaf.cid in found else self._keep(leaf.cid, block)
 
     @contextlib.contextmanager

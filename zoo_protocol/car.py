@@ -18,12 +18,11 @@ def _header(root: Cid) -> bytes:
     return varint.encode(len(header)) + header
 
 
-def write(root: Cid, blocks: Iterable[tuple[Cid, bytes]]) -> Iterator[bytes]:
+def write(root: Cid, blocks: Iterable[tuple[Cid, bytes | memoryview]]) -> Iterator[bytes]:
     """The archive of ``blocks`` in the given order, piece by piece."""
     yield _header(root)
     for cid, data in blocks:
-        yield varint.encode(_CID_BYTES + len(data)) + cid.to_bytes()
-        yield data
+        yield b"".join([varint.encode(_CID_BYTES + len(data)), cid.to_bytes(), data])
 
 
 def read(pieces: Iterable[bytes], root: Cid) -> Iterator[tuple[Cid, bytes]]:
@@ -53,25 +52,25 @@ class _Pieces:
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
-        self._buffer = bytearray()
-
-    def _fill(self, length: int) -> bool:
-        while len(self._buffer) < length:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return False
-            self._buffer += piece
-        return True
+        self._current = memoryview(b"")  # what is left of the last piece
 
     def at_end(self) -> bool:
-        return not self._fill(1)
+        while not self._current:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return True
+            self._current = memoryview(piece)
+        return False
 
     def take(self, length: int) -> bytes:
-        if not self._fill(length):
-            raise InvalidBlock("the archive ends inside a block")
-        taken = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return taken
+        parts = []
+        while length:
+            if self.at_end():
+                raise InvalidBlock("the archive ends inside a block")
+            part, self._current = self._current[:length], self._current[length:]
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
 
     def take_varint(self) -> int:
         encoded = self.take(1)

@@ -10,11 +10,16 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass
+from typing import TypeVar
 
 RAW = 0x55
 DAG_PB = 0x70
 MAX_BLOCK_BYTES = 2 * 1024 * 1024  # the largest block that IPFS nodes exchange
 
+Buffer = bytes | bytearray | memoryview
+"""Bytes that may be a view of somebody else's."""
+
+_Data = TypeVar("_Data", bound=Buffer)
 _HASH_PREFIX = b"\x12\x20"  # SHA2-256, 32 bytes
 _BYTES_LENGTH = 36
 
@@ -94,7 +99,7 @@ def parse(text: str) -> Cid:
     return cid
 
 
-def of_block(codec: int, data: bytes) -> Cid:
+def of_block(codec: int, data: Buffer) -> Cid:
     """The CID of one block's bytes."""
     return Cid(codec, hashlib.sha256(data).digest())
 
@@ -119,7 +124,7 @@ def digest_of(cid: str) -> bytes:
     return parse(cid).digest
 
 
-def verify_block(cid: Cid, data: bytes) -> bytes:
+def verify_block(cid: Cid, data: _Data) -> _Data:
     """``data``, if it is the block that ``cid`` names.
 
     Raises:

@@ -17,6 +17,7 @@ from zoo_protocol import varint
 from zoo_protocol.cid import (
     DAG_PB,
     RAW,
+    Buffer,
     Cid,
     ContentTooLarge,
     InvalidBlock,
@@ -32,7 +33,8 @@ MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk si
 
 GetBlock = Callable[[Cid], bytes]
 """Finds a block's bytes. Readers here verify them, so it may ask anybody."""
-PutBlock = Callable[[Cid, bytes], object]
+PutBlock = Callable[[Cid, Buffer], object]
+"""Takes a block, which may be a view of the file: what is kept for longer has to be copied."""
 
 _Value = TypeVar("_Value", int, bytes)
 
@@ -118,8 +120,9 @@ def decode_node(block: bytes) -> FileNode:
 class FileBuilder:
     """Builds a file's DAG from bytes that arrive in pieces of any length; each block goes to ``put`` once it is full.
 
-    Memory stays below one chunk plus one node's links per level. With an ``executor``, chunks are hashed and put by its
-    threads, and up to ``MAX_AHEAD`` more of them are held; ``put`` is then called from several threads.
+    Memory stays below one chunk plus one node's links per level. With an ``executor``, its threads hash the chunks, and
+    up to ``MAX_AHEAD`` more of them are held; what was written must then not change before :meth:`finish` has
+    returned. ``put`` gets the leaves in their order, in the thread that writes.
     """
 
     def __init__(
@@ -132,35 +135,35 @@ class FileBuilder:
     ) -> None:
         self._put = put
         self._executor = executor
-        self._ahead: deque[Future[Link]] = deque()
+        self._ahead: deque[tuple[Buffer, Future[Cid]]] = deque()
         self._chunk_bytes = chunk_bytes
         self._max_links = max_links
         self._pending = bytearray()
         self._levels: list[list[Link]] = [[]]
         self.size = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Append file bytes."""
-        self.size += len(data)
         view, start = memoryview(data), 0
+        self.size += len(view)
         if self._pending:
             start = min(self._chunk_bytes - len(self._pending), len(view))
             self._pending += view[:start]
             if len(self._pending) < self._chunk_bytes:
                 return
-            self._add_leaf(bytes(self._pending))
-            self._pending.clear()
-        while len(view) - start >= self._chunk_bytes:  # whole chunks are cut from the input without a detour
-            self._add_leaf(bytes(view[start : start + self._chunk_bytes]))
+            self._add_leaf(self._pending)
+            self._pending = bytearray()
+        while len(view) - start >= self._chunk_bytes:  # whole chunks are views of the input
+            self._add_leaf(view[start : start + self._chunk_bytes])
             start += self._chunk_bytes
         self._pending += view[start:]
 
     def finish(self) -> Link:
         """Close the file and return the link to its root. An empty file is one empty raw block."""
         if self._pending or self.size == 0:
-            self._add_leaf(bytes(self._pending))
+            self._add_leaf(self._pending)
         while self._ahead:
-            self._add_link(0, self._ahead.popleft().result())
+            self._put_first()
         level = 0
         while len(self._levels) > level + 1 or len(self._levels[level]) > 1:
             if self._levels[level]:
@@ -168,18 +171,21 @@ class FileBuilder:
             level += 1
         return self._levels[level][0]
 
-    def _add_leaf(self, data: bytes) -> None:
+    def _add_leaf(self, data: Buffer) -> None:
         if self._executor is None:
-            self._add_link(0, self._leaf(data))
+            self._put_leaf(data, of_block(RAW, data))
             return
-        self._ahead.append(self._executor.submit(self._leaf, data))
+        self._ahead.append((data, self._executor.submit(of_block, RAW, data)))
         if len(self._ahead) == MAX_AHEAD:
-            self._add_link(0, self._ahead.popleft().result())
+            self._put_first()
 
-    def _leaf(self, data: bytes) -> Link:
-        cid = of_block(RAW, data)
+    def _put_first(self) -> None:
+        data, hashed = self._ahead.popleft()
+        self._put_leaf(data, hashed.result())
+
+    def _put_leaf(self, data: Buffer, cid: Cid) -> None:
         self._put(cid, data)
-        return Link(cid, len(data), len(data))
+        self._add_link(0, Link(cid, len(data), len(data)))
 
     def _add_link(self, level: int, link: Link) -> None:
         if level == len(self._levels):
@@ -197,10 +203,10 @@ class FileBuilder:
         self._add_link(level + 1, Link(cid, node.size, len(block) + sum(link.dag_bytes for link in links)))
 
 
-def build(data: bytes | BinaryIO, put: PutBlock, *, chunk_bytes: int = CHUNK_BYTES, max_links: int = MAX_LINKS) -> Cid:
+def build(data: Buffer | BinaryIO, put: PutBlock, *, chunk_bytes: int = CHUNK_BYTES, max_links: int = MAX_LINKS) -> Cid:
     """Build the DAG of ``data`` (bytes, or a stream read to its end) and return the root CID."""
     builder = FileBuilder(put, chunk_bytes=chunk_bytes, max_links=max_links)
-    if isinstance(data, bytes):
+    if isinstance(data, Buffer):
         builder.write(data)
     else:
         while piece := data.read(CHUNK_BYTES):
@@ -208,7 +214,7 @@ def build(data: bytes | BinaryIO, put: PutBlock, *, chunk_bytes: int = CHUNK_BYT
     return builder.finish().cid
 
 
-def cid_of_file(data: bytes | BinaryIO) -> str:
+def cid_of_file(data: Buffer | BinaryIO) -> str:
     """The CID text that ``ipfs add --cid-version=1 --raw-leaves`` prints for ``data``."""
     return str(build(data, lambda _cid, _block: None))
 
@@ -259,31 +265,28 @@ def read_leaf(leaf: Leaf, get: GetBlock, *, max_bytes: int, verify: bool = True)
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
     data = verify_block(leaf.cid, get(leaf.cid)) if verify else get(leaf.cid)
-    check_size(leaf, data, max_bytes=max_bytes)
+    check_size(leaf, len(data), max_bytes=max_bytes)
     return data
 
 
-def check_size(leaf: Leaf, data: bytes, *, max_bytes: int) -> None:
-    """Check the length of a leaf's ``data``, which was verified.
+def check_size(leaf: Leaf, size: int, *, max_bytes: int) -> None:
+    """Check how many bytes a leaf turned out to have.
 
     Raises:
         InvalidBlock, ContentTooLarge: see :func:`read`.
     """
-    if leaf.size not in (None, len(data)):
-        raise InvalidBlock(f"{leaf.cid} holds {len(data)} bytes where its parent says {leaf.size}")
-    if len(data) > max_bytes:
-        raise ContentTooLarge(f"{leaf.cid} holds {len(data)} bytes; the limit is {max_bytes}")
+    if leaf.size not in (None, size):
+        raise InvalidBlock(f"{leaf.cid} holds {size} bytes where its parent says {leaf.size}")
+    if size > max_bytes:
+        raise ContentTooLarge(f"{leaf.cid} holds {size} bytes; the limit is {max_bytes}")
 
 
-def read(
-    root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None, verify: bool = True
-) -> Iterator[bytes]:
+def read(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """Bytes ``start`` to ``stop`` of a file, block by block, each verified before it is yielded.
 
     Args:
         get: returns a block's bytes; whatever it raises passes through.
         max_bytes: limit on the whole file, not on the part that is read.
-        verify: off only where ``get`` itself verifies, so that leaves are not hashed twice.
 
     Raises:
         BlockMismatch: a block's bytes are not what its CID says.
@@ -291,7 +294,7 @@ def read(
         ContentTooLarge: the file exceeds ``max_bytes``, or a block or the tree exceeds the fixed limits.
     """
     for leaf in leaves(root, get, max_bytes=max_bytes, start=start, stop=stop):
-        data = read_leaf(leaf, get, max_bytes=max_bytes, verify=verify)
+        data = read_leaf(leaf, get, max_bytes=max_bytes)
         yield data[max(0, start - leaf.offset) : None if stop is None else max(0, stop - leaf.offset)]
 
 
@@ -323,20 +326,10 @@ def file_size(root: Cid, get: GetBlock) -> int:
     return len(block) if root.codec == RAW else decode_node(block).size
 
 
-def blocks(root: Cid, get: GetBlock, *, verify: bool = True) -> Iterator[tuple[Cid, bytes]]:
-    """Every block of a file, verified, depth first, each once: the order in which a CAR file carries them.
-
-    ``verify`` may be off only where ``get`` itself verifies.
-
-    Raises:
-        BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
-    """
-    for cid in cids(root, get):
-        yield cid, verify_block(cid, get(cid)) if verify else get(cid)
-
-
 def cids(root: Cid, get: GetBlock) -> Iterator[Cid]:
-    """The CID of every block of a file, depth first, each once; only inner nodes are fetched, after they are yielded.
+    """The CID of every block of a file, each once, depth first: the order in which a CAR file carries them.
+
+    Only inner nodes are fetched, after they are yielded.
 
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.

@@ -11,7 +11,7 @@ from market.jobs.models import Checkpoint
 from market.jobs.pins import checkpoint_files
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.storage.service import Storage
-from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, state_pieces
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, tokens_of
 from training_gym.errors import GymError, ManifestError
@@ -78,7 +78,7 @@ def store_checkpoint(
     Raises:
         StorageError: storage failed.
     """
-    model = storage.put(save_state(parameters), max_bytes=state_bytes(spec))
+    model = storage.put(state_pieces(parameters), max_bytes=state_bytes(spec))
     state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec)).cid
     manifest = CheckpointManifest(
         job_id=job_id,

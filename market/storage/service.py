@@ -8,10 +8,11 @@ import io
 import ipaddress
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ import stamina
 
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageError, StorageUnavailable
 from zoo_protocol import unixfs
-from zoo_protocol.cid import RAW, Cid, ContentError, ContentTooLarge, of_block, parse
+from zoo_protocol.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse
 
 os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
 import ipfshttpclient
@@ -65,20 +66,21 @@ class Storage:
         except ipfs.AddressError as error:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
-    def put(self, data: bytes | BinaryIO, *, max_bytes: int) -> StoredBlob:
-        """Store and pin a file. Bytes are sent again if IPFS fails; a stream is read, and sent, once.
+    def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int) -> StoredBlob:
+        """Store and pin a file, given whole or in pieces. It is sent again if IPFS fails; a stream is sent once.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
             BlobCorrupt: IPFS stored something else.
             StorageUnavailable: IPFS failed.
         """
-        if not isinstance(data, bytes):
+        if not isinstance(data, Sequence):
             with _rpc_errors():
-                return self._add(data, max_bytes)
-        if len(data) > max_bytes:
+                return self._add(iter(partial(data.read, _PIECE_BYTES), b""), max_bytes)
+        pieces = [data] if isinstance(data, bytes) else data
+        if sum(map(len, pieces)) > max_bytes:
             raise _too_large(max_bytes)
-        return self._retry(lambda: self._add(io.BytesIO(data), max_bytes))
+        return self._retry(lambda: self._add(pieces, max_bytes))
 
     def put_block(self, data: bytes) -> StoredBlob:
         """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
@@ -165,18 +167,20 @@ class Storage:
             )
         return self._local.client
 
-    def _add(self, stream: BinaryIO, max_bytes: int) -> StoredBlob:
+    def _add(self, pieces: Iterable[Buffer], max_bytes: int) -> StoredBlob:
         builder = unixfs.FileBuilder(lambda _cid, _block: None)
 
-        def pieces() -> Iterator[bytes]:
-            while piece := stream.read(_PIECE_BYTES):
-                builder.write(piece)
-                if builder.size > max_bytes:
-                    raise _too_large(max_bytes)
-                yield piece
+        def sent() -> Iterator[memoryview]:
+            for piece in pieces:
+                for start in range(0, len(piece), _PIECE_BYTES):
+                    part = memoryview(piece)[start : start + _PIECE_BYTES]
+                    builder.write(part)
+                    if builder.size > max_bytes:
+                        raise _too_large(max_bytes)
+                    yield part
 
         opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": "true"}
-        cid = self._client().add_bytes(pieces(), opts=opts)
+        cid = self._client().add_bytes(sent(), opts=opts)
         return _checked(cid, builder.finish().cid, builder.size)
 
     def _block(self, cid: Cid) -> bytes:

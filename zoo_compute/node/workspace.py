@@ -46,7 +46,7 @@ class Workspace:
         for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self.store = BlockStore(self._root / "store")
-        self.store.discard_partial_writes()
+        self.store.discard_unfinished()
         try:
             self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
         except (BlockNotFound, ContentError) as error:

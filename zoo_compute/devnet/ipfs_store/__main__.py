@@ -60,7 +60,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     """
     arguments.port_file.unlink(missing_ok=True)
     store = BlockStore(arguments.directory)
-    store.discard_partial_writes()
+    store.discard_unfinished()
     listeners = [_listen(arguments.rpc_port), _listen(arguments.gateway_port)]
     servers = [
         _server(rpc.application(store, max_file_bytes=arguments.max_file_bytes)),

@@ -60,7 +60,7 @@ class Gateway:
         if kind == RAW_TYPE:
             return Response(self._store.get(root), headers=headers | _attachment(root, "bin"), media_type=RAW_TYPE)
         if kind == CAR_TYPE:
-            archive = car.write(root, unixfs.blocks(root, self._store.get, verify=False))
+            archive = car.write(root, self._store.blocks(root))
             full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
             return _stream(request, archive, 200, headers | _attachment(root, "car"), full_type)
         return self._file(request, root, headers)
@@ -81,7 +81,7 @@ class Gateway:
             status = 206
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         headers["Content-Length"] = str(stop - start)
-        pieces = unixfs.read(root, self._store.get, max_bytes=size, start=start, stop=stop, verify=False)
+        pieces = self._store.read(root, max_bytes=size, start=start, stop=stop)
         return _stream(request, pieces, status, headers, "application/octet-stream")
 
 
@@ -124,7 +124,9 @@ def _attachment(root: Cid, suffix: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{root}.{suffix}"'}
 
 
-def _stream(request: Request, pieces: Iterable[bytes], status: int, headers: dict[str, str], kind: str) -> Response:
+def _stream(
+    request: Request, pieces: Iterable[bytes | memoryview], status: int, headers: dict[str, str], kind: str
+) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=kind)
     return StreamingResponse(pieces, status_code=status, headers=headers, media_type=kind)

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.blockstore import BlockNotFound, BlockStore, FileWriter
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
 from zoo_protocol import unixfs
 from zoo_protocol.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
@@ -38,12 +38,15 @@ class _FileSink:
     def __init__(self, store: BlockStore, max_bytes: int) -> None:
         self._writer = store.writer()
         self._max_bytes = max_bytes
-        self.finish = self._writer.finish
+        self.discard = self._writer.discard
 
     def write(self, data: bytes) -> None:
         if self._writer.size + len(data) > self._max_bytes:
             raise ContentTooLarge(f"the file exceeds this store's limit of {self._max_bytes} bytes")
         self._writer.write(data)
+
+    def finish(self) -> tuple[unixfs.Link, FileWriter]:
+        return self._writer.finish(), self._writer
 
 
 class _BlockSink:
@@ -60,6 +63,9 @@ class _BlockSink:
     def finish(self) -> bytes:
         return bytes(self._data)
 
+    def discard(self) -> None:
+        """Nothing of it is stored yet."""
+
 
 class Rpc:
     """The commands, over one store."""
@@ -75,11 +81,11 @@ class Rpc:
         _require(request, "hash", {"sha2-256"}, default="sha2-256")
         _require(request, "cid-base", {"base32"}, default="base32")
         _refuse_others(request, _OPTIONS_OF_ADD)
+        pin = _flag(request, "pin", default=True)
         files = await receive_files(request, lambda: _FileSink(self._store, self._max_file_bytes))
         lines = []
-        for name, (root, written) in files:
-            if _flag(request, "pin", default=True):
-                await run_in_threadpool(self._store.pin, root.cid, written)
+        for name, (root, writer) in files:
+            await run_in_threadpool(writer.commit, pin=pin)
             lines.append({"Name": name or str(root.cid), "Hash": str(root.cid), "Size": str(root.dag_bytes)})
         return Response("".join(json.dumps(line) + "\n" for line in lines), media_type="application/json")
 
@@ -89,7 +95,7 @@ class Rpc:
         length = _number(request, "length")
         size = unixfs.file_size(root, self._store.get)
         stop = size if length is None else min(size, start + length)
-        pieces = unixfs.read(root, self._store.get, max_bytes=size, start=start, stop=stop, verify=False)
+        pieces = self._store.read(root, max_bytes=size, start=start, stop=stop)
         return StreamingResponse(pieces, media_type="application/octet-stream", headers={"X-Stream-Output": "1"})
 
     def block_get(self, request: Request) -> Response:

@@ -24,6 +24,9 @@ class Sink(Protocol[Result_co]):
 
     def finish(self) -> Result_co: ...
 
+    def discard(self) -> None:
+        """The upload failed: leave nothing of this part, finished or not."""
+
 
 class _Parts(Generic[Result]):
     """The parser's callbacks: a new sink for each part, its file name and result when the part ends."""
@@ -32,9 +35,11 @@ class _Parts(Generic[Result]):
         self.finished: list[tuple[str, Result]] = []
         self.complete = False
         self._new_sink = new_sink
+        self._sinks: list[Sink[Result]] = []
 
     def on_part_begin(self) -> None:
         self._sink = self._new_sink()
+        self._sinks.append(self._sink)
         self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
 
@@ -63,6 +68,10 @@ class _Parts(Generic[Result]):
     def on_end(self) -> None:
         self.complete = True
 
+    def discard(self) -> None:
+        for sink in self._sinks:
+            sink.discard()
+
 
 async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) -> list[tuple[str, Result]]:
     """Feed each file of the request to a sink of its own while it arrives; returns names and results in order.
@@ -90,8 +99,11 @@ async def receive_files(request: Request, new_sink: Callable[[], Sink[Result]]) 
         )
         async for piece in request.stream():
             await run_in_threadpool(parser.write, piece)
-    except FormParserError as error:
-        raise BadUpload(f"malformed multipart/form-data: {error}") from error
-    if not parts.complete or not parts.finished:
-        raise BadUpload("the upload holds no complete file")
+        if not parts.complete or not parts.finished:
+            raise BadUpload("the upload holds no complete file")
+    except BaseException as error:
+        await run_in_threadpool(parts.discard)
+        if isinstance(error, FormParserError):
+            raise BadUpload(f"malformed multipart/form-data: {error}") from error
+        raise
     return parts.finished
