@@ -27,7 +27,7 @@ from market.jobs.lease_schemas import (
     CompleteTraining,
     LeaseKind,
 )
-from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
+from market.jobs.leases import abandon, free_after_training, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
@@ -137,6 +137,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             lease.step = result.steps
             _place_in_time(session, job, unit)
             move_unit(session, unit, UnitEvent.UPLOAD, at=now)
+            free_after_training(session, job, lease.holder)
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
         case CompleteReveal():
@@ -158,10 +159,14 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
 def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
     """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
 
-    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent.
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. After
+    the last round there is nothing left to enter.
     """
     unit.rounds_late = job.current_round - unit.round
     if not unit.rounds_late:
+        return
+    if job.current_round == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
         return
     too_late = unit.rounds_late > MAX_STALENESS
     if too_late:
