@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from market.api.examples import BOOK, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, PAYER, zen
+from market.api.examples import BOOK, CID, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, OTHER_HASH, PAYER, zen
 
 OF_MODEL: dict[str, dict[str, Any]] = {
     "AcknowledgementView": {"unit_id": HASH},
@@ -74,6 +74,7 @@ PARAMETERS: dict[str, Any] = {
     "benchmark_id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11",
     "book": BOOK,
     "bucket": "1h",
+    "cid": CID,
     "claimed": False,
     "created_before": NOW,
     "created_from": EARLIER,
@@ -88,11 +89,13 @@ PARAMETERS: dict[str, Any] = {
     "number": 41,
     "organisation": 7,
     "organisation_id": 7,
+    "piece_cid": CID,
     "status": ["running", "verifying"],
     "tier": "bronze",
     "to": NOW,
     "unit_id": HASH,
     "webhook_id": 5,
+    "X-Lease-Token": OTHER_HASH,
 }
 """By the name of a parameter, or by operation and name."""
 

@@ -13,7 +13,7 @@ from market.api.errors import InvalidSignature
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
-from market.jobs import publishing, repository, slot_states
+from market.jobs import publishing, repository, slot_states, state_pins, uploads
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
 from market.jobs.errors import CommitmentChanged, ResultRefused
 from market.jobs.lease_schemas import (
@@ -80,9 +80,7 @@ def commit(
     return view(acknowledge(session, acknowledger, unit, message, utc_now()))
 
 
-def complete(
-    database: Database, storage: Storage, lease_id: str, address: str, result: Completion, max_blob_bytes: int
-) -> None:
+def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
     """Take a node's result. If it is not what was asked or committed, the lease ends and the work goes to others.
 
     Raises:
@@ -94,7 +92,7 @@ def complete(
             return
         lease = require_held(lease, address, result.token, utc_now())
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
-    checked = check(storage, lease, found, result, max_blob_bytes)
+    checked = check(storage, lease, found, result)
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -148,11 +146,14 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
-            record_pin(session, lease, result.proof, found.size)
+            keep = record_pin if lease.unit_id is None else state_pins.record
+            keep(session, lease, result.proof, found.size)
             wake_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
             publishing.published(session, lease, unit)
+            wake_after_commit(session, "jobs.dispatch", job.id)
+    uploads.accepted(session, lease)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 

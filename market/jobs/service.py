@@ -31,8 +31,9 @@ from market.jobs.payment import (
     unpaid_count,
 )
 from market.jobs.placing import deal
+from market.jobs.releasing import release_states
 from market.jobs.reservations import Reservation, reserve
-from market.jobs.slot_states import starts_privately
+from market.jobs.slot_states import shown_bytes, starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.tree import work_leaf
 from market.jobs.units import (
@@ -41,6 +42,7 @@ from market.jobs.units import (
     acknowledged_unit,
     assign_window,
     clean_units_of,
+    decided_before,
     job_units,
     mark_checking,
     outstanding_acknowledgements,
@@ -52,6 +54,7 @@ from market.jobs.units import (
     window_units,
     windowless_units,
 )
+from market.jobs.uploads import discard_stale as discard_stale_uploads
 from market.jobs.validation import jobs_to_validate, validate
 from market.jobs.why import Rounds
 
@@ -74,6 +77,8 @@ __all__ = [
     "count_by_status",
     "create_lease",
     "deal",
+    "decided_before",
+    "discard_stale_uploads",
     "dispatch",
     "due_jobs",
     "end_long_pauses",
@@ -98,9 +103,11 @@ __all__ = [
     "payers_of",
     "put_in_batch",
     "reject_unit",
+    "release_states",
     "reopen_settlement",
     "reserve",
     "set_record",
+    "shown_bytes",
     "start_settling",
     "starts_privately",
     "strike_unit",

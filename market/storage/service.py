@@ -8,7 +8,7 @@ import io
 import ipaddress
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
 _PIECE_BYTES = unixfs.CHUNK_BYTES
 _THREADS = 4
+_PINNED_BYTES_PER_SECOND = 10_000_000  # at the slowest
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
 
 Result = TypeVar("Result")
@@ -65,8 +66,8 @@ class Storage:
         except ipfs.AddressError as error:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
-    def put(self, data: bytes | BinaryIO, *, max_bytes: int) -> StoredBlob:
-        """Store and pin a file. Bytes are sent again if IPFS fails; a stream is read, and sent, once.
+    def put(self, data: bytes | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
+        """Store a file, and pin it. Bytes are sent again if IPFS fails; a stream is read, and sent, once.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
@@ -75,10 +76,26 @@ class Storage:
         """
         if not isinstance(data, bytes):
             with _rpc_errors():
-                return self._add(data, max_bytes)
+                return self._add(data, max_bytes, pin)
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
-        return self._retry(lambda: self._add(io.BytesIO(data), max_bytes))
+        return self._retry(lambda: self._add(io.BytesIO(data), max_bytes, pin))
+
+    def join(self, pieces: Sequence[tuple[str, int]]) -> StoredBlob:
+        """Make one file of stored ones, of which only the nodes are read, and store the nodes above them. No pin.
+
+        Args:
+            pieces: (CID, bytes) of files of ``unixfs.PIECE_BYTES``, the last one perhaps of less, in their order.
+
+        Raises:
+            InvalidCid, BlobNotFound, BlobCorrupt, StorageUnavailable: see :meth:`get`.
+        """
+        builder = unixfs.FileBuilder(self._put_node)
+        with _content_errors():
+            for cid, size in pieces:
+                for leaf in unixfs.leaf_links(parse(cid), size, self._block):
+                    builder.append_leaf(leaf)
+        return StoredBlob(str(builder.finish().cid), builder.size)
 
     def put_block(self, data: bytes) -> StoredBlob:
         """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
@@ -123,14 +140,18 @@ class Storage:
         with _content_errors():
             return unixfs.file_size(root, self._block)
 
-    def pin(self, cid: str) -> None:
+    def pin(self, cid: str, *, size: int = 0) -> None:
         """Keep a file and all its blocks. Pinning again changes nothing.
+
+        Args:
+            size: of a large file, its bytes: IPFS may read them all before it answers.
 
         Raises:
             InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
         """
         parse(cid)
-        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup)))
+        timeout = self._timeout + size / _PINNED_BYTES_PER_SECOND
+        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup), timeout=timeout))
 
     def unpin(self, cid: str) -> None:
         """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
@@ -165,7 +186,12 @@ class Storage:
             )
         return self._local.client
 
-    def _add(self, stream: BinaryIO, max_bytes: int) -> StoredBlob:
+    def _put_node(self, cid: Cid, block: bytes) -> None:
+        opts = {"cid-codec": "dag-pb", "mhtype": "sha2-256", "cid-base": "base32", "pin": "false"}
+        answer = self._retry(lambda: self._client().block.put(io.BytesIO(block), opts=dict(opts)))
+        _checked(answer["Key"], cid, len(block))
+
+    def _add(self, stream: BinaryIO, max_bytes: int, pin: bool) -> StoredBlob:
         builder = unixfs.FileBuilder(lambda _cid, _block: None)
 
         def pieces() -> Iterator[bytes]:
@@ -175,7 +201,7 @@ class Storage:
                     raise _too_large(max_bytes)
                 yield piece
 
-        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": "true"}
+        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": str(pin).lower()}
         cid = self._client().add_bytes(pieces(), opts=opts)
         return _checked(cid, builder.finish().cid, builder.size)
 
