@@ -8,6 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
@@ -73,9 +74,20 @@ def save_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
 
     The library copies each array twice on the way, which takes longer than hashing the file; here it is once.
     """
+    return b"".join(_parts(arrays))
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    """Write the file of :func:`save_arrays` without a copy of it in memory."""
+    with path.open("wb") as file:
+        file.writelines(_parts(arrays))
+
+
+def _parts(arrays: Mapping[str, NDArray[np.float32]]) -> list[bytes | memoryview]:
+    """The header and each array's values, in the order of the file."""
     ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
     header = _header({name: array.shape for name, array in ordered.items()})
-    return b"".join([header, *(array.data for array in ordered.values())])
+    return [header, *(array.data for array in ordered.values())]
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:

@@ -54,6 +54,12 @@ def stale(session: Session, before: datetime) -> Sequence[Upload]:
     ).all()
 
 
+def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:
+    """By unit, when something was last added to its upload for this purpose."""
+    query = select(Upload.unit_id, Upload.touched_at).where(Upload.unit_id.in_(unit_ids), Upload.purpose == purpose)
+    return dict(session.execute(query).tuples().all())
+
+
 def is_named(session: Session, cid: str) -> bool:
     """Whether a unit has delivered the file, or published it as its slot state, or a checkpoint is made of it."""
     of_unit = or_(Unit.payload_cid == cid, (Unit.slot_state_cid == cid) & Unit.slot_state_public)

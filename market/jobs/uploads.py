@@ -31,6 +31,9 @@ from training_gym.slot_state import slot_state_bytes
 from zoo_protocol.cid import parse
 from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
+PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_state"
+"""What a file of a unit is for; states between segments are ``state_<segment>``."""
+
 MAX_NAMED = 64
 """Missing pieces that a refusal names."""
 
@@ -68,11 +71,11 @@ def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
     asked = lease.task.get("slot_state_cid")
     match lease.kind:
         case LeaseKind.TRAIN:
-            return Expected(unit.id, "payload", payload_size(spec))
+            return Expected(unit.id, PAYLOAD, payload_size(spec))
         case LeaseKind.PUBLISH if cid == asked:
-            return Expected(unit.id, "slot_state", slot_state_bytes(spec))
+            return Expected(unit.id, SLOT_STATE, slot_state_bytes(spec))
         case LeaseKind.REVEAL if cid == asked:
-            return Expected(unit.id, "start_slot_state", slot_state_bytes(spec))
+            return Expected(unit.id, START_SLOT_STATE, slot_state_bytes(spec))
         case LeaseKind.REVEAL if lease.task["segment"]:
             return Expected(unit.id, f"state_{lease.task['segment']}", boundary_state_bytes(spec))
     what = f"the slot state {asked}" if asked else "no file"
@@ -207,9 +210,9 @@ def accepted(session: Session, lease: Lease) -> None:
     if lease.unit_id is None:
         return
     purposes = {
-        LeaseKind.TRAIN: ["payload"],
-        LeaseKind.PUBLISH: ["slot_state"],
-        LeaseKind.REVEAL: ["start_slot_state", f"state_{lease.task.get('segment')}"],
+        LeaseKind.TRAIN: [PAYLOAD],
+        LeaseKind.PUBLISH: [SLOT_STATE],
+        LeaseKind.REVEAL: [START_SLOT_STATE, f"state_{lease.task.get('segment')}"],
     }
     upload_repository.drop(session, lease.unit_id, purposes.get(LeaseKind(lease.kind), []))
 

@@ -16,7 +16,7 @@ from jobs_world import World
 
 from market.api.services import Services
 from market.db.base import utc_now
-from market.jobs import aggregation, leases, uploads
+from market.jobs import aggregation, leases, publishing, uploads
 from market.jobs.lease_schemas import CompletePublish
 from market.storage.errors import BlobNotFound
 from zoo_compute.errors import ApiError
@@ -334,3 +334,22 @@ def _view(lease: Lease) -> Any:
         id = lease.id
 
     return View
+
+
+def test_attempts_that_brought_the_upload_on_are_not_counted(node: Node, state: Path, world: World) -> None:
+    content = state.read_bytes()
+    job_id = ""
+    for number in range(2):  # each time it falls silent after another piece
+        lease = node.lease()
+        job_id = lease.job_id
+        piece = content[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+        node.market.put_piece(lease, _cid(state), number, cid_of_file(piece), piece)
+        world.age(lease.id)
+        leases.expire_due(world.database, utc_now())
+        world.dispatch(job_id)
+    for _ in range(publishing.MAX_ATTEMPTS):  # and then without one
+        lease = node.lease()
+        world.age(lease.id)
+        leases.expire_due(world.database, utc_now())
+        world.dispatch(job_id)
+    assert node.market.next_lease(["publish"], 0) is None

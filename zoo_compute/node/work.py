@@ -170,14 +170,15 @@ class Worker:
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
-        proof = hashlib.sha256(from_hex(task["nonce"]))
+        proof, size = hashlib.sha256(from_hex(task["nonce"])), 0
         for cid in task["cids"]:
             for piece in self.gateway.stream(cid, max_bytes=MAX_INPUT_BYTES):
                 proof.update(piece)
+                size += len(piece)
             self.workspace.store.pin(parse(cid))
             held.check()
         self.workspace.keep(task["checkpoint_cid"], task["cids"])
-        self.market.complete(held.lease, {"proof": to_hex(proof.digest())})
+        self.market.complete(held.lease, {"proof": to_hex(proof.digest())}, size)
         self.workspace.release(task["release"])
 
     def _replay(self, held: HeldLease) -> None:
