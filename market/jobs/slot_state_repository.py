@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, literal, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
@@ -44,30 +44,31 @@ def publish_leases(session: Session, job_id: str, unit_ids: Collection[int]) -> 
 # --- pins and release
 
 
-def published(session: Session, job_id: str) -> Sequence[Unit]:
-    """The units whose slot states kept checkpoints name and storage has, by ascending round of the checkpoints."""
+def newest_published(session: Session, job_id: str) -> Sequence[Unit]:
+    """Of each slot the unit whose state storage has and the newest kept checkpoint names, in slot order."""
     query = select(Unit).where(
         Unit.job_id == job_id,
         Unit.slot_state_public,
         Unit.slot_state_round.is_not(None),
         Unit.status != UnitStatus.REJECTED,
     )
-    return session.scalars(query.order_by(Unit.slot_state_round, Unit.id)).all()
+    query = query.distinct(Unit.slot).order_by(Unit.slot, Unit.slot_state_round.desc(), Unit.id.desc())
+    return session.scalars(query).all()
 
 
-def pins(session: Session, job_id: str) -> dict[int, list[str]]:
-    """Addresses of the proven holders of a job's published states, by id of the unit that handed the state on."""
-    query = select(StatePin).join(Unit, Unit.id == StatePin.unit_id).where(Unit.job_id == job_id)
-    holders: dict[int, list[str]] = {}
-    for pin in session.scalars(query.order_by(StatePin.unit_id, StatePin.provider)):
-        holders.setdefault(pin.unit_id, []).append(pin.provider)
-    return holders
+def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
+    """Addresses of the proven holders of the states that these units handed on."""
+    found: dict[int, set[str]] = {}
+    query = select(StatePin.unit_id, StatePin.provider).where(StatePin.unit_id.in_(unit_ids))
+    for unit_id, provider in session.execute(query).tuples():
+        found.setdefault(unit_id, set()).add(provider)
+    return found
 
 
-def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
+def pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
     """By unit id: nodes with an open pin lease on its state, and how often each node failed one."""
     query = select(Lease.unit_id, Lease.holder, Lease.status).where(
-        Lease.job_id == job_id, Lease.kind == LeaseKind.PIN, Lease.unit_id.is_not(None)
+        Lease.unit_id.in_(unit_ids), Lease.kind == LeaseKind.PIN
     )
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
     for unit_id, holder, status in session.execute(query).tuples():
@@ -80,10 +81,20 @@ def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Cou
     return attempts
 
 
-def superseded(session: Session, job_id: str, redundancy: int) -> Sequence[Unit]:
-    """The units of a job whose published states need not be kept by nodes any longer, by id."""
-    query = select(Unit).where(Unit.job_id == job_id, Unit.slot_state_public, _superseded(literal(redundancy)))
-    return session.scalars(query.order_by(Unit.id)).all()
+def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:
+    """By node, the CIDs of the states of a job that it proved and need not keep any longer."""
+    query = select(StatePin.provider, Unit.slot_state_cid).join(Unit, Unit.id == StatePin.unit_id)
+    query = query.where(Unit.job_id == job_id, _superseded(literal(redundancy))).order_by(Unit.id)
+    found: dict[str, list[str]] = {}
+    for provider, cid in session.execute(query).tuples():
+        found.setdefault(provider, []).append(cid or "")
+    return found
+
+
+def forget_pins(session: Session, provider: str, job_id: str, cids: Collection[str]) -> None:
+    """The node was told that it need not keep these states of a job."""
+    of_states = select(Unit.id).where(Unit.job_id == job_id, Unit.slot_state_cid.in_(cids))
+    session.execute(delete(StatePin).where(StatePin.provider == provider, StatePin.unit_id.in_(of_states)))
 
 
 def _superseded(redundancy: ColumnElement[int]) -> ColumnElement[bool]:

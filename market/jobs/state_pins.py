@@ -17,32 +17,28 @@ from market.events.service import emit
 from market.jobs import repository, slot_state_repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease
-from market.jobs.models import Job, Lease, StatePin, Unit
+from market.jobs.models import Job, Lease, StatePin
 from market.jobs.pins import MAX_ATTEMPTS
 from market.providers import service as providers
 from market.settings import Settings
 from zoo_protocol.hashing import to_hex
 
 
-def newest_by_slot(published: Sequence[Unit]) -> dict[int, Unit]:
-    """The unit of each slot whose published state the newest kept checkpoint names; ``published`` by ascending round
-    of the checkpoints."""
-    return {unit.slot: unit for unit in published}
-
-
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
     """Ask as many nodes as are still needed to pin the newest published state of each slot; its own node at last."""
-    published = slot_state_repository.published(session, job.id)
-    if not published:
+    newest = slot_state_repository.newest_published(session, job.id)
+    holders = slot_state_repository.holders(session, [unit.id for unit in newest])
+    lacking = [unit for unit in newest if len(holders.get(unit.id, ())) < job.redundancy]
+    if not lacking:
         return
-    holders, attempts = slot_state_repository.pins(session, job.id), slot_state_repository.pin_attempts(session, job.id)
-    release = [unit.slot_state_cid for unit in slot_state_repository.superseded(session, job.id, job.redundancy)]
+    attempts = slot_state_repository.pin_attempts(session, [unit.id for unit in lacking])
+    release = slot_state_repository.to_release(session, job.id, job.redundancy)
     offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
     nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
-    for slot, unit in newest_by_slot(published).items():
+    for unit in lacking:
         running, failed = attempts.get(unit.id, (set(), Counter()))
-        taken = running | set(holders.get(unit.id, []))
-        for node in _best(nodes, slot, unit.provider, taken, failed)[: max(job.redundancy - len(taken), 0)]:
+        taken = running | holders.get(unit.id, set())
+        for node in _best(nodes, unit.slot, unit.provider, taken, failed)[: max(job.redundancy - len(taken), 0)]:
             create_lease(
                 session,
                 kind=LeaseKind.PIN,
@@ -51,10 +47,10 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
                 task={
                     "checkpoint_cid": unit.slot_state_cid,
                     "round": unit.slot_state_round,
-                    "slot": slot,
+                    "slot": unit.slot,
                     "nonce": to_hex(secrets.token_bytes(32)),
                     "cids": [unit.slot_state_cid],
-                    "release": release,
+                    "release": release.get(node, []),
                 },
                 unit_id=unit.id,
                 seconds=settings.lease_seconds,
@@ -69,8 +65,9 @@ def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Ma
 
 
 def record(session: Session, lease: Lease, proof: str, size: int) -> None:
-    """The lease's holder has proven its copy, of ``size`` bytes."""
+    """The lease's holder has proven its copy, of ``size`` bytes, and drops the older ones that the lease names."""
     assert lease.unit_id is not None  # of a state; a checkpoint's pin has none
+    slot_state_repository.forget_pins(session, lease.holder, lease.job_id, lease.task["release"])
     session.add(StatePin(unit_id=lease.unit_id, provider=lease.holder, nonce=lease.task["nonce"], proof=proof))
     providers.note_served(session, lease.holder, size, utc_now())
     seen = {"round": lease.task["round"], "slot": lease.task["slot"], "cid": lease.task["cids"][0]}

@@ -50,9 +50,13 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["unit_id"], ["units.id"], name=op.f("fk_state_pins_unit_id_units")),
         sa.PrimaryKeyConstraint("unit_id", "provider", name=op.f("pk_state_pins")),
     )
+    op.create_index("ix_units_slot_state_public", "units", ["id"], postgresql_where=sa.text("slot_state_public"))
+    op.create_index("ix_units_start_slot_state_cid", "units", ["start_slot_state_cid"])
 
 
 def downgrade() -> None:
+    op.drop_index("ix_units_start_slot_state_cid", table_name="units")
+    op.drop_index("ix_units_slot_state_public", table_name="units")
     op.drop_table("state_pins")
     op.drop_table("upload_pieces")
     op.drop_table("uploads")

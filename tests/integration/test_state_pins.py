@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.events.models import JobEventRow
-from market.jobs import aggregation, operations, releasing, repository, state_pins, units
+from market.jobs import aggregation, operations, releasing, repository, units
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Job, StatePin, Unit
@@ -135,21 +135,21 @@ def test_an_older_state_is_released_only_when_a_newer_one_is_proven(
     assert not any(world.storage.is_pinned(cid) for cid in older)
     assert all(world.storage.is_pinned(cid) for cid in newer)
     assert _release(world, later) == 0
-    third = [world.publish(node) for node in nodes]
-    assert third == [True] * 4
-    world.dispatch(job_id)
-    releases = [task["release"] for task in _pin_all(world, job_id, nodes) if "slot" in task]
-    assert not set(newer) & set(releases[0])
 
 
 def test_nodes_are_told_to_release_older_states(world: World, nodes: list[str], job_id: str) -> None:
     first = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
-    _published(world, job_id, nodes)
-    _pin_all(world, job_id, nodes)
+    held = _holders(world, job_id)
+    second = _published(world, job_id, nodes)
+    assert not any(task["release"] for task in _pin_all(world, job_id, nodes) if "slot" in task)
     _published(world, job_id, nodes)
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
-    assert all(set(task["release"]) >= set(first) for task in asked)
+    assert {cid for task in asked for cid in task["release"]} == set(first)
+    left = _holders(world, job_id)
+    assert not set(left) & set(first)  # each node was told of those that it had, once
+    assert sum(len(held[cid]) for cid in first) == 12
+    assert all(len(left[cid]) == 3 for cid in second)
 
 
 def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
@@ -182,8 +182,3 @@ def test_states_that_start_a_refuted_unit_are_evidence(world: World, nodes: list
     world.rows(lambda session: session.execute(query))
     assert _release(world, utc_now() + LONG_AFTER) == 3
     assert world.storage.is_pinned(refuted.start_slot_state_cid or "")
-
-
-def test_of_a_slot_the_newest_published_state_is_pinned() -> None:
-    published = [Unit(slot=0, round=1), Unit(slot=1, round=1), Unit(slot=0, round=3)]
-    assert {slot: unit.round for slot, unit in state_pins.newest_by_slot(published).items()} == {0: 3, 1: 1}

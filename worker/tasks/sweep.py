@@ -10,11 +10,8 @@ from market.db.session import database_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
 from market.providers import asks
-from market.verification import service as verification
 from worker.context import context
 from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
-
-_UPLOADS_KEPT = timedelta(days=1)  # since anything was added to them
 
 
 @shared_task(name="sweep.all")
@@ -32,9 +29,6 @@ def sweep() -> None:
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
         jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
-        jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
-        jobs.release_states(c.database, c.storage, c.network, now)
-        verification.release_states(c.database, c.storage, c.network, now)
         jobs.expire_due_jobs(c.database, now)
         jobs.end_long_pauses(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
