@@ -1,6 +1,7 @@
 """Composition root of the API: settings in, application out."""
 
 import gc
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
 from market.jobs.offers import Offers
 from market.jobs.router import router as jobs
+from market.jobs.uploads_router import PIECE_PATH
+from market.jobs.uploads_router import router as uploads
 from market.ledger.router import router as ledger
 from market.observability.logs import configure_logs
 from market.observability.metrics import Metrics
@@ -49,6 +52,8 @@ from market.verification.router import router as verification
 from market.wakeups import celery_wake, connect_redis
 from market.webhooks.router import router as webhooks
 from zoo_protocol.messages import Domain, omissions_domain
+
+STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}")
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 
@@ -120,7 +125,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_openapi(app)
     # The last one added is the outermost.
     app.add_middleware(ConditionalGet)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, streamed=frozenset({UPLOAD_PATH}))
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, streamed=STREAMED)
     app.add_middleware(
         RateLimit,
         redis_url=settings.redis_url,
@@ -146,6 +151,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (  # routes are tried in this order: what is asked for most comes first
         jobs,
         leases,
+        uploads,
         providers,
         attestations,
         settlement,

@@ -5,7 +5,7 @@ the slot over; a slot without one begins with zeros.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,15 @@ import numpy as np
 from training_gym.config import TrainingSpec
 from training_gym.errors import StateError
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
-from training_gym.tensors import Vector, load_arrays, save_arrays, tensor_digest
+from training_gym.tensors import (
+    TensorDigest,
+    Vector,
+    file_bytes,
+    load_arrays,
+    save_arrays,
+    stream_arrays,
+    tensor_digest,
+)
 from zoo_protocol.hashing import sha256
 
 MAX_STEPS = 1 << 24
@@ -46,7 +54,12 @@ def error_feedback_digest(error_feedback: Vector) -> bytes:
 
 def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
     """SHA2-256(error feedback's digest || tensor digest of the moments || steps as 8 bytes, big-endian)."""
-    return sha256(error_feedback_digest + tensor_digest(moments) + struct.pack(">Q", steps))
+    return slot_state_digest_of(error_feedback_digest, tensor_digest(moments), steps)
+
+
+def slot_state_digest_of(error_feedback_digest: bytes, moments_digest: bytes, steps: int) -> bytes:
+    """:func:`slot_state_digest` where the moments' tensor digest is known (32 bytes)."""
+    return sha256(error_feedback_digest + moments_digest + struct.pack(">Q", steps))
 
 
 def fresh_slot_state(spec: TrainingSpec) -> SlotState:
@@ -71,14 +84,65 @@ def load_slot_state(spec: TrainingSpec, data: bytes | None) -> SlotState:
         return fresh_slot_state(spec)
     arrays = load_arrays(data, slot_state_shapes(spec), "slot_state")
     error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
+    return SlotState(error_feedback, arrays, _steps(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStateFacts:
+    """What verification needs of a slot state, without its values.
+
+    Attributes:
+        error_feedback: its digest (32 bytes).
+        digest: of the whole state (32 bytes).
+        steps: as in :class:`SlotState`.
+    """
+
+    error_feedback: bytes
+    digest: bytes
+    steps: int
+
+
+def facts_of(state: SlotState) -> SlotStateFacts:
+    """The facts of a state at hand."""
+    return SlotStateFacts(error_feedback_digest(state.error_feedback), state.digest(), state.steps)
+
+
+def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateFacts:
+    """The facts of a slot state file, of which no more than a piece is held at once.
+
+    Raises:
+        StateError: see :func:`load_slot_state`; here the file must be as :func:`save_slot_state` makes it.
+    """
+    shapes = slot_state_shapes(spec)
+    error_feedback, moments, steps, begun = TensorDigest(), TensorDigest(), 0.0, ""
+    for name, values in stream_arrays(pieces, shapes, "slot_state"):
+        if name == "steps":
+            steps = float(values[0])
+            continue
+        digest = error_feedback if name == "error_feedback" else moments
+        if name != begun:
+            digest.begin(name, shapes[name])
+            begun = name
+        digest.update(values)
+    count = _steps(steps)
+    whole = slot_state_digest_of(error_feedback.digest(), moments.digest(), count)
+    return SlotStateFacts(error_feedback.digest(), whole, count)
+
+
+def _steps(steps: float) -> int:
     if not (0 <= steps <= MAX_STEPS and steps.is_integer()):
         raise StateError("out_of_range", "slot_state.steps", f"must be a whole number from 0 to {MAX_STEPS}")
-    return SlotState(error_feedback, arrays, int(steps))
+    return int(steps)
 
 
 def slot_state_shapes(spec: TrainingSpec) -> Mapping[str, tuple[int, ...]]:
     """The tensors of a slot state file."""
     return {"error_feedback": (spec.num_parameters(),), "steps": (1,), **_moment_shapes(spec)}
+
+
+def slot_state_bytes(spec: TrainingSpec) -> int:
+    """Bytes of a slot state file."""
+    return file_bytes(slot_state_shapes(spec))
 
 
 def _moment_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:

@@ -5,8 +5,10 @@ A flat vector is the concatenation of the model's parameters in canonical (sorte
 
 import hashlib
 import json
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
@@ -23,14 +25,32 @@ _HEADER_ALLOWANCE = 1 << 16
 _HEADER_PER_TENSOR = 512
 
 
+class TensorDigest:
+    """SHA2-256 over names with each array's dtype, shape and little-endian bytes, fed in the order of the names."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256(b"zoo-tensors-1")
+
+    def begin(self, name: str, shape: Sequence[int]) -> None:
+        """The next array's name and shape; its values follow."""
+        header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
+        self._hash.update(struct.pack(">Q", len(header)) + header)
+
+    def update(self, values: NDArray[np.float32]) -> None:
+        """Values of the array that was begun, in order."""
+        self._hash.update(np.ascontiguousarray(values, "<f4").data)
+
+    def digest(self) -> bytes:
+        """Of all arrays so far (32 bytes)."""
+        return self._hash.digest()
+
+
 def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """SHA2-256 over the sorted names with each array's dtype, shape and little-endian bytes (32 bytes)."""
-    digest = hashlib.sha256(b"zoo-tensors-1")
+    """The :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
+    digest = TensorDigest()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name], "<f4")
-        header = json.dumps([name, "F32", list(array.shape)], separators=(",", ":")).encode()
-        digest.update(struct.pack(">Q", len(header)) + header)
-        digest.update(array.data)
+        digest.begin(name, arrays[name].shape)
+        digest.update(arrays[name])
     return digest.digest()
 
 
@@ -60,14 +80,69 @@ def safetensors_pieces(arrays: Mapping[str, NDArray[np.float32]]) -> list[bytes 
     The library copies each array twice, which takes longer than hashing the file.
     """
     ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
+    header = _header({name: array.shape for name, array in ordered.items()})
+    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered.values())]
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    """Write the file of :func:`save_arrays` without a copy of it in memory."""
+    with path.open("wb") as file:
+        file.writelines(safetensors_pieces(arrays))
+
+
+def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """What :func:`save_arrays` writes before the values."""
     header, start = {}, 0
-    for name, array in ordered.items():
-        offsets = [start, start + array.nbytes]
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
-        start += array.nbytes
+    for name in sorted(shapes):
+        end = start + 4 * math.prod(shapes[name])
+        header[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [start, end]}
+        start = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return [struct.pack("<Q", len(text)), text, *(array.reshape(-1).view(np.uint8).data for array in ordered.values())]
+    return struct.pack("<Q", len(text)) + text
+
+
+def file_bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes of the file that :func:`save_arrays` makes of arrays with these ``shapes``."""
+    return len(_header(shapes)) + 4 * sum(math.prod(shape) for shape in shapes.values())
+
+
+def stream_arrays(
+    pieces: Iterable[bytes], shapes: Mapping[str, tuple[int, ...]], what: str
+) -> Iterator[tuple[str, Vector]]:
+    """The values of a file of :func:`save_arrays` from a stranger as they arrive: each array's name with some of its
+    values (flat, never none), in the order of names and places. Memory: one piece.
+
+    Raises:
+        StateError: not exactly the file that ``save_arrays`` makes of such arrays, or a value that is not finite.
+    """
+    rest, source = b"", iter(pieces)
+
+    def take(size: int, unit: int = 1) -> bytes:
+        """At most ``size`` bytes, a multiple of ``unit`` unless the file ends."""
+        nonlocal rest
+        while len(rest) < min(size, unit):
+            piece = next(source, None)
+            if piece is None:
+                raise StateError("malformed", what, "ends early; fetch it again")
+            rest += piece
+        size = min(size, len(rest) - len(rest) % unit)
+        taken, rest = rest[:size], rest[size:]
+        return taken
+
+    header = _header(shapes)
+    if take(len(header), len(header)) != header:
+        raise StateError("malformed", what, "does not begin as the file of this specification's state does")
+    for name in sorted(shapes):
+        left = 4 * math.prod(shapes[name])
+        while left:
+            values = np.frombuffer(take(left, 4), "<f4")
+            if not np.isfinite(values).all():
+                raise StateError("not_finite", what, f"{name} holds a value that is not finite")
+            left -= values.nbytes
+            yield name, values
+    if rest or any(source):
+        raise StateError("too_large", what, f"goes on after the {file_bytes(shapes)} bytes of this model's")
 
 
 def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:

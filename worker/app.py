@@ -54,6 +54,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "providers.review": settings.reconcile_seconds,
         "providers.judge_uptime": settings.reconcile_seconds,
         "rewards.post": settings.reconcile_seconds,
+        "jobs.release": settings.reconcile_seconds,
         "sweep.all": settings.sweep_interval_seconds,
     }
     return {

@@ -118,21 +118,25 @@ class Link:
 
 
 class Background:
-    """The content of a file, for a request that gives way to urgent transfers over the same link.
+    """``length`` bytes of a file from ``start`` on, for a request that gives way to urgent transfers over its link.
 
     Args:
         check: called before each piece; what it raises ends the transfer.
     """
 
-    def __init__(self, path: Path, link: Link, check: Callable[[], None]) -> None:
+    def __init__(self, path: Path, link: Link, check: Callable[[], None], start: int, length: int) -> None:
         self._path, self._link, self._check = path, link, check
+        self._start, self._length = start, length
 
     def __len__(self) -> int:
-        return self._path.stat().st_size
+        return self._length
 
     def __iter__(self) -> Iterator[bytes]:
         with self._path.open("rb") as file:
-            while piece := file.read(_BACKGROUND_BYTES):
+            file.seek(self._start)
+            left = self._length
+            while piece := file.read(min(_BACKGROUND_BYTES, left)):
+                left -= len(piece)
                 self._link.give_way()
                 self._check()
                 yield piece

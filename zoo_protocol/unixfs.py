@@ -27,6 +27,8 @@ from zoo_protocol.cid import (
 
 CHUNK_BYTES = 262_144
 MAX_LINKS = 174
+PIECE_BYTES = 16 * CHUNK_BYTES
+"""Large files are uploaded in pieces of so many bytes; a piece is a file of its own until they are joined."""
 MAX_AHEAD = 32  # chunks that wait for an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
@@ -157,6 +159,13 @@ class FileBuilder:
             self._add_leaf(view[start : start + self._chunk_bytes])
             start += self._chunk_bytes
         self._pending += view[start:]
+
+    def append_leaf(self, leaf: Link) -> None:
+        """Append a whole chunk that is stored already; nothing that was written may be waiting to fill one."""
+        if self._pending or leaf.size != leaf.dag_bytes:
+            raise ValueError("only a whole chunk can follow whole chunks")
+        self.size += leaf.size
+        self._add_link(0, leaf)
 
     def finish(self) -> Link:
         """Close the file and return the link to its root. An empty file is one empty raw block."""
@@ -314,6 +323,20 @@ def read_ahead(root: Cid, get: GetBlock, executor: Executor, *, max_bytes: int) 
     finally:
         for future in ahead:
             future.cancel()
+
+
+def leaf_links(root: Cid, size: int, get: GetBlock) -> list[Link]:
+    """The chunks of a file of ``size`` bytes that has at most one node above them, such as a piece; reads that node.
+
+    Raises:
+        BlockMismatch, InvalidBlock: see :func:`read`; also if the file is larger, or of another size.
+    """
+    links = [Link(root, size, size)]
+    if root.codec != RAW:
+        links = list(decode_node(verify_block(root, get(root))).links)
+    if sum(link.size for link in links) != size or any(link.cid.codec != RAW for link in links):
+        raise InvalidBlock(f"{root} is no file of {size} bytes in one node")
+    return links
 
 
 def file_size(root: Cid, get: GetBlock) -> int:

@@ -377,6 +377,9 @@ FIELDS: dict[str, Any] = {
     "penalty_bps": {"downtime": 500, "incorrect_computation": 5_000},
     "treasury_split_bps": {"protocol_development": 5_000, "security_audits": 3_000, "community_grants": 2_000},
     "max_blob_bytes": 67_108_864,
+    "max_bytes": 78_644_312,
+    "piece_bytes": 4_194_304,
+    "pieces": {"0": CID},
     # --- auctions
     "book": BOOK,
     "zone": REGION,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from market.api.examples import BOOK, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, OTHER_HASH, PAYER, zen
+from market.api.examples import BOOK, CID, DOMAIN, EARLIER, HASH, JOB_ID, NODE, NOW, OTHER_HASH, PAYER, zen
 
 OF_MODEL: dict[str, dict[str, Any]] = {
     "AcknowledgementView": {"unit_id": HASH},
@@ -83,6 +83,7 @@ PARAMETERS: dict[str, Any] = {
     "challenge_id": "5a1d6f0b-93c2-4c58-8e0f-2f7b9d1c4a36",
     "book": BOOK,
     "bucket": "1h",
+    "cid": CID,
     "claimed": False,
     "created_before": NOW,
     "created_from": EARLIER,
@@ -99,11 +100,13 @@ PARAMETERS: dict[str, Any] = {
     "number": 41,
     "organisation": 7,
     "organisation_id": 7,
+    "piece_cid": CID,
     "status": ["running", "verifying"],
     "tier": "bronze",
     "to": NOW,
     "unit_id": HASH,
     "webhook_id": 5,
+    "X-Lease-Token": OTHER_HASH,
 }
 """By the name of a parameter, or by operation and name."""
 

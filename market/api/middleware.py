@@ -65,14 +65,14 @@ class RequestContext:
 class BodyLimit:
     """Reads each body into memory up to ``max_bytes`` and refuses longer ones with 413.
 
-    ``streamed`` are the paths whose endpoint reads, and limits, the body itself.
+    ``streamed`` matches the paths whose endpoint reads, and limits, the body itself.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, streamed: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, streamed: re.Pattern[str]) -> None:
         self._app, self._max_bytes, self._streamed = app, max_bytes, streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._streamed:
+        if scope["type"] != "http" or self._streamed.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         body = bytearray()

@@ -5,6 +5,7 @@ qualifies, and changes nothing else about the rules.
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
@@ -93,6 +94,12 @@ class DisputeTerms:
     seats: int
     quorum: int
     draws: int
+
+    @property
+    def longest(self) -> timedelta:
+        """How long after its window's commitment a unit's last dispute may end: opened at the last moment, each of
+        both parties' turns taken to its end, and every committee silent but the last."""
+        return timedelta(seconds=self.period_seconds + 2 * self.turn_seconds + self.draws * self.verdict_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,5 +235,5 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
     else:
         job.trained_at = now
         move_job(session, job, JobEvent.ROUNDS_DONE)
-        stop_training(session, job, "training_over")
+        stop_training(session, job, "training_over", keep_committed=True)
     wake_after_commit(session, "jobs.dispatch", job.id)

@@ -47,11 +47,6 @@ def outer_state_bytes(spec: TrainingSpec) -> int:
     return 3 * state_bytes(spec)
 
 
-def slot_state_bytes(spec: TrainingSpec) -> int:
-    """Most bytes that a slot state file of this specification takes: error feedback and two moments."""
-    return 3 * state_bytes(spec)
-
-
 def store_checkpoint(
     storage: Storage,
     spec: TrainingSpec,

@@ -14,7 +14,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.domain.placement import Requirements
-from market.jobs import pins, placing, publishing, renewals, repository, slot_states
+from market.jobs import pins, placing, publishing, renewals, repository, slot_states, state_pins
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
@@ -88,6 +88,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
             pins.request_pins(session, settings, job)
+            state_pins.request_pins(session, settings, job)
         if job.status == JobStatus.RUNNING:
             publishing.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent
+from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.domain.verification import DIVERGED
 from market.events.service import emit
 from market.jobs import repository, slot_states
@@ -191,8 +191,7 @@ def abandon(
             slot_states.give_up(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
             providers.note_lost(session, lease.holder, now)
-        if job.status == JobStatus.RUNNING:
-            _free_slot(session, job.id, lease.holder)
+        _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
 
 
@@ -207,18 +206,32 @@ def vacate(session: Session, provider: str, reason: str) -> None:
         _free_slot(session, job_id, provider)
 
 
-def stop_training(session: Session, job: Job, reason: str) -> None:
+def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
     """The job trains no more: end its train leases, lose what was not delivered and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
+
+    Args:
+        keep_committed: units that were committed, and are being uploaded, stay with their nodes, whose slots are freed
+            once they are uploaded or lost (:func:`expire_uploads` at the latest).
     """
     for lease_id in repository.open_leases(session, job.id, kind=LeaseKind.TRAIN):
         locked = repository.lock_lease(session, lease_id)
-        if locked and locked[2].status in repository.OPEN_LEASE:
+        if locked is None or locked[2].status not in repository.OPEN_LEASE:
+            continue
+        if not (keep_committed and locked[1] is not None and locked[1].status == UnitStatus.COMMITTED):
             abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+    uploading = repository.committed_slots(session, job.id)
     for slot in repository.slots(session, job.id):
-        slot.provider = None
+        if slot.slot not in uploading:
+            slot.provider = None
     settle_if_decided(session, job, utc_now())
+
+
+def free_after_training(session: Session, job: Job, provider: str) -> None:
+    """A job that trains no more has got, or lost, what this node was still uploading."""
+    if job.status != JobStatus.RUNNING:
+        _free_slot(session, job.id, provider)
 
 
 def _free_slot(session: Session, job_id: str, provider: str) -> None:

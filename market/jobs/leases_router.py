@@ -104,9 +104,7 @@ def commit_lease(
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Repeating it is harmless."""
-    results.complete(
-        services.database, services.storage, lease_id, account.address, body, services.settings.max_blob_bytes
-    )
+    results.complete(services.database, services.storage, lease_id, account.address, body)
     return LeaseState(id=lease_id, status="done")
 
 

@@ -3,7 +3,17 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -126,6 +136,8 @@ class Unit(Base, CreatedAt):
         ),
         Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
         Index("ix_units_slot_state_cid", "slot_state_cid"),
+        Index("ix_units_slot_state_public", "id", postgresql_where=text("slot_state_public")),
+        Index("ix_units_start_slot_state_cid", "start_slot_state_cid"),
         CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 
@@ -251,3 +263,42 @@ class Pin(Base, CreatedAt):
     provider: Mapped[str] = mapped_column(Address, primary_key=True)
     nonce: Mapped[str] = mapped_column(Hash32)
     proof: Mapped[str] = mapped_column(Hash32)
+
+
+class StatePin(Base, CreatedAt):
+    """A provider's proven copy of a published slot state, that which the unit handed on."""
+
+    __tablename__ = "state_pins"
+
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, primary_key=True)
+    nonce: Mapped[str] = mapped_column(Hash32)
+    proof: Mapped[str] = mapped_column(Hash32)
+
+
+class Upload(Base):
+    """A file of a unit that arrives in pieces: at most one for each purpose, gone once it was accepted or forgotten."""
+
+    __tablename__ = "uploads"
+
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), primary_key=True)
+    purpose: Mapped[str] = mapped_column(String(24), primary_key=True)  # market.jobs.uploads.Expected
+    cid: Mapped[str] = mapped_column(Cid)
+    joined: Mapped[bool]  # in storage as one file, and pinned
+    pinned_here: Mapped[bool]  # by this upload; a file that was pinned before is somebody else's to release
+    touched_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class UploadPiece(Base):
+    """A piece of an upload that storage has, not pinned: it may be lost until the file is joined."""
+
+    __tablename__ = "upload_pieces"
+    __table_args__ = (
+        ForeignKeyConstraint(["unit_id", "purpose"], ["uploads.unit_id", "uploads.purpose"], ondelete="CASCADE"),
+    )
+
+    unit_id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    purpose: Mapped[str] = mapped_column(String(24), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True)  # from 0
+    cid: Mapped[str] = mapped_column(Cid)
+    size: Mapped[int] = mapped_column(Integer)

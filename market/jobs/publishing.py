@@ -5,19 +5,22 @@ has not starts afresh where another node takes it over.
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from market.events.service import emit
-from market.jobs import repository, slot_state_repository
+from market.jobs import repository, slot_state_repository, upload_repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import NODE_STOPPING, create_lease
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.slot_states import make_public
+from market.jobs.uploads import SLOT_STATE
 from market.settings import Settings
 
 MAX_ATTEMPTS = 3
-"""How often a node is asked to upload one slot state, restarts of it left out."""
+"""How often a node is asked in vain to upload one slot state: without a piece of it arriving, restarts left out."""
 
 
 def request_uploads(session: Session, settings: Settings, job: Job) -> None:
@@ -31,7 +34,8 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
         return
     asked = slot_state_repository.publish_leases(session, job.id, [unit.id for unit in wanted])
     under_way = {lease.task["slot"] for lease in asked if lease.status in repository.OPEN_LEASE}
-    attempts = Counter(lease.unit_id for lease in asked if lease.reason != NODE_STOPPING)
+    grew = upload_repository.touched(session, [unit.id for unit in wanted], SLOT_STATE)
+    attempts = Counter(lease.unit_id for lease in asked if _was_in_vain(lease, grew))
     for unit in wanted:
         if unit.slot not in under_way and attempts[unit.id] < MAX_ATTEMPTS:
             task = {"job_id": job.id, "round": unit.round, "slot": unit.slot, "slot_state_cid": unit.slot_state_cid}
@@ -44,6 +48,11 @@ def request_uploads(session: Session, settings: Settings, job: Job) -> None:
                 unit_id=unit.id,
                 seconds=settings.lease_seconds,
             )
+
+
+def _was_in_vain(lease: Lease, grew: Mapping[int, datetime]) -> bool:
+    """Whether a lease counts as an attempt: it brought no piece, and not because its node was told to stop."""
+    return lease.reason != NODE_STOPPING and lease.created_at >= grew.get(lease.unit_id or 0, lease.created_at)
 
 
 def published(session: Session, lease: Lease, unit: Unit) -> None:

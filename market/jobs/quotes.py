@@ -1,7 +1,6 @@
 """From a job description to the exact order its payer signs, and what it will cost."""
 
 import json
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest
 from training_gym.errors import ManifestError, SpecError
 from training_gym.manifests import MAX_MANIFEST_BYTES
-from training_gym.slot_state import slot_state_shapes
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
 from zoo_protocol.sampling import detection_probability
@@ -42,7 +40,6 @@ PERMIT_MARGIN = timedelta(hours=1)
 
 MAX_UNITS = 10_000
 _UINT80 = 2**80 - 1
-_BYTES_PER_NAME = 256  # at most, of a tensor in the header of a safetensors file
 _UINT96 = 2**96 - 1
 _UINT40 = 2**40 - 1
 _UINT48 = 2**48 - 1
@@ -120,24 +117,6 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     )
 
 
-def require_showable(spec: TrainingSpec, max_blob_bytes: int) -> None:
-    """Check that nodes can upload what a replay of a drawn segment needs; else honest ones would count as withholding.
-
-    Raises:
-        InvalidSpec: a state of this model is larger than one upload may be.
-    """
-    shapes = slot_state_shapes(spec)  # a boundary state has as many values
-    size = 4 * sum(math.prod(shape) for shape in shapes.values()) + _BYTES_PER_NAME * len(shapes)
-    if size > max_blob_bytes:
-        raise InvalidSpec(
-            f"A state of this model has {size} bytes, and one upload may have {max_blob_bytes}: nodes could not show "
-            "what is drawn for verification.",
-            field="model_config",
-            remedy="Lower hidden_size or num_layers, or ask the operator for a higher ZOO_MAX_BLOB_BYTES.",
-            extra={"reason": "state_too_large"},
-        )
-
-
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     """Check that the job's dataset, and the model that it begins with, are there and fit.
 
@@ -201,14 +180,12 @@ def quote(
     deployment: Deployment,
     chain: ChainViews,
     storage: Storage,
-    max_blob_bytes: int,
     last_price: Callable[[int], int | None],
     now: datetime,
 ) -> Quote:
     """Price a job and give the two documents that its payer signs to submit it. Writes nothing.
 
     Args:
-        max_blob_bytes: what one upload may have.
         last_price: gives the price in wei per GPU-hour at which a tier, by its id, traded last.
 
     Raises:
@@ -216,7 +193,6 @@ def quote(
         ChainDown.
     """
     job = terms(request, network, now)
-    require_showable(job.spec, max_blob_bytes)
     require_dataset(storage, job.spec)
     nonce = secrets.randbits(128)
     deadline = int((job.wait_until + PERMIT_MARGIN).timestamp())

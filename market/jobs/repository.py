@@ -200,6 +200,11 @@ def late_slots(session: Session, job_id: str, round_: int) -> set[int]:
     return set(session.scalars(query))
 
 
+def committed_slots(session: Session, job_id: str) -> set[int]:
+    """Slots of which a unit, of whatever round, is committed and still to be uploaded."""
+    return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, Unit.status == UnitStatus.COMMITTED)))
+
+
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
     """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
     query = select(Unit.created_at, Unit.uploaded_at).where(

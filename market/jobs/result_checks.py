@@ -4,11 +4,9 @@ import hmac
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from market.api.errors import StorageDown
 from market.domain.lifecycle import UnitStatus
-from market.jobs.checkpoints import load_parameters, slot_state_bytes
+from market.jobs.checkpoints import load_parameters
 from market.jobs.errors import WrongStep
 from market.jobs.lease_schemas import (
     CompletePin,
@@ -26,11 +24,11 @@ from market.storage.service import Storage
 from training_gym.compression.wire import decode, payload_size
 from training_gym.config import TrainingSpec
 from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import Ends, check_ends, inner_leaf, load_boundary_state
+from training_gym.distributed.trace import Ends, boundary_state_bytes, check_ends, stream_inner_leaf
 from training_gym.errors import GymError, PayloadError
 from training_gym.lateness import start_slot_state
 from training_gym.models.layout import Arrays
-from training_gym.slot_state import error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.slot_state import SlotStateFacts, facts_of, fresh_slot_state, slot_state_bytes, stream_slot_state
 from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -54,9 +52,7 @@ class Refusal:
     detail: str
 
 
-def check(
-    storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion, max_blob_bytes: int
-) -> Refusal | Accepted:
+def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | Accepted:
     """What is wrong with a result, or what was found of it. Raises WrongStep, StorageDown."""
     try:
         match result:
@@ -67,7 +63,7 @@ def check(
             case CompleteReveal():
                 require_kind(lease, LeaseKind.REVEAL)
                 assert found is not None  # every reveal lease has a unit
-                return _check_reveal(storage, *found, lease.task, result, max_blob_bytes) or Accepted()
+                return _check_reveal(storage, *found, lease.task, result) or Accepted()
             case CompleteReplay():
                 require_kind(lease, LeaseKind.REPLAY)
                 return Accepted()  # verification judges it in the transaction that applies it
@@ -143,7 +139,7 @@ def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:
 
 
 def _check_reveal(
-    storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal, max_blob_bytes: int
+    storage: Storage, job: Job, unit: Unit, task: dict[str, Any], result: CompleteReveal
 ) -> Refusal | None:
     """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
     asked = task["slot_state_cid"]
@@ -154,7 +150,7 @@ def _check_reveal(
             return refusal
     if task["segment"] == 0:
         return None  # starts from the checkpoint and the slot state
-    return _check_state(storage, job, unit, task["segment"], result, max_blob_bytes)
+    return _check_state(storage, job, unit, task["segment"], result)
 
 
 def _check_slot_state(
@@ -165,7 +161,7 @@ def _check_slot_state(
         return Refusal("wrong_slot_state", field, f"The slot state that was declared, and is asked for, is {asked}.")
     spec = unit_spec(job, unit)
     try:
-        found = load_slot_state(spec, storage.get(asked, max_bytes=slot_state_bytes(spec))).digest()
+        found = stream_slot_state(spec, storage.open_stream(asked, max_bytes=slot_state_bytes(spec))).digest
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
@@ -177,23 +173,19 @@ def _check_slot_state(
     return None
 
 
-def _check_state(
-    storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal, max_blob_bytes: int
-) -> Refusal | None:
+def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal) -> Refusal | None:
     """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
     spec = unit_spec(job, unit)
     if result.state_cid is None:
         return Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
+    start = _start(storage, spec, unit)
     try:
-        data = storage.get(result.state_cid, max_bytes=max_blob_bytes)
+        pieces = storage.open_stream(result.state_cid, max_bytes=boundary_state_bytes(spec))
+        leaf = stream_inner_leaf(spec, _place(job, unit), segment, start, pieces)
     except StorageUnavailable:
         raise
     except (StorageError, InvalidCid) as error:
         return Refusal("state_missing", "state_cid", f"The state cannot be read: {error}")
-    work = _unit_of(storage, spec, job, unit)
-    feedback = error_feedback_digest(work.slot_state.error_feedback)
-    try:
-        leaf = inner_leaf(work, segment, load_boundary_state(spec, data), feedback)
     except GymError as error:
         return Refusal(error.code, "state_cid", str(error))
     if unit.leaves is None or to_hex(leaf) != unit.leaves[segment]:
@@ -201,27 +193,17 @@ def _check_state(
     return None
 
 
-def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
-    """The unit's input as the training library takes it, without the data, which only training needs.
-
-    What it starts from is public by now.
-    """
+def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
+    """The slot state that the unit started with, which is public by now. Read whole only if a payload was added."""
     cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
+        if cid is not None and payload_cid is None:
+            return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
         payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=payload_size(spec))
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
-    return trace_of_unit.Unit(
-        spec=spec,
-        job_id=job.id,
-        round=unit.round,
-        slot=unit.slot,
-        checkpoint=_checkpoint(storage, spec, unit),
-        train=np.zeros(0, np.uint8),
-        slot_state=start_slot_state(spec, data, payload),
-        environment=job.environment_class or "",
-    )
+    return facts_of(start_slot_state(spec, data, payload))
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:

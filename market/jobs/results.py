@@ -13,7 +13,7 @@ from market.api.errors import InvalidSignature
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
-from market.jobs import publishing, repository, slot_states
+from market.jobs import publishing, repository, slot_states, state_pins, uploads
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
 from market.jobs.errors import CommitmentChanged, ResultRefused
 from market.jobs.lease_schemas import (
@@ -27,7 +27,7 @@ from market.jobs.lease_schemas import (
     CompleteTraining,
     LeaseKind,
 )
-from market.jobs.leases import abandon, lock_held, mark_first_step, require_held
+from market.jobs.leases import abandon, free_after_training, lock_held, mark_first_step, require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
@@ -80,9 +80,7 @@ def commit(
     return view(acknowledge(session, acknowledger, unit, message, utc_now()))
 
 
-def complete(
-    database: Database, storage: Storage, lease_id: str, address: str, result: Completion, max_blob_bytes: int
-) -> None:
+def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
     """Take a node's result. If it is not what was asked or committed, the lease ends and the work goes to others.
 
     Raises:
@@ -94,7 +92,7 @@ def complete(
             return
         lease = require_held(lease, address, result.token, utc_now())
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
-    checked = check(storage, lease, found, result, max_blob_bytes)
+    checked = check(storage, lease, found, result)
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -137,6 +135,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             lease.step = result.steps
             _place_in_time(session, job, unit)
             move_unit(session, unit, UnitEvent.UPLOAD, at=now)
+            free_after_training(session, job, lease.holder)
             wake_after_commit(session, "jobs.dispatch", job.id)
             wake_after_commit(session, "verification.advance")
         case CompleteReveal():
@@ -147,21 +146,28 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReplay():
             verification().replay_revealed(session, lease, result.end_leaf, result.salt)
         case CompletePin():
-            record_pin(session, lease, result.proof, found.size)
+            keep = record_pin if lease.unit_id is None else state_pins.record
+            keep(session, lease, result.proof, found.size)
             wake_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
             publishing.published(session, lease, unit)
+            wake_after_commit(session, "jobs.dispatch", job.id)
+    uploads.accepted(session, lease)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
 def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
     """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
 
-    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent.
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. After
+    the last round there is nothing left to enter.
     """
     unit.rounds_late = job.current_round - unit.round
     if not unit.rounds_late:
+        return
+    if job.current_round == job.rounds:
+        unit.included, unit.exclusion_reason = False, "late"
         return
     too_late = unit.rounds_late > MAX_STALENESS
     if too_late:

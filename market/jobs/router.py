@@ -100,7 +100,6 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         deployment=services.deployment,
         chain=services.chain,
         storage=services.storage,
-        max_blob_bytes=services.settings.max_blob_bytes,
         last_price=last_price,
         now=utc_now(),
     )
@@ -136,7 +135,6 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         deployment=services.deployment,
         chain=services.chain,
         storage=services.storage,
-        max_blob_bytes=services.settings.max_blob_bytes,
         now=utc_now(),
     )
 

@@ -33,8 +33,9 @@ from market.jobs.payment import (
     unpaid_count,
 )
 from market.jobs.placing import deal
+from market.jobs.releasing import release_states
 from market.jobs.reservations import Reservation, reserve
-from market.jobs.slot_states import starts_privately
+from market.jobs.slot_states import shown_bytes, starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.tree import work_leaf
 from market.jobs.units import (
@@ -44,6 +45,7 @@ from market.jobs.units import (
     acquit_unit,
     assign_window,
     clean_units_of,
+    decided_before,
     dispute_unit,
     job_units,
     mark_checking,
@@ -56,6 +58,7 @@ from market.jobs.units import (
     window_units,
     windowless_units,
 )
+from market.jobs.uploads import discard_stale as discard_stale_uploads
 from market.jobs.validation import jobs_to_validate, validate
 from market.jobs.why import Rounds
 
@@ -80,6 +83,8 @@ __all__ = [
     "count_by_status",
     "create_lease",
     "deal",
+    "decided_before",
+    "discard_stale_uploads",
     "dispatch",
     "dispute_unit",
     "due_jobs",
@@ -105,9 +110,11 @@ __all__ = [
     "payers_of",
     "put_in_batch",
     "reject_unit",
+    "release_states",
     "reopen_settlement",
     "reserve",
     "set_record",
+    "shown_bytes",
     "start_settling",
     "starts_privately",
     "strike_unit",

@@ -6,6 +6,7 @@ The file is asked for when a drawn segment needs it (:mod:`market.verification.r
 checkpoint that is kept names it (:mod:`market.jobs.publishing`); what arrives is compared with what was declared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -14,6 +15,10 @@ from market.domain.lifecycle import UnitStatus
 from market.events.service import emit
 from market.jobs import repository, slot_state_repository
 from market.jobs.models import Job, Slot, Unit
+from market.jobs.units import UnitFacts
+from training_gym.config import TrainingSpec
+from training_gym.distributed.trace import boundary_state_bytes
+from training_gym.slot_state import slot_state_bytes
 
 MISSING = "slot_state_missing"
 """A node fails its unit so if it has lost the slot state that the unit starts from."""
@@ -76,6 +81,13 @@ def starts_privately(session: Session, unit_id: int) -> bool:
         return False
     declared = unit.start_slot_state_cid, unit.start_slot_state_digest
     return not slot_state_repository.is_public(session, unit.job_id, *declared)
+
+
+def shown_bytes(session: Session, unit: UnitFacts, segments: Sequence[int]) -> int:
+    """Bytes that a unit's provider has to upload to show what these segments start from."""
+    spec = TrainingSpec.from_dict(unit.spec)
+    states = sum(segment > 0 for segment in segments) * boundary_state_bytes(spec)
+    return states + (slot_state_bytes(spec) if segments and starts_privately(session, unit.id) else 0)
 
 
 def make_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:

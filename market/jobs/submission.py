@@ -26,7 +26,7 @@ from market.jobs.errors import InsufficientBalance, PermitTooShort
 from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
-from market.jobs.quotes import Terms, funds_of, permit_document, require_dataset, require_showable, terms
+from market.jobs.quotes import Terms, funds_of, permit_document, require_dataset, terms
 from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import SignedPermit, SubmitJob
 from market.organisations import service as organisations
@@ -71,7 +71,6 @@ def check(
     deployment: Deployment,
     chain: ChainViews,
     storage: Storage,
-    max_blob_bytes: int,
     now: datetime,
 ) -> CheckedJob:
     """Check a submission against the chain and storage; call it with no session open.
@@ -84,7 +83,6 @@ def check(
         InvalidDataset, InsufficientBalance, StorageDown, ChainDown.
     """
     job = terms(request, network, now)
-    require_showable(job.spec, max_blob_bytes)
     order = job.order(payer, request.nonce)
     domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     order_signature = _signed_by(payer, typed_data(domain, order), request.order_signature, "order_signature")

@@ -194,6 +194,12 @@ def unverified_units_of(session: Session, provider: str) -> list[int]:
     return repository.unverified_units(session, provider)
 
 
+def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:
+    """Those of the units that were decided before then."""
+    units = repository.units_by_id(session, unit_ids).values()
+    return {unit.id for unit in units if unit.decided_at is not None and unit.decided_at < then}
+
+
 def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
     """The unit's segments were drawn at ``sampling_bps`` basis points. Does nothing to one already drawn or decided."""
     _, unit = _lock(session, unit_id)

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1", tags=["storage"])
 UPLOAD_PATH = "/v1/blobs"
 _IN_MEMORY = 1024 * 1024
 
-_BINARY_BODY: dict[str, Any] = {
+BINARY_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -37,23 +37,30 @@ class BlobView(BaseModel):
     "/blobs",
     status_code=201,
     responses=refusals(NotAuthenticated, BodyTooLarge, StorageDown),
-    openapi_extra=_BINARY_BODY,
+    openapi_extra=BINARY_BODY,
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
     """Store the request's body. The same bytes always get the same CID."""
     limit = services.settings.max_blob_bytes
-    too_large = BodyTooLarge(
-        f"a blob may have {limit} bytes", field="body", remedy="Split the content over several blobs."
-    )
-    if int(request.headers.get("content-length", "0")) > limit:
-        raise too_large
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        size = 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > limit:
-                raise too_large
-            await run_in_threadpool(file.write, piece)
-        file.seek(0)
+        await received(request, file, limit, "Split the content over several blobs.")
         stored = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
     return BlobView(cid=stored.cid, size=stored.size)
+
+
+async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> None:
+    """Write the request's body into ``file``, and go back to its start.
+
+    Raises:
+        BodyTooLarge: it has more than ``limit`` bytes.
+    """
+    too_large = BodyTooLarge(f"a body here may have {limit} bytes", field="body", remedy=remedy)
+    if int(request.headers.get("content-length", "0")) > limit:
+        raise too_large
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large
+        await run_in_threadpool(file.write, piece)
+    file.seek(0)

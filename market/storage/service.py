@@ -31,6 +31,7 @@ MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
 _PIECE_BYTES = unixfs.CHUNK_BYTES
 _THREADS = 4
+_PINNED_BYTES_PER_SECOND = 10_000_000  # at the slowest
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
 
 Result = TypeVar("Result")
@@ -66,8 +67,8 @@ class Storage:
         except ipfs.AddressError as error:
             raise ValueError(f"IPFS API address {api!r}: expected /ip4/HOST/tcp/PORT or http://HOST:PORT") from error
 
-    def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int) -> StoredBlob:
-        """Store and pin a file, given whole or in pieces. It is sent again if IPFS fails; a stream is sent once.
+    def put(self, data: bytes | Sequence[Buffer] | BinaryIO, *, max_bytes: int, pin: bool = True) -> StoredBlob:
+        """Store a file, given whole or in pieces, and pin it. It is sent again if IPFS fails; a stream is sent once.
 
         Raises:
             BlobTooLarge: ``data`` exceeds ``max_bytes``; nothing is pinned.
@@ -76,11 +77,27 @@ class Storage:
         """
         if not isinstance(data, Sequence):
             with _rpc_errors():
-                return self._add(iter(partial(data.read, _PIECE_BYTES), b""), max_bytes)
+                return self._add(iter(partial(data.read, _PIECE_BYTES), b""), max_bytes, pin)
         pieces = [data] if isinstance(data, bytes) else data
         if sum(map(len, pieces)) > max_bytes:
             raise _too_large(max_bytes)
-        return self._retry(lambda: self._add(pieces, max_bytes))
+        return self._retry(lambda: self._add(pieces, max_bytes, pin))
+
+    def join(self, pieces: Sequence[tuple[str, int]]) -> StoredBlob:
+        """Make one file of stored ones, of which only the nodes are read, and store the nodes above them. No pin.
+
+        Args:
+            pieces: (CID, bytes) of files of ``unixfs.PIECE_BYTES``, the last one perhaps of less, in their order.
+
+        Raises:
+            InvalidCid, BlobNotFound, BlobCorrupt, StorageUnavailable: see :meth:`get`.
+        """
+        builder = unixfs.FileBuilder(self._put_node)
+        with _content_errors():
+            for cid, size in pieces:
+                for leaf in unixfs.leaf_links(parse(cid), size, self._block):
+                    builder.append_leaf(leaf)
+        return StoredBlob(str(builder.finish().cid), builder.size)
 
     def put_block(self, data: bytes) -> StoredBlob:
         """Store and pin ``data`` as one raw block, whose CID holds the plain SHA2-256 of ``data``.
@@ -125,14 +142,18 @@ class Storage:
         with _content_errors():
             return unixfs.file_size(root, self._block)
 
-    def pin(self, cid: str) -> None:
+    def pin(self, cid: str, *, size: int = 0) -> None:
         """Keep a file and all its blocks. Pinning again changes nothing.
+
+        Args:
+            size: of a large file, its bytes: IPFS may read them all before it answers.
 
         Raises:
             InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
         """
         parse(cid)
-        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup)))
+        timeout = self._timeout + size / _PINNED_BYTES_PER_SECOND
+        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup), timeout=timeout))
 
     def unpin(self, cid: str) -> None:
         """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
@@ -167,7 +188,12 @@ class Storage:
             )
         return self._local.client
 
-    def _add(self, pieces: Iterable[Buffer], max_bytes: int) -> StoredBlob:
+    def _put_node(self, cid: Cid, block: Buffer) -> None:
+        opts = {"cid-codec": "dag-pb", "mhtype": "sha2-256", "cid-base": "base32", "pin": "false"}
+        answer = self._retry(lambda: self._client().block.put(io.BytesIO(block), opts=dict(opts)))
+        _checked(answer["Key"], cid, len(block))
+
+    def _add(self, pieces: Iterable[Buffer], max_bytes: int, pin: bool) -> StoredBlob:
         builder = unixfs.FileBuilder(lambda _cid, _block: None)
 
         def sent() -> Iterator[memoryview]:
@@ -179,7 +205,7 @@ class Storage:
                         raise _too_large(max_bytes)
                     yield part
 
-        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": "true"}
+        opts = {"cid-version": "1", "raw-leaves": "true", "cid-base": "base32", "pin": str(pin).lower()}
         cid = self._client().add_bytes(sent(), opts=opts)
         return _checked(cid, builder.finish().cid, builder.size)
 

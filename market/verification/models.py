@@ -52,7 +52,7 @@ class Sample(Base, CreatedAt):
     segment: Mapped[int] = mapped_column(Integer)
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.SampleStatus
     reason: Mapped[str | None] = mapped_column(String(64))
-    state_cid: Mapped[str | None] = mapped_column(Cid)  # start state, served by the provider (None for segment 0)
+    state_cid: Mapped[str | None] = mapped_column(Cid)  # start state on storage (None: segment 0's, or released)
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

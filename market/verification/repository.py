@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, exists, func, select
+from sqlalchemy import Select, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
@@ -107,6 +107,25 @@ def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, l
     for sample in session.scalars(query):
         found.setdefault(sample.unit_id, []).append(sample)
     return found
+
+
+def samples_with_states(session: Session, before: datetime) -> Sequence[Sample]:
+    """Samples drawn before then whose start states storage keeps, but for those of a unit that somebody was slashed
+    for, whose evidence names them. The oldest first, two hundred at most."""
+    is_evidence = exists().where(Slash.unit_id == Sample.unit_id)
+    query = select(Sample).where(Sample.state_cid.is_not(None), Sample.created_at < before, ~is_evidence)
+    return session.scalars(query.order_by(Sample.id).limit(200)).all()
+
+
+def drop_states(session: Session, sample_ids: Collection[int]) -> None:
+    """Storage does not keep the start states of these samples any longer."""
+    session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
+
+
+def is_revealed(session: Session, cid: str, besides: Collection[int] = ()) -> bool:
+    """Whether a drawn segment, none of the samples ``besides``, starts from the state in this file."""
+    query = select(Sample.id).where(Sample.state_cid == cid, Sample.id.not_in(besides))
+    return session.scalar(query.limit(1)) is not None
 
 
 # --- replays

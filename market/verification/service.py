@@ -19,6 +19,7 @@ from market.verification.omissions import (
     on_compensated,
     outstanding,
 )
+from market.verification.releasing import release_states
 from market.verification.replays import (
     assign_replays,
     replay_abandoned,
@@ -52,6 +53,7 @@ __all__ = [
     "WindowFacts",
     "advance",
     "drawn_segments",
+    "is_revealed",
     "job_slashes",
     "on_claim_answered",
     "on_claim_opened",
@@ -62,6 +64,7 @@ __all__ = [
     "on_slashed",
     "on_window_committed",
     "outstanding",
+    "release_states",
     "replay_abandoned",
     "replay_committed",
     "replay_revealed",
@@ -103,6 +106,11 @@ def advance(
         if account is not None:
             disputes.advance(database, account)
         latch_seeds(database, chain.head_number)
+
+
+def is_revealed(session: Session, cid: str) -> bool:
+    """Whether a drawn segment starts from the state in this file."""
+    return repository.is_revealed(session, cid)
 
 
 def drawn_segments(session: Session, unit_id: int) -> list[int]:

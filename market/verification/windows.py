@@ -34,7 +34,9 @@ from zoo_protocol.sampling import draw_segments
 MAX_LEAVES = 4096
 
 REVEAL_LEASES = 4
-"""A provider has this many lease periods to serve the state of a drawn segment."""
+"""A provider has this many lease periods to serve the state of a drawn segment, and"""
+REVEAL_BYTES_PER_SECOND = 500_000
+"""the time that the states of its unit's drawn segments take at this rate (4 Mb/s)."""
 
 ADVANCE = "verification.advance"
 
@@ -162,8 +164,10 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     attested = bool(attested_until(session, [unit.provider], utc_now()))
     rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps, attested=attested)
     jobs.mark_checking(session, unit.id, rate)
-    deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
-    for segment in draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate):
+    drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
+    transfer = jobs.shown_bytes(session, unit, drawn) / REVEAL_BYTES_PER_SECOND
+    deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds + transfer)
+    for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
         session.add(sample)
         session.flush()

@@ -1,6 +1,6 @@
 """Disputes of units as the chain has them, the verdicts of their referees, and units whose pay is withheld.
 
-Revision: 0018, after 0015.
+Revision: 0018, after 0017.
 """
 
 import sqlalchemy as sa
@@ -8,7 +8,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0018"
-down_revision = "0015"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 

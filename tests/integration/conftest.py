@@ -43,14 +43,15 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """``api`` and ``gateway`` of an embedded IPFS store in its own process."""
+    """``rpc``, ``gateway`` and ``directory`` of an embedded IPFS store in its own process."""
     directory = tmp_path_factory.mktemp("ipfs")
     ports = directory / "ports.json"
     command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
     process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
     _wait_until(ports.exists)
     found = json.loads(ports.read_text())
-    yield {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}
+    urls = {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}
+    yield urls | {"directory": str(directory / "blocks")}
     process.send_signal(signal.SIGTERM)
     process.wait(DEADLINE_SECONDS)
 

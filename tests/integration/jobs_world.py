@@ -293,7 +293,7 @@ class World:
         return True
 
     def complete(self, lease: LeaseView, node: str, result: results.Completion) -> None:
-        results.complete(self.database, self.storage, lease.id, node, result, 2**24)
+        results.complete(self.database, self.storage, lease.id, node, result)
 
     def age(self, lease_id: str) -> None:
         """Let a lease's time run out."""

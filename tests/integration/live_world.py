@@ -217,9 +217,9 @@ class _Market:
             answer = results.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, self.node, given)
         return {} if answer is None else {"acknowledgement": json.loads(answer.model_dump_json())}
 
-    def complete(self, lease: Lease, body: dict[str, Any]) -> None:
+    def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:
         result = _COMPLETIONS[lease.kind].model_validate({"token": lease.token, **body})
-        results.complete(self.world.database, self.world.storage, lease.id, self.node, result, 2**24)  # type: ignore[arg-type]
+        results.complete(self.world.database, self.world.storage, lease.id, self.node, result)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from jobs_world import Work, World
 from sqlalchemy import select, update
 
 from market.db.base import utc_now
-from market.domain.lifecycle import UnitStatus
-from market.jobs import aggregation, leases, payment, tree, units
+from market.domain.lifecycle import JobStatus, UnitStatus
+from market.jobs import aggregation, leases, operations, payment, repository, tree, units
 from market.jobs.checkpoints import load_outer, load_parameters
 from market.jobs.errors import ResultRefused
-from market.jobs.models import AggregationLeaf, Checkpoint, Job
+from market.jobs.models import AggregationLeaf, Checkpoint, Job, Slot
 from training_gym.aggregation import aggregate
 from training_gym.checkpoint import CheckpointManifest, save_state
 from training_gym.compression.wire import decode
@@ -257,3 +257,93 @@ def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: lis
     manifest = _manifest(world, job_id, 2)
     model, record = _recomputed(world, manifest)
     assert (model, len(record["payloads"])) == (manifest.model, 5)
+
+
+# --- after the last round
+
+
+def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
+    """A trained job whose last round closed while one node was uploading what it had committed."""
+    world.be_patient()
+    job_id = world.running(nodes, rounds=1)
+    return job_id, _late(world, job_id, nodes)
+
+
+def _holders(world: World, job_id: str) -> list[str | None]:
+    query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    return world.rows(lambda session: list(session.scalars(query)))
+
+
+def _verify_uploaded(world: World, job_id: str) -> None:
+    for unit in world.units(job_id, status="uploaded"):
+        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
+        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+
+
+def _status_without_pins(world: World, job_id: str) -> str:
+    """The job's status once its checkpoints' pins are waited for no longer."""
+    long_ago = utc_now() - units.PIN_GRACE
+    world.rows(lambda session: session.execute(update(Job).values(trained_at=long_ago)))
+    world.dispatch(job_id)
+    return world.read(job_id).status
+
+
+def test_a_unit_committed_in_the_last_round_is_uploaded_verified_and_paid(world: World, nodes: list[str]) -> None:
+    job_id, late = _uploading_at_the_end(world, nodes)
+    [unit] = world.units(job_id, slot=3)
+    assert (world.read(job_id).status, unit.status) == (JobStatus.VERIFYING, UnitStatus.COMMITTED)
+    assert _holders(world, job_id) == [None, None, None, nodes[3]]  # it gets no other work meanwhile
+    _verify_uploaded(world, job_id)
+    assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # its escrow is not closed while it may be owed
+    late.complete()
+    late.complete()  # a repetition changes nothing
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.included, unit.exclusion_reason) == (UnitStatus.UPLOADED, False, "late")
+    assert _holders(world, job_id) == [None] * 4
+    assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # nothing is paid unverified
+    _verify_uploaded(world, job_id)
+    assert _status_without_pins(world, job_id) == JobStatus.SETTLING
+    payable = world.rows(lambda session: payment.payable_units(session, job_id))
+    assert [(unit.round, unit.slot) for unit in payable] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_the_end_waits_for_an_upload_no_longer_than_uploads_may_take(world: World, nodes: list[str]) -> None:
+    job_id, late = _uploading_at_the_end(world, nodes)
+    _verify_uploaded(world, job_id)
+    before = utc_now() - timedelta(seconds=world.settings.upload_seconds)
+    assert leases.expire_uploads(world.database, before) == 0
+    assert leases.expire_uploads(world.database, utc_now()) == 1  # as if they had passed
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "upload_overdue")
+    assert _holders(world, job_id) == [None] * 4
+    assert _status_without_pins(world, job_id) == JobStatus.SETTLING
+    payable = world.rows(lambda session: payment.payable_units(session, job_id))
+    assert [unit.slot for unit in payable] == [0, 1, 2]
+    with pytest.raises(leases.LeaseLost):
+        late.complete()
+
+
+def test_what_was_not_committed_before_the_last_round_closed_is_lost(world: World, nodes: list[str]) -> None:
+    world.be_patient()
+    job_id = world.running(nodes, rounds=1)
+    slow = world.work(nodes[3])
+    for node in nodes[:3]:
+        world.deliver(node)
+    _close_round(world, job_id)
+    [unit] = world.units(job_id, slot=3)
+    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    assert _holders(world, job_id) == [None] * 4
+    with pytest.raises(leases.LeaseLost):
+        slow.commit()
+
+
+def test_a_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
+    world.be_patient()
+    job_id = world.running(nodes, rounds=2)
+    late = _late(world, job_id, nodes)
+    world.rows(lambda session: operations.cancel_now(session, repository.lock_job(session, job_id), "a test"))
+    [unit] = world.units(job_id, round=0, slot=3)
+    assert unit.status == UnitStatus.LOST
+    assert _holders(world, job_id) == [None] * 4
+    with pytest.raises(leases.LeaseLost):
+        late.complete()

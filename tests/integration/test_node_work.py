@@ -86,7 +86,7 @@ class Market:
         signature = ACKNOWLEDGER.sign_typed_data(typed_data(OMISSIONS, promise))
         return {"acknowledgement": {"include_by": promise.includeBy, "signature": signature}}
 
-    def complete(self, lease: Lease, body: dict[str, Any]) -> None:
+    def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:
         self._called("complete", body)
 
     def upload(self, content: bytes | Background) -> str:

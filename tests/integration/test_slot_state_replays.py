@@ -9,13 +9,15 @@ from sqlalchemy import update
 from verification_world import VerificationWorld
 
 from market.db.base import utc_now
-from market.jobs import aggregation, results
+from market.domain.network import DEVNET
+from market.jobs import aggregation, releasing, results
 from market.jobs import service as jobs
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompleteReveal, LeaseKind
-from market.jobs.models import Job
+from market.jobs.models import Job, Unit
 from market.settings import Settings
 from market.storage.service import Storage
+from market.verification import service as verification
 from training_gym.slot_state import fresh_slot_state, save_slot_state
 from zoo_protocol.hashing import to_hex
 
@@ -220,3 +222,55 @@ def test_of_later_segments_it_is_the_verifiers_mistake(
     assert replay.task["restored_payload_cid"] == world.unit(unit_id).start_restored_payload_cid
     assert world.unit(unit_id).status == "verified"
     assert to_hex(b"\1" * 32) not in (world.unit(unit_id).leaves or [])
+
+
+# --- released again
+
+
+def test_what_was_shown_for_a_drawn_unit_is_released_when_it_can_be_disputed_no_more(
+    world: VerificationWorld, verifiers: list[str], node: str
+) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [1])
+    assert world.reveal(node) is not None
+    [state_cid] = [sample.state_cid for sample in world.samples()]
+    assert state_cid is not None
+    job_id = world.unit(unit_id).job_id
+    unkept = update(Unit).values(slot_state_round=None)  # no kept checkpoint names its state
+    world.rows(lambda session: session.execute(unkept))
+
+    def release(after: timedelta) -> tuple[int, int]:
+        now = utc_now() + after
+        return (
+            releasing.release_states(world.database, world.storage, DEVNET, now),
+            verification.release_states(world.database, world.storage, DEVNET, now),
+        )
+
+    long_after = DEVNET.disputes.longest + timedelta(minutes=1)
+    assert release(long_after) == (0, 0)  # the replay is under way
+    world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+    assert world.unit(unit_id).status == "verified"
+    _close(world, job_id)
+    world.rows(lambda session: session.execute(unkept))
+    assert release(timedelta(0)) == (0, 0)  # somebody may dispute it
+    assert world.storage.is_pinned(state_cid)
+    assert release(long_after) == (1, 1)
+    assert not world.storage.is_pinned(state_cid)
+    assert not world.storage.is_pinned(first.slot_state_cid)
+    assert [unit.slot_state_public for unit in world.units(job_id, round=0)] == [False]
+    assert release(long_after) == (0, 0)
+
+
+def test_the_states_of_a_convicted_unit_stay(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [1])
+    assert world.reveal(node) is not None
+    [state_cid] = [sample.state_cid for sample in world.samples()]
+    for _ in range(2):
+        world.replay(world.asked(verifiers), "0x" + "77" * 32)
+    assert world.unit(unit_id).reason == "incorrect_computation"
+    now = utc_now() + DEVNET.disputes.longest + timedelta(minutes=1)
+    releasing.release_states(world.database, world.storage, DEVNET, now)
+    verification.release_states(world.database, world.storage, DEVNET, now)
+    assert world.storage.is_pinned(state_cid or "")
+    assert world.storage.is_pinned(first.slot_state_cid)

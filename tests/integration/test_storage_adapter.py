@@ -24,6 +24,7 @@ assert own_store  # fixtures
 
 SEVERAL = random.Random(3).randbytes(3 * 262_144 + 9)
 ABSENT = cid_of_raw(b"nobody stores this")
+ABSENT_TREE = unixfs.cid_of_file(b"nobody stores this" * 100_000)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,35 @@ def test_limits_hold_both_ways(storage):
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     with pytest.raises(BlobTooLarge):
         storage.get(cid, max_bytes=len(SEVERAL) - 1)
+
+
+@pytest.mark.skipif(
+    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
+)
+def test_pieces_are_joined_without_their_content_and_nothing_is_pinned_before(store):
+    content = random.Random(5).randbytes(2 * unixfs.PIECE_BYTES + 300_000)
+    asked: list[str] = []
+
+    def note(path: str, body: bytes) -> bytes:
+        asked.append(path)
+        return body
+
+    with faulty(store.rpc_url, note) as (url, _asked):
+        storage = Storage(url)
+        pieces = [content[start : start + unixfs.PIECE_BYTES] for start in range(0, len(content), unixfs.PIECE_BYTES)]
+        stored = [storage.put(piece, max_bytes=unixfs.PIECE_BYTES, pin=False) for piece in pieces]
+        assert not any(storage.is_pinned(piece.cid) for piece in stored)
+        asked.clear()
+        blob = storage.join([(piece.cid, piece.size) for piece in stored])
+        assert sum("block/get" in path for path in asked) == len(pieces)
+    assert blob == StoredBlob(unixfs.cid_of_file(content), len(content))
+    storage = Storage(store.rpc_url)
+    assert not storage.is_pinned(blob.cid)
+    storage.pin(blob.cid, size=blob.size)
+    assert storage.is_pinned(blob.cid)
+    assert storage.get(blob.cid, max_bytes=len(content)) == content
+    with pytest.raises(BlobNotFound):
+        storage.join([(ABSENT_TREE, unixfs.PIECE_BYTES)])
 
 
 def test_absent_content_is_reported(storage):

@@ -1,5 +1,6 @@
 """What slots carry from unit to unit: files, digests, and that a unit goes on from it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,30 @@ import pytest
 
 from training_gym.compression.wire import decode, encode
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.distributed.trace import Unit, load_boundary_state, moments_of, state_path
+from training_gym.distributed.trace import (
+    Unit,
+    boundary_state_bytes,
+    inner_leaf,
+    load_boundary_state,
+    moments_of,
+    state_path,
+    stream_inner_leaf,
+)
 from training_gym.distributed.unit import run_unit
 from training_gym.errors import StateError
 from training_gym.lateness import restored
 from training_gym.models.layout import initial_parameters
-from training_gym.slot_state import MAX_STEPS, SlotState, fresh_slot_state, load_slot_state, save_slot_state
+from training_gym.slot_state import (
+    MAX_STEPS,
+    SlotState,
+    error_feedback_digest,
+    facts_of,
+    fresh_slot_state,
+    load_slot_state,
+    save_slot_state,
+    slot_state_bytes,
+    stream_slot_state,
+)
 from training_gym.tensors import save_arrays
 
 SPEC = TrainingSpec(
@@ -88,3 +107,54 @@ def test_what_was_sent_in_vain_is_unsent_again() -> None:
     again = restored(SPEC, state, payload)
     assert (again.error_feedback == state.error_feedback + sent).all()
     assert (again.moments, again.steps) == (state.moments, 4)
+
+
+# --- read as they arrive
+
+
+def pieces_of(content: bytes, size: int) -> list[bytes]:
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, 1 << 20])
+def test_streamed_states_have_the_facts_of_those_read_whole(tmp_path: Path, size: int) -> None:
+    state, unit = trained(fresh_slot_state(SPEC), 0, tmp_path)
+    file = save_slot_state(state)
+    assert len(file) == slot_state_bytes(SPEC)
+    assert stream_slot_state(SPEC, pieces_of(file, size)) == facts_of(state)
+    middle = state_path(tmp_path, 1).read_bytes()
+    assert len(middle) == boundary_state_bytes(SPEC)
+    start = facts_of(unit.slot_state)
+    feedback = error_feedback_digest(unit.slot_state.error_feedback)
+    expected = inner_leaf(unit, 1, load_boundary_state(SPEC, middle), feedback)
+    assert stream_inner_leaf(SPEC, unit.place, 1, start, pieces_of(middle, size)) == expected
+
+
+def test_another_value_is_another_digest() -> None:
+    file = bytearray(save_slot_state(fresh_slot_state(SPEC)))
+    before = stream_slot_state(SPEC, [bytes(file)])
+    file[-4] ^= 1  # the last value of the last array, which is the count of steps, is checked by itself
+    with pytest.raises(StateError, match="whole number"):
+        stream_slot_state(SPEC, [bytes(file)])
+    file[-4] ^= 1
+    file[-8] ^= 1
+    assert stream_slot_state(SPEC, [bytes(file)]).digest != before.digest
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda file: file[:-1], "malformed"),
+        (lambda file: file[:40], "malformed"),
+        (lambda file: b"", "malformed"),
+        (lambda file: file + b"\0", "too_large"),
+        (lambda file: file[:8] + b" " + file[9:], "malformed"),
+        (lambda file: file[:-404] + b"\0\0\xc0\x7f" + file[-400:], "not_finite"),
+    ],
+    ids=["cut", "cut in its header", "empty", "too long", "another header", "no number"],
+)
+def test_a_spoiled_file_is_refused_while_it_is_read(spoil: Callable[[bytes], bytes], code: str) -> None:
+    file = spoil(save_slot_state(fresh_slot_state(SPEC)))
+    with pytest.raises(StateError) as refused:
+        stream_slot_state(SPEC, pieces_of(file, 1000))
+    assert refused.value.code == code

@@ -96,7 +96,7 @@ def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_pa
         nonlocal pieces
         pieces += 1
 
-    content = Background(tmp_path / "state", link, count)
+    content = Background(tmp_path / "state", link, count, 0, SIZE)
     answers: list[bytes] = []
 
     def send() -> None:
@@ -121,7 +121,7 @@ def test_what_goes_in_the_background_waits_for_urgent_transfers(url: str, tmp_pa
 def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"b" * SIZE)
     link = Link()
-    pieces = iter(Background(tmp_path / "state", link, lambda: None))
+    pieces = iter(Background(tmp_path / "state", link, lambda: None, 0, SIZE))
     next(pieces)
     link.stop()
     with pytest.raises(ConnectionAbortedError):

@@ -103,3 +103,33 @@ def test_a_node_has_one_encoding(true, altered):
     assert block.count(true) == 1
     with pytest.raises(InvalidBlock):
         unixfs.decode_node(block.replace(true, altered))
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 16 * 174, 16 * 174 + 1, 40_000])
+def test_a_file_of_pieces_is_the_file(size):
+    """In chunks of one byte, pieces of 16: from one leaf to three levels."""
+    content = bytes(number % 251 for number in range(size))
+    blocks = {}
+    whole = unixfs.build(content, blocks.__setitem__, chunk_bytes=1)
+    joined = unixfs.FileBuilder(blocks.__setitem__, chunk_bytes=1)
+    for start in range(0, size, 16):
+        piece = content[start : start + 16]
+        root = unixfs.build(piece, blocks.__setitem__, chunk_bytes=1)
+        for leaf in unixfs.leaf_links(root, len(piece), blocks.__getitem__):
+            joined.append_leaf(leaf)
+    link = joined.finish()
+    assert (link.cid, link.size) == (whole, size)
+
+
+def test_a_piece_of_another_size_is_no_piece():
+    blocks = {}
+    root = unixfs.build(b"sixteen bytes...", blocks.__setitem__, chunk_bytes=1)
+    with pytest.raises(InvalidBlock, match="no file of 15 bytes"):
+        unixfs.leaf_links(root, 15, blocks.__getitem__)
+    deep = unixfs.build(bytes(range(200)), blocks.__setitem__, chunk_bytes=1)
+    with pytest.raises(InvalidBlock):
+        unixfs.leaf_links(deep, 200, blocks.__getitem__)
+    builder = unixfs.FileBuilder(blocks.__setitem__, chunk_bytes=4)
+    builder.write(b"x")
+    with pytest.raises(ValueError, match="whole chunk"):
+        builder.append_leaf(unixfs.Link(root, 4, 4))

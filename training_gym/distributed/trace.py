@@ -7,7 +7,7 @@ payload is empty before the end, and the slot state holds the state's moments an
 unit's input before the end and its output there. So both ends of a trace can be checked by digests, without files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from training_gym.config import TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.errors import ResultMismatch
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
-from training_gym.slot_state import MAX_STEPS, SlotState, slot_state_digest
-from training_gym.tensors import load_arrays, tensor_digest
+from training_gym.slot_state import MAX_STEPS, SlotState, SlotStateFacts, slot_state_digest, slot_state_digest_of
+from training_gym.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
 from zoo_protocol.hashing import sha256
 from zoo_protocol.trace import state_leaf, trace_root
 
@@ -132,12 +132,45 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
     Raises:
         StateError: too large, malformed, not this specification's state, or not finite.
     """
-    shapes = {
+    return load_arrays(data, boundary_shapes(spec), "state")
+
+
+def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    """The tensors of a boundary state file."""
+    return {
         f"{part}.{name}": shape
         for name, shape in parameter_shapes(spec.model).items()
         for part in ("parameters", *moment_names(spec.training, name, len(shape)))
     }
-    return load_arrays(data, shapes, "state")
+
+
+def boundary_state_bytes(spec: TrainingSpec) -> int:
+    """Bytes of a boundary state file."""
+    return file_bytes(boundary_shapes(spec))
+
+
+def stream_inner_leaf(
+    spec: TrainingSpec, place: Place, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
+) -> bytes:
+    """:func:`inner_leaf` of a boundary state file (32 bytes), of which no more than a piece is held at once.
+
+    Args:
+        start: of the slot state that the unit started with.
+
+    Raises:
+        StateError: see :func:`load_boundary_state`; here the file must be as ``tensors.save_arrays`` makes it.
+    """
+    shapes = boundary_shapes(spec)
+    parameters, moments, begun = TensorDigest(), TensorDigest(), ""
+    for name, values in stream_arrays(pieces, shapes, "state"):
+        digest = parameters if name.startswith("parameters.") else moments
+        if name != begun:
+            digest.begin(name.removeprefix("parameters."), shapes[name])
+            begun = name
+        digest.update(values)
+    steps = min(start.steps + boundary * spec.training.segment_steps, MAX_STEPS)
+    slot_state = slot_state_digest_of(start.error_feedback, moments.digest(), steps)
+    return leaf_at(place, boundary, state_digest(parameters.digest(), slot_state))
 
 
 def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:

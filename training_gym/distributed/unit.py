@@ -37,7 +37,7 @@ from training_gym.errors import SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.slot_state import MAX_STEPS, SlotState, error_feedback_digest, save_slot_state
-from training_gym.tensors import Vector, flatten, save_arrays, tensor_digest
+from training_gym.tensors import Vector, flatten, tensor_digest, write_arrays
 
 OnStep = Callable[[int, float], None]
 Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
@@ -86,11 +86,11 @@ def run_unit(
     state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
     train, digests, loss = train or partial(train_steps, group=group), [], 0.0
     for segment in range(unit.spec.segments):
-        state_path(workdir, segment).write_bytes(save_arrays(state))
+        write_arrays(state_path(workdir, segment), state)
         digests.append(inner_digest(unit, segment, state, feedback))
         state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
     if group is not None:  # nobody joins payloads: this state is what the group has trained
-        state_path(workdir, unit.spec.segments).write_bytes(save_arrays(state))
+        write_arrays(state_path(workdir, unit.spec.segments), state)
     return finished(unit, digests, state, loss)
 
 

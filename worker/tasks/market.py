@@ -1,8 +1,11 @@
 """The market's background steps."""
 
+from datetime import timedelta
+
 from celery import shared_task
 
 from market.auctions import service as auctions
+from market.db.session import database_now
 from market.disputes import keeper
 from market.events.announcer import announce
 from market.jobs import service as jobs
@@ -11,6 +14,8 @@ from market.settlement import service as settlement
 from market.verification import service as verification
 from market.webhooks import service as webhooks
 from worker.context import context
+
+_UPLOADS_KEPT = timedelta(days=1)  # since anything was added to them
 
 
 @shared_task(name="auctions.clear")
@@ -53,6 +58,20 @@ def validate(job_id: str) -> None:
     """Compute the validation losses that the job's rounds did not wait for."""
     c = context()
     jobs.validate(c.database, c.storage, job_id)
+
+
+@shared_task(name="jobs.release")
+def release() -> None:
+    """Let storage drop the states that nobody needs, and uploads that came to nothing."""
+    c = context()
+    with c.database.exclusive("release") as held:
+        if not held:
+            return
+        with c.database.transaction() as session:
+            now = database_now(session)
+        jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
+        jobs.release_states(c.database, c.storage, c.network, now)
+        verification.release_states(c.database, c.storage, c.network, now)
 
 
 @shared_task(name="verification.advance")

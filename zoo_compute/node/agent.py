@@ -1,8 +1,9 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
-provider has three more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits
-for (publish), one makes states of disputed units available. A verifier's other one judges disputes.
+provider has four more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps
+copies (pin), one uploads what nobody waits for (publish), one makes states of disputed units available. A verifier's
+other one judges disputes.
 """
 
 import logging
@@ -51,7 +52,7 @@ from zoo_protocol.messages import Domain
 log = logging.getLogger(__name__)
 
 _BACKGROUND = ("publish",)
-_THREADS = {"provider": (("train",), ("reveal", "pin"), _BACKGROUND), "verifier": (("replay",),)}
+_THREADS = {"provider": (("train",), ("reveal",), ("pin",), _BACKGROUND), "verifier": (("replay",),)}
 """By role, the kinds of leases that each thread takes."""
 _NICENESS = 10  # of the background thread
 _POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it

@@ -14,6 +14,8 @@ from zoo_protocol.messages import Ask
 _MARGIN_SECONDS = 10.0
 _ROUND_TRIPS = 8
 _LONGEST_ROUND_TRIP_MS = 60_000
+_SILENCE_SECONDS = 30.0
+_READ_BYTES_PER_SECOND = 5_000_000  # at the slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,41 @@ class Market:
 
     def upload(self, content: bytes | Background) -> str:
         """Put content on storage; returns its CID."""
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(content))}
-        extensions = {BACKGROUND: isinstance(content, Background)}
-        stored = self._connection.call(
-            "POST", "/v1/blobs", repeatable=True, content=content, headers=headers, extensions=extensions
+        return str(self._send("POST", "/v1/blobs", content)["cid"])
+
+    def file_state(self, lease: Lease, cid: str) -> dict[str, Any]:
+        """What storage has of a file that the lease asks for: ``pieces``, CIDs by number, or all (``complete``)."""
+        answer: dict[str, Any] = self._connection.call(
+            "GET", _file_path(lease, cid), repeatable=True, headers=_token(lease)
         )
-        return str(stored["cid"])
+        return answer
+
+    def put_piece(self, lease: Lease, cid: str, number: int, piece_cid: str, content: bytes | Background) -> None:
+        """Put one piece of a file that the lease asks for on storage."""
+        path = f"{_file_path(lease, cid)}/pieces/{number}"
+        self._send("PUT", path, content, headers=_token(lease), params={"piece_cid": piece_cid})
+
+    def join_pieces(self, lease: Lease, cid: str, size: int) -> None:
+        """Have the pieces of a file of ``size`` bytes made one."""
+        self._connection.call(
+            "POST", _file_path(lease, cid), repeatable=True, headers=_token(lease), timeout=_seconds_for(size)
+        )
+
+    def _send(
+        self, method: str, path: str, content: bytes | Background, headers: dict[str, str] | None = None, **more: Any
+    ) -> dict[str, Any]:
+        size = {"Content-Type": "application/octet-stream", "Content-Length": str(len(content))}
+        extensions = {BACKGROUND: isinstance(content, Background)}
+        answer: dict[str, Any] = self._connection.call(
+            method,
+            path,
+            repeatable=True,
+            content=content,
+            headers=size | (headers or {}),
+            extensions=extensions,
+            **more,
+        )
+        return answer
 
     def dispute(self, dispute_id: str) -> dict[str, Any]:
         """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
@@ -161,16 +192,31 @@ class Market:
         """Commit to a result before it is shown; of a unit, the answer holds the market's ``acknowledgement``."""
         return self._about(lease, "commit", commitment)
 
-    def complete(self, lease: Lease, result: dict[str, Any]) -> None:
-        """Deliver a result."""
-        self._about(lease, "complete", result)
+    def complete(self, lease: Lease, result: dict[str, Any], size: int = 0) -> None:
+        """Deliver a result; ``size`` bytes of files are read before it is answered."""
+        self._about(lease, "complete", result, timeout=_seconds_for(size))
 
     def fail(self, lease: Lease, code: str, detail: str) -> None:
         """Give a lease up, so that another node gets the work at once."""
         self._about(lease, "fail", {"code": code, "detail": detail[:500]})
 
-    def _about(self, lease: Lease, action: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _about(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
         # The market answers a repetition of any of these like the first time.
         path = f"/v1/leases/{lease.id}/{action}"
-        answer: dict[str, Any] = self._connection.post(path, {"token": lease.token, **body}, repeatable=True)
+        answer: dict[str, Any] = self._connection.call(
+            "POST", path, repeatable=True, json={"token": lease.token, **body}, **request
+        )
         return answer
+
+
+def _file_path(lease: Lease, cid: str) -> str:
+    return f"/v1/leases/{lease.id}/files/{cid}"
+
+
+def _token(lease: Lease) -> dict[str, str]:
+    return {"X-Lease-Token": lease.token}
+
+
+def _seconds_for(size: int) -> float:
+    """How long the market may be silent while it reads ``size`` bytes."""
+    return _SILENCE_SECONDS + size / _READ_BYTES_PER_SECOND

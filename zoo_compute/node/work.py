@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Background, Link
+from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
@@ -17,6 +17,7 @@ from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
+from zoo_compute.node.uploads import upload_file
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
@@ -84,7 +85,8 @@ class Worker:
         self._commit(held, commitment)
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
-            payload_cid = self.market.upload(Path(result["payload"]).read_bytes())
+            payload = Path(result["payload"])
+            payload_cid = upload_file(self.market, held, payload)
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self.market.complete(
             lease,
@@ -100,6 +102,7 @@ class Worker:
                 "steps": result["steps"],
                 "report": effort.report(result["seconds"]),
             },
+            payload.stat().st_size,
         )
 
     def _commit(self, held: HeldLease, commitment: UnitCommitment) -> None:
@@ -145,12 +148,14 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         result = json.loads((directory / "result.json").read_text())
-        states: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
+        files: dict[str, Path] = {}
         if task["segment"]:  # the first starts from the checkpoint, and from the slot state
-            states["state_cid"] = self.market.upload(Path(result["states"][task["segment"]]).read_bytes())
+            files["state_cid"] = Path(result["states"][task["segment"]])
         if task["slot_state_cid"] is not None:
-            states["slot_state_cid"] = self.market.upload(self._own_slot_state(task).read_bytes())
-        self.market.complete(held.lease, states)
+            files["slot_state_cid"] = self._own_slot_state(task)
+        shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
+        shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
+        self.market.complete(held.lease, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
         """The slot state that the market asks for. Raises SlotStateMissing: it is no longer here."""
@@ -161,18 +166,20 @@ class Worker:
 
     def _publish(self, held: HeldLease) -> None:
         path = self._own_slot_state(held.lease.task)
-        self.market.complete(held.lease, {"published_cid": self.market.upload(Background(path, self.link, held.check))})
+        published = upload_file(self.market, held, path, self.link)
+        self.market.complete(held.lease, {"published_cid": published}, path.stat().st_size)
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
-        proof = hashlib.sha256(from_hex(task["nonce"]))
+        proof, size = hashlib.sha256(from_hex(task["nonce"])), 0
         for cid in task["cids"]:
             for piece in self.gateway.stream(cid, max_bytes=MAX_INPUT_BYTES):
                 proof.update(piece)
+                size += len(piece)
             self.workspace.store.pin(parse(cid))
             held.check()
         self.workspace.keep(task["checkpoint_cid"], task["cids"])
-        self.market.complete(held.lease, {"proof": to_hex(proof.digest())})
+        self.market.complete(held.lease, {"proof": to_hex(proof.digest())}, size)
         self.workspace.release(task["release"])
 
     def _replay(self, held: HeldLease) -> None:

@@ -18,7 +18,7 @@ from zoo_compute.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import gateway, rpc
 
 HOST = "127.0.0.1"
-DEFAULT_MAX_FILE_BYTES = 1024**3
+DEFAULT_MAX_FILE_BYTES = 1 << 36  # the market alone reaches the RPC, and limits what it adds
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,40 @@
+"""What storage need not keep any longer: slot states, and states that were revealed for replays.
+
+A state that was shown because a unit was drawn is released when no dispute of that unit is possible any more; the
+published one of a checkpoint, when a newer one is proven to be kept (:mod:`market.jobs.state_pins`). States of
+convicted units stay: they are evidence.
+"""
+
+from datetime import datetime
+
+from market.db.session import Database
+from market.domain.network import NetworkParameters
+from market.jobs import slot_state_repository
+from market.jobs.replaying import verification
+from market.storage.errors import StorageUnavailable
+from market.storage.service import Storage
+
+
+def release_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
+    """Unpin the slot states that nobody needs; returns how many. A file is unpinned before that is noted, so whatever
+    ends in between is done again."""
+    with database.transaction() as session:
+        due = [
+            (unit.id, unit.slot_state_cid or "")
+            for unit in slot_state_repository.unneeded(session, now - network.disputes.longest)
+        ]
+        ids = [unit_id for unit_id, _ in due]
+        kept = {
+            cid
+            for _, cid in due
+            if slot_state_repository.is_public_of_others(session, cid, ids) or verification().is_revealed(session, cid)
+        }
+    try:
+        for _, cid in due:
+            if cid not in kept:
+                storage.unpin(cid)
+    except StorageUnavailable:
+        return 0  # the next sweep finds them again
+    with database.transaction() as session:
+        slot_state_repository.note_released(session, ids)
+    return len(ids)

@@ -1,0 +1,124 @@
+"""Large files of units over REST: what of a file is here, a piece of it, and all pieces made one file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, BinaryIO, cast
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from market.accounts.deps import CurrentAccount
+from market.accounts.errors import NotAuthenticated
+from market.api.deps import ServicesDep
+from market.api.errors import BodyTooLarge, InvalidRequest, StorageDown
+from market.api.openapi import refusals
+from market.api.types import CidString
+from market.jobs import uploads
+from market.jobs.errors import FileNotAsked, LeaseLost, PieceRefused, UploadIncomplete, WrongFile
+from market.jobs.lease_schemas import Token
+from market.jobs.leases_router import LeaseId
+from market.storage.errors import StorageUnavailable
+from market.storage.router import BINARY_BODY, received
+from zoo_protocol.cid import InvalidCid
+from zoo_protocol.unixfs import PIECE_BYTES
+
+router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"])
+
+PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
+"""Matches the paths of pieces, whose bodies are not for memory."""
+
+FileCid = Annotated[CidString, Path(description="The whole file's CID.")]
+LeaseToken = Annotated[Token, Header(alias="X-Lease-Token", description="The lease's token.")]
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except InvalidCid as error:
+        raise InvalidRequest(str(error), field="cid") from error
+    except StorageUnavailable as error:
+        raise StorageDown(str(error)) from error
+
+
+class FileView(BaseModel):
+    """How much of a file storage has. A piece is ``piece_bytes`` of the file; the last one has what is left."""
+
+    cid: str
+    max_bytes: int = Field(description="Bytes that the file may have at most, by the job's specification.")
+    piece_bytes: int
+    pieces: dict[int, str] = Field(description="CID of each piece that is here, by its number from 0.")
+    complete: bool = Field(description="Whether the file is here as a whole, so that nothing is to be sent.")
+
+
+class PieceView(BaseModel):
+    """A piece that storage has."""
+
+    number: int
+    cid: str
+
+
+class JoinedView(BaseModel):
+    """A file that storage has and keeps."""
+
+    cid: str
+    size: int = Field(description="Bytes.")
+
+
+@router.get("", responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, StorageDown))
+def read_file(
+    lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
+) -> FileView:
+    """What is here of a file that the lease asks for; pieces that an earlier lease on the unit sent count."""
+    with _storage_errors():
+        found = uploads.progress(services.database, services.storage, lease_id, account.address, token, cid)
+    limit = found.expected.max_bytes
+    return FileView(cid=cid, max_bytes=limit, piece_bytes=PIECE_BYTES, pieces=found.pieces, complete=found.complete)
+
+
+@router.put(
+    "/pieces/{number}",
+    responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, PieceRefused, BodyTooLarge, StorageDown),
+    openapi_extra=BINARY_BODY,
+)
+async def put_piece(
+    lease_id: LeaseId,
+    cid: FileCid,
+    number: Annotated[int, Path(ge=0, lt=2**20, description="The piece's number, from 0.")],
+    piece_cid: Annotated[CidString, Query(description="CID of the piece as a file of its own.")],
+    token: LeaseToken,
+    request: Request,
+    account: CurrentAccount,
+    services: ServicesDep,
+) -> PieceView:
+    """Store a piece of a file. It is compared with its CID and with what the specification allows the file to be."""
+    with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
+        await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
+        with _storage_errors():
+            await run_in_threadpool(
+                uploads.take_piece,
+                services.database,
+                services.storage,
+                lease_id,
+                account.address,
+                token,
+                cid,
+                number,
+                piece_cid,
+                cast(BinaryIO, file),
+            )
+    return PieceView(number=number, cid=piece_cid)
+
+
+@router.post(
+    "", responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageDown)
+)
+def join_pieces(
+    lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
+) -> JoinedView:
+    """Make one file of the pieces. Repeating it is harmless."""
+    with _storage_errors():
+        size = uploads.join(services.database, services.storage, lease_id, account.address, token, cid)
+    return JoinedView(cid=cid, size=size)

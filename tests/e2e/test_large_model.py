@@ -1,0 +1,64 @@
+"""A model whose states are larger than one upload may be, from order to settlement at the default settings."""
+
+import time
+
+import httpx
+import pytest
+from support.devnet import Devnet
+
+from zoo_compute import Client
+from zoo_compute.amounts import ZEN
+from zoo_compute.jobspec import JobSpec
+
+MODEL = {"hidden_size": 512, "num_layers": 2, "num_heads": 8, "sequence_length": 16}
+PARAMETERS = 6_556_160
+TRAINING = {
+    "optimizer": "adamw",  # 12 bytes a parameter
+    "rounds": 2,
+    "inner_steps": 2,
+    "segment_steps": 1,
+    "batch_size": 1,
+    "warmup_steps": 1,
+}
+TEXT = b"".join(b"line %d of a text that a model can learn\n" % number for number in range(300))
+
+
+@pytest.mark.timeout(900)
+def test_a_model_beyond_one_upload_is_trained_verified_and_its_slot_states_published(devnet: Devnet) -> None:
+    info = devnet.up("--providers", "2", "--verifiers", "2")
+    with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
+        limit = client.connection.get("/v1/network")["max_blob_bytes"]
+        assert limit == 64 * 1024 * 1024
+        assert limit < 12 * PARAMETERS
+        dataset = client.upload_dataset(TEXT, TEXT[:2_000])
+        spec = JobSpec(
+            dataset=dataset,
+            budget_max=ZEN,
+            max_price=3 * ZEN,
+            nodes=2,
+            model=MODEL,
+            training=TRAINING,
+            checkpoint={"interval": 1, "redundancy": 2},
+        )
+        job = client.submit(spec)
+        final = job.wait(timeout=600)
+        assert (final.status, final.reason) == ("settled", "completed")
+        units = job.units()
+        assert [(unit["round"], unit["slot"], unit["status"]) for unit in units] == [
+            (round_, slot, "verified") for round_ in range(2) for slot in range(2)
+        ]
+        receipt = job.receipt()
+        assert receipt["slashes"] == []
+        checkpoint = next(one for one in job.checkpoints() if one.round == 1)
+        states = httpx.get(f"{info['ipfs_url']}/ipfs/{checkpoint.cid}").json()["slot_states"]
+        assert set(states) == {"0", "1"}
+        for cid in states.values():  # they arrive in the background
+            assert int(_when_there(f"{info['ipfs_url']}/ipfs/{cid}").headers["content-length"]) > limit
+
+
+def _when_there(url: str) -> httpx.Response:
+    deadline = time.monotonic() + 180
+    while (answer := httpx.head(url)).status_code != 200:
+        assert time.monotonic() < deadline, f"{url}: {answer.status_code}"
+        time.sleep(0.5)
+    return answer

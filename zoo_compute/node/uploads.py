@@ -1,0 +1,74 @@
+"""Uploading the files of a unit: small ones at once, larger ones in pieces that storage keeps if this node ends.
+
+Whoever uploads a file again, in this lease or the next, in this process or the next, sends what is not there yet.
+"""
+
+import logging
+from pathlib import Path
+
+from zoo_compute.errors import ApiError
+from zoo_compute.link import Background, Link
+from zoo_compute.node.held import HeldLease
+from zoo_compute.node.market import Market
+from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
+
+log = logging.getLogger(__name__)
+
+_ROUNDS = 3
+"""How often what storage has lost meanwhile is sent again."""
+
+
+def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None = None) -> str:
+    """Put a file that the lease asks for on storage; returns its CID.
+
+    Args:
+        link: over which it gives way to urgent transfers; None is urgent itself.
+
+    Raises:
+        LeaseLost, ApiError: the market does not want it (any more).
+        OSError: it cannot be read, or the node is stopping.
+        Unreachable: the market does not answer.
+    """
+    size = path.stat().st_size
+    if size <= PIECE_BYTES:
+        return market.upload(_content(held, path, 0, size, link))
+    with path.open("rb") as file:
+        cid = cid_of_file(file)
+    for last in (False,) * (_ROUNDS - 1) + (True,):
+        if _send_missing(market, held, path, cid, size, link):
+            try:
+                market.join_pieces(held.lease, cid, size)
+            except ApiError as error:
+                if last or error.code != "upload-incomplete":
+                    raise
+                log.warning("%s is sent again: %s", cid, error.detail)
+                continue
+        break
+    return cid
+
+
+def _send_missing(market: Market, held: HeldLease, path: Path, cid: str, size: int, link: Link | None) -> bool:
+    """Send the pieces that are not there; whether they are to be joined."""
+    known = market.file_state(held.lease, cid)
+    if known["complete"]:
+        return False
+    have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
+    if have:
+        log.info("%s: going on after %d of %d pieces", cid, len(have), -(-size // PIECE_BYTES))
+    for number, start in enumerate(range(0, size, PIECE_BYTES)):
+        held.check()
+        length = min(PIECE_BYTES, size - start)
+        piece_cid = cid_of_file(_read(path, start, length))
+        if have.get(number) != piece_cid:
+            market.put_piece(held.lease, cid, number, piece_cid, _content(held, path, start, length, link))
+    return True
+
+
+def _content(held: HeldLease, path: Path, start: int, length: int, link: Link | None) -> bytes | Background:
+    return _read(path, start, length) if link is None else Background(path, link, held.check, start, length)
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
