@@ -37,6 +37,18 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0) -> float:
     return middle + max(SPREADS * spread, LEAST_SLACK * middle, least_slack)
 
 
+def last_offer(taken: Sequence[float], limit: float) -> float:
+    """Until when a unit may be offered that a round with the deadline ``limit`` is to wait for.
+
+    Of what recent units ``taken`` from offer to delivery the least counts: what is offered later is hopeless, whoever
+    computes it.
+
+    Raises:
+        ValueError: if nothing is known of recent units.
+    """
+    return limit - min(taken)
+
+
 def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:
     """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
 

@@ -6,6 +6,7 @@ come one after the other, and no node trains meanwhile: the product overlaps nei
 Left out: which of several spares is taken (the market ranks them; here who waits longest), refused results, verifiers.
 """
 
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,9 @@ from benchmarks.simulator.clock import Clock, Timer
 from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import Node, Step, Steps, Task
 from benchmarks.simulator.scenario import MBIT, Link, Scenario
-from market.jobs.dispatch import DEADLINE_ROUNDS, MAX_FAILURES, NO_CAPACITY_AFTER, RoundState
+from market.jobs import spares
+from market.jobs.dispatch import DEADLINE_ROUNDS, NO_CAPACITY_AFTER, RoundState
+from market.jobs.spares import MAX_FAILURES
 from training_gym import lateness
 from zoo_compute.node.inputs import MAX_UPDATES
 
@@ -83,7 +86,7 @@ class _Unit:
 class _State:
     """Of the round at hand: units by slot (lost ones are gone), counts, and what its nodes failed.
 
-    ``hopeless``: of the open units, those that are not awaited; 0 unless the scenario says so.
+    ``hopeless``: of the open units, those that are not awaited.
     """
 
     number: int = -1
@@ -217,15 +220,36 @@ class _Job:
         )
         for failed in range(MAX_FAILURES):
             equals = [node for node in self._spares if state.failures[node] == failed]
+            equals.sort(key=lambda node: not node.follows)
             for node, number in zip(equals, vacant, strict=False):
                 self._spares.remove(node)
                 self._slots[number].holder = node
-                if self._scenario.warm_spares:
-                    node.model_round, node.model_used_at = state.number, self._clock.now
-                    node.dataset_used_at = self._clock.now
-                self._offer(number, node)
+                self._offer_if_worth(number, node)
             if not self._spares:
-                return
+                break
+        self._have_spares_follow()
+
+    def _have_spares_follow(self) -> None:
+        """As ``market.jobs.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
+        state, market = self._round, self._scenario.market
+        if not market.spares_follow:
+            return
+        missing = spares.wanted(len(self._slots)) - sum(node.asked_for == state.number for node in self._spares)
+        free = sorted((node for node in self._spares if node.asked_for < state.number), key=lambda one: not one.follows)
+        for node in free[: max(missing, 0)]:
+            node.asked_for = state.number
+            if node.alive:
+                node.serve(self._follow(node, state.number))
+
+    def _follow(self, node: Node, round_: int) -> Steps:
+        yield Step.WAIT, self._scenario.market.requests_before * node.link.round_trip_seconds
+        yield from self._inputs(node, round_)
+        node.follows = True
+
+    def _offer_if_worth(self, number: int, node: Node) -> None:
+        """Offer the round's unit, unless it could not come in time; then the node waits for the next round."""
+        if self._round_state(always=True).is_worth_offering(_EPOCH + timedelta(seconds=self._clock.now)):
+            self._offer(number, node)
 
     def _offer(self, number: int, node: Node) -> None:
         state, unit = self._round, _Unit(number, node, self._clock.now)
@@ -296,7 +320,7 @@ class _Job:
         if state.timer is not None:
             state.timer.cancel()
             state.timer = None
-        found, now = self._round_state(), _EPOCH + timedelta(seconds=self._clock.now)
+        found, now = self._round_state(always=False), _EPOCH + timedelta(seconds=self._clock.now)
         if found.can_close(now):
             state.closed_at = self._clock.now
             included = [unit for unit in state.units.values() if unit.delivered]
@@ -308,22 +332,27 @@ class _Job:
             swept = -(-ends // market.sweep_seconds) * market.sweep_seconds if market.sweep_seconds else ends
             state.timer = self._clock.after(max(swept, 1e-3), self._consider)
 
-    def _round_state(self) -> RoundState:
-        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows."""
+    def _round_state(self, *, always: bool) -> RoundState:
+        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
+        to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
-        taken = [offset for round_ in self._arrivals for offset in round_] if state.delivered >= quorum else []
+        found = always or state.delivered >= quorum
+        taken = [offset for round_ in self._arrivals for offset in round_] if found else []
         deadline = min(lateness.deadline(taken, market.round_slack_seconds) if taken else longest, longest)
-        if self._scenario.hopeless_not_awaited and taken:
-            last_offer = state.opened_at + deadline - min(taken)
-            state.hopeless = sum(not unit.delivered and unit.offered_at > last_offer for unit in state.units.values())
+        last_offer = lateness.last_offer(taken, deadline) if taken else math.inf
+        if taken:
+            too_late = state.opened_at + last_offer
+            state.hopeless = sum(not unit.delivered and unit.offered_at > too_late for unit in state.units.values())
         return RoundState(
             nodes=len(self._slots),
-            open=state.open - state.hopeless,
+            open=state.open,
             delivered=state.delivered,
             started_at=_EPOCH + timedelta(seconds=state.opened_at),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+            hopeless=state.hopeless,
+            last_offer=timedelta(seconds=last_offer) if taken else None,
         )
 
     def _join(self, included: list[_Unit]) -> None:
@@ -372,20 +401,25 @@ class _Job:
         work, market, node = self._scenario.work, self._scenario.market, unit.node
         trip = node.link.round_trip_seconds
         yield Step.WAIT, market.requests_before * trip
-        requests, size = self._model_fetch(node, state.number)
-        yield Step.WAIT, requests * trip
-        yield Step.DOWN, size
-        node.model_round, node.model_used_at = state.number, self._clock.now
-        if not self._keeps(node.dataset_used_at) and work.dataset:
-            yield Step.WAIT, trip
-            yield Step.DOWN, work.dataset
-        node.dataset_used_at = self._clock.now
+        yield from self._inputs(node, state.number)
         jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
         yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
         unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(state, unit))
         yield Step.WAIT, trip
         yield Step.UP, work.payload
         yield Step.WAIT, market.requests_after * trip + market.admit
+
+    def _inputs(self, node: Node, round_: int) -> Steps:
+        """Fetch what the node lacks of a round's model and of the data."""
+        work, trip = self._scenario.work, node.link.round_trip_seconds
+        requests, size = self._model_fetch(node, round_)
+        yield Step.WAIT, requests * trip
+        yield Step.DOWN, size
+        node.model_round, node.model_used_at = round_, self._clock.now
+        if not self._keeps(node.dataset_used_at) and work.dataset:
+            yield Step.WAIT, trip
+            yield Step.DOWN, work.dataset
+        node.dataset_used_at = self._clock.now
 
     def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
         """Requests and bytes until a node has a round's model: nothing, the updates it lacks, or all of it."""

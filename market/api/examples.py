@@ -284,6 +284,7 @@ FIELDS: dict[str, Any] = {
     "slot_state_cid": CID,
     "slot_state_digest": HASH,
     "published_cid": CID,
+    "followed_cid": CID,
     "evidence_cid": CID,
     "evidence": HASH,
     "spec_hash": HASH,

@@ -4,32 +4,26 @@ One transaction that holds the job's lock fills vacant slots, offers the round's
 the round can be aggregated. Aggregation itself and the first checkpoint need storage and time; they run outside it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
-from market.domain.placement import Requirements
-from market.jobs import pins, placing, publishing, renewals, repository, slot_states
+from market.jobs import pins, publishing, renewals, repository, slot_states, spares
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.units import settle_if_decided, unit_spec
-from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym import lateness
 from training_gym.adaptation import choose_top_k
 from training_gym.config import TrainingSpec
-
-MAX_FAILURES = 3
-"""How often one node may lose or fail the units of one round before it gets no more of that round."""
 
 NO_CAPACITY_AFTER = 3
 """A round that cannot be closed fails its job after this many of the longest deadline."""
@@ -42,7 +36,8 @@ DEADLINE_ROUNDS = 4
 class RoundState:
     """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
 
-    A quorum waits for the rest until ``deadline``; without a quorum the job is given up after ``patience``.
+    Those of the open ones that were offered after ``last_offer`` are ``hopeless``: a quorum does not wait for them. For
+    the others it waits until ``deadline``; without a quorum the job is given up after ``patience``.
     """
 
     nodes: int
@@ -51,6 +46,8 @@ class RoundState:
     started_at: datetime
     deadline: timedelta
     patience: timedelta
+    hopeless: int = 0
+    last_offer: timedelta | None = None
 
     @property
     def quorum(self) -> int:
@@ -60,10 +57,15 @@ class RoundState:
     def can_close(self, now: datetime) -> bool:
         """Whether to aggregate now: a quorum is delivered, and nothing is worth waiting for any longer."""
         late = now >= self.started_at + self.deadline
-        return self.delivered >= self.quorum and (self.open == 0 or late)
+        return self.delivered >= self.quorum and (self.open <= self.hopeless or late)
 
     def is_hopeless(self, now: datetime) -> bool:
         return self.delivered < self.quorum and now >= self.started_at + self.patience
+
+    def is_worth_offering(self, now: datetime) -> bool:
+        """Whether a unit that is offered now may still come in time, or there is no quorum without it."""
+        in_time = self.last_offer is None or now <= self.started_at + self.last_offer
+        return in_time or self.delivered + self.open < self.quorum
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -104,16 +106,23 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
 
     Its deadline follows what the job's last rounds took, within what the settings allow.
     """
-    longest = settings.round_deadline_seconds
+    longest, started_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
     taken = repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
-    deadline = lateness.deadline(taken, settings.round_slack_seconds) if taken else longest
+    deadline = min(lateness.deadline(taken, settings.round_slack_seconds) if taken else longest, longest)
+    last_offer = timedelta(seconds=lateness.last_offer(taken, deadline)) if taken else None
     return RoundState(
         nodes=job.nodes,
         open=sum(unit.status in repository.OPEN_UNIT for unit in units),
         delivered=sum(unit.status in repository.DELIVERED_UNIT for unit in units),
-        started_at=job.round_started_at or job.created_at,
-        deadline=timedelta(seconds=min(deadline, longest)),
+        started_at=started_at,
+        deadline=timedelta(seconds=deadline),
         patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+        # What is committed already is coming in time, whenever it was offered.
+        hopeless=sum(
+            last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer
+            for unit in units
+        ),
+        last_offer=last_offer,
     )
 
 
@@ -132,11 +141,14 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     idle = [slot for slot in slots if slot.slot not in done]
     renewals.release_dearer(session, settings, job, idle)
     renewals.release_unfit(session, job, idle)
-    _fill(session, settings, job, slots, [slot for slot in idle if slot.provider is None], units)
-    for slot in slots:
-        if slot.provider is not None and slot.slot not in done:
-            units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
+    spares.fill(session, settings, job, slots, idle, units)
     state, now = round_state(session, job, units, settings), utc_now()
+    for slot in slots:
+        # Who could not come in time has its place, and begins with the next round.
+        if slot.provider is not None and slot.slot not in done and state.is_worth_offering(now):
+            units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
+            state = replace(state, open=state.open + 1)
+    spares.have_them_follow(session, settings, job, checkpoint)
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):
@@ -156,42 +168,6 @@ def _rest(session: Session, settings: Settings, job: Job, slots: list[Slot], uni
 def _fail(session: Session, job: Job, reason: str) -> None:
     move_job(session, job, JobEvent.FAIL, reason=reason)
     stop_training(session, job, reason)
-
-
-def _fill(
-    session: Session, settings: Settings, job: Job, slots: list[Slot], vacant: list[Slot], units: list[Unit]
-) -> None:
-    """Put spare nodes that meet the job's requirements, of its class and within its price, into vacant slots.
-
-    Those are taken that go best with the nodes that the job has. A node that failed in this round comes after those
-    that did not, and not at all after ``MAX_FAILURES``.
-    """
-    if not vacant:
-        return
-    assert job.clearing_price_wei is not None  # set when the job was matched
-    assert job.fee_bps is not None  # set when it was funded
-    repository.lock_placement(session)
-    busy = repository.slot_holders(session)
-    failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]
-    requirements = Requirements.of(job.requirements)
-    supply = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
-    spares = [
-        offer
-        for offer in supply
-        if offer.environment_class == job.environment_class
-        and requirements.accepts(offer)
-        and offer.provider not in busy
-        and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
-        and failures.count(offer.provider) < MAX_FAILURES
-    ]
-    for failed in range(MAX_FAILURES):
-        equals = [spare for spare in spares if failures.count(spare.provider) == failed]
-        left = [slot for slot in vacant if slot.provider is None]
-        if equals and left:
-            holders = [slot.provider for slot in slots if slot.provider is not None]
-            best = placing.best_spares(session, job, len(left), equals, holders, supply)
-            for slot, spare in zip(left, best, strict=False):
-                slot.provider = spare
 
 
 def _offer_unit(

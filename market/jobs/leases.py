@@ -208,11 +208,11 @@ def vacate(session: Session, provider: str, reason: str) -> None:
 
 
 def stop_training(session: Session, job: Job, reason: str) -> None:
-    """The job trains no more: end its train leases, lose what was not delivered and free its nodes.
+    """The job trains no more: end its train and follow leases, lose what was not delivered and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
     """
-    for lease_id in repository.open_leases(session, job.id, kind=LeaseKind.TRAIN):
+    for lease_id in repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
         locked = repository.lock_lease(session, lease_id)
         if locked and locked[2].status in repository.OPEN_LEASE:
             abandon(session, *locked, LeaseEvent.EXPIRE, reason)

@@ -194,10 +194,12 @@ class Lease(Base, CreatedAt):
             unique=True,
             postgresql_where=text("kind = 'train' AND status IN ('offered','active')"),
         ),
+        Index("ix_leases_follow_checkpoint", "checkpoint_id", postgresql_where=text("kind = 'follow'")),
+        Index("ix_leases_follow_holder", "holder", "created_at", postgresql_where=text("kind = 'follow'")),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish
+    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish | follow
     holder: Mapped[str] = mapped_column(Address)
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))

@@ -11,6 +11,7 @@ from market.domain.lifecycle import UnitStatus
 from market.jobs.checkpoints import load_parameters, slot_state_bytes
 from market.jobs.errors import WrongStep
 from market.jobs.lease_schemas import (
+    CompleteFollow,
     CompletePin,
     CompletePublish,
     CompleteReplay,
@@ -35,7 +36,7 @@ from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 
-Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish
+Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish | CompleteFollow
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,9 @@ def check(
                 asked, digest = lease.task["slot_state_cid"], found[1].slot_state_digest
                 refusal = _check_slot_state(storage, *found, "published_cid", result.published_cid, asked, digest)
                 return refusal or Accepted()
+            case CompleteFollow():
+                require_kind(lease, LeaseKind.FOLLOW)
+                return Accepted()  # a claim that nothing but the order of spares rests on
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 

@@ -20,6 +20,7 @@ from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitReplay,
     CommitTraining,
+    CompleteFollow,
     CompletePin,
     CompletePublish,
     CompleteReplay,
@@ -152,6 +153,8 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompletePublish():
             assert unit is not None
             publishing.published(session, lease, unit)
+        case CompleteFollow():
+            pass  # that the lease is done says it
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 

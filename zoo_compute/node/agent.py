@@ -1,8 +1,8 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
-provider has two more: one answers what must not wait for a unit to end (reveal, pin), one uploads what nobody waits
-for (publish).
+provider has two more: one answers what must not wait for a unit to end (reveal, pin), one moves what nobody waits for
+(publish, follow).
 """
 
 import logging
@@ -43,7 +43,7 @@ from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
 
-_BACKGROUND = ("publish",)
+_BACKGROUND = ("publish", "follow")
 _THREADS = {"provider": (("train",), ("reveal", "pin"), _BACKGROUND), "verifier": (("replay",),)}
 """By role, the kinds of leases that each thread takes."""
 _NICENESS = 10  # of the background thread

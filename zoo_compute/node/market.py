@@ -17,7 +17,7 @@ _LONGEST_ROUND_TRIP_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin or publish."""
+    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin, publish or follow."""
 
     id: str
     kind: str

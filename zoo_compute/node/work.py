@@ -1,4 +1,4 @@
-"""Doing what a lease asks: train a unit, reveal states, pin a checkpoint, upload a slot state, replay a segment."""
+"""Doing what a lease asks: train a unit, reveal states, pin or follow checkpoints, upload a slot state, replay."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.inputs import SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
@@ -60,6 +60,7 @@ class Worker:
             "reveal": self._reveal,
             "pin": self._pin,
             "publish": self._publish,
+            "follow": self._follow,
             "replay": self._replay,
         }
         kinds[held.lease.kind](held)
@@ -161,6 +162,11 @@ class Worker:
     def _publish(self, held: HeldLease) -> None:
         path = self._own_slot_state(held.lease.task)
         self.market.complete(held.lease, {"published_cid": self.market.upload(Background(path, self.link, held.check))})
+
+    def _follow(self, held: HeldLease) -> None:
+        """Have what a unit of this job would start from, should this node get one."""
+        model_and_data(held.lease.task, self.workspace, self.gateway)
+        self.market.complete(held.lease, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
