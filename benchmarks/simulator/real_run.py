@@ -224,6 +224,7 @@ class _Run:
             "checkpoint_cid": self._checkpoint,
             "slot_state_cid": cid if holder is worker else None,
             "restored_payload_cid": None,
+            "eager_payload_cid": None,
             "environment": self._environment,
         }
         worker.tell({"unit": self._units, "task": task, "output": str(self._directory / f"unit-{self._units}")})

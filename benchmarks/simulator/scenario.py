@@ -135,7 +135,10 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run: so many rounds. In the first ``unmeasured`` model and data are fetched; the figures leave them out."""
+    """One run: so many rounds. In the first ``unmeasured`` model and data are fetched; the figures leave them out.
+
+    ``round_delay`` is the job's setting.
+    """
 
     work: Work
     nodes: Nodes
@@ -143,3 +146,4 @@ class Scenario:
     rounds: int = 10
     unmeasured: int = 1
     seed: int = 0
+    round_delay: int = 0

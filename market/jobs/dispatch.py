@@ -65,7 +65,12 @@ class RoundState:
     def is_worth_offering(self, now: datetime) -> bool:
         """Whether a unit that is offered now may still come in time, or there is no quorum without it."""
         in_time = self.last_offer is None or now <= self.started_at + self.last_offer
-        return in_time or self.delivered + self.open < self.quorum
+        return in_time or self.lacks_quorum
+
+    @property
+    def lacks_quorum(self) -> bool:
+        """Whether the units that are there and those that are out are too few for a quorum."""
+        return self.delivered + self.open < self.quorum
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -107,8 +112,12 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     Its deadline follows what the job's last rounds took, within what the settings allow.
     """
     longest, started_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
+    share = lateness.LEAST_SLACK
+    if slot_states.goes_on_when_delivered(job):
+        started_at = lateness.begun([unit.created_at for unit in units], job.nodes) or started_at
+        share = lateness.OVERLAPPED_SLACK
     taken = repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
-    deadline = min(lateness.deadline(taken, settings.round_slack_seconds) if taken else longest, longest)
+    deadline = min(lateness.deadline(taken, settings.round_slack_seconds, share) if taken else longest, longest)
     last_offer = timedelta(seconds=lateness.last_offer(taken, deadline)) if taken else None
     return RoundState(
         nodes=job.nodes,
@@ -126,41 +135,93 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     )
 
 
+def round_to_offer(
+    state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, *, may_go_ahead: bool
+) -> int | None:
+    """For which round a slot gets a unit now: 0 is the round at hand, 1 the next one, None is none.
+
+    Args:
+        state: of the round at hand.
+        now: the time.
+        own, ahead: where the slot's unit of this round and of the next stand; None where there is none that counts.
+        may_go_ahead: whether units of the next round are offered already.
+    """
+    if own in repository.OPEN_UNIT or ahead in repository.OPEN_UNIT:
+        return None
+    if own is None and (ahead is None or state.lacks_quorum) and state.is_worth_offering(now):
+        return 0
+    return 1 if may_go_ahead and ahead is None else None
+
+
 def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     checkpoint = repository.checkpoint(session, job.id, job.current_round)
     if checkpoint is None:
         return
     units = repository.units_of_round(session, job.id, job.current_round)
+    next_units = repository.units_of_round(session, job.id, job.current_round + 1)
     slots = repository.slots(session, job.id)
     if job.paused_at is not None:
-        _rest(session, settings, job, slots, units)
+        _rest(session, settings, job, slots, units, next_units)
         return
-    done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
-    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
-    done |= repository.late_slots(session, job.id, job.current_round)
-    idle = [slot for slot in slots if slot.slot not in done]
-    renewals.release_dearer(session, settings, job, idle)
-    renewals.release_unfit(session, job, idle)
-    spares.fill(session, settings, job, slots, idle, units)
-    state, now = round_state(session, job, units, settings), utc_now()
-    for slot in slots:
-        # Who could not come in time has its place, and begins with the next round.
-        if slot.provider is not None and slot.slot not in done and state.is_worth_offering(now):
-            units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
-            state = replace(state, open=state.open + 1)
+    _offer_units(session, settings, job, slots, units, next_units, checkpoint)
     spares.have_them_follow(session, settings, job, checkpoint)
+    state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):
         _fail(session, job, "no_capacity")
 
 
-def _rest(session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit]) -> None:
+def _offer_units(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slots: list[Slot],
+    units: list[Unit],
+    next_units: list[Unit],
+    checkpoint: Checkpoint,
+) -> None:
+    """Fill vacant slots and offer each slot its unit, of this round (it is added to ``units``) or of the next."""
+    state, now = round_state(session, job, units, settings), utc_now()
+    own, ahead = _counting(units), _counting(next_units)
+    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
+    waiting = repository.late_slots(session, job.id, job.current_round)
+    may_go_ahead = slot_states.goes_on_when_delivered(job) and job.current_round + 1 < job.rounds
+
+    def next_of(slot: Slot) -> int | None:
+        has = [None if unit is None else UnitStatus(unit.status) for unit in (own.get(slot.slot), ahead.get(slot.slot))]
+        return None if slot.slot in waiting else round_to_offer(state, now, *has, may_go_ahead=may_go_ahead)
+
+    # A slot that waits for the next round, since it would be too late for this one, gets its node now.
+    idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
+    renewals.release_dearer(session, settings, job, idle)
+    renewals.release_unfit(session, job, idle)
+    spares.fill(session, settings, job, slots, idle, [*units, *next_units])
+    for slot in slots:
+        which = None if slot.provider is None else next_of(slot)
+        if which is None or slot.provider is None:
+            continue
+        before = own.get(slot.slot)
+        eager = before.payload_cid if which and before is not None else None
+        unit = _offer_unit(session, settings, job, slot, slot.provider, checkpoint, job.current_round + which, eager)
+        if not which:
+            units.append(unit)
+            state = replace(state, open=state.open + 1)
+
+
+def _counting(units: list[Unit]) -> dict[int, Unit]:
+    """By slot, the unit that is neither lost nor rejected."""
+    return {unit.slot: unit for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+
+
+def _rest(
+    session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit], next_units: list[Unit]
+) -> None:
     """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
     state = round_state(session, job, units, settings)
     if state.can_close(utc_now()):
         wake_after_commit(session, "jobs.aggregate", job.id)
-    elif state.open == 0:
+    elif not any(unit.status in repository.OPEN_UNIT for unit in (*units, *next_units)):
         for slot in slots:
             slot.provider = None
 
@@ -171,13 +232,20 @@ def _fail(session: Session, job: Job, reason: str) -> None:
 
 
 def _offer_unit(
-    session: Session, settings: Settings, job: Job, slot: Slot, provider: str, checkpoint: Checkpoint
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slot: Slot,
+    provider: str,
+    checkpoint: Checkpoint,
+    round_: int,
+    eager_payload_cid: str | None,
 ) -> Unit:
-    start = slot_states.start_of(session, job, slot, provider)
+    start = slot_states.start_of(session, job, round_, slot, provider)
     report = repository.last_report(session, job.id, provider) or {}
     unit = Unit(
         job_id=job.id,
-        round=job.current_round,
+        round=round_,
         slot=slot.slot,
         provider=provider,
         status=UnitStatus.LEASED,
@@ -185,6 +253,7 @@ def _offer_unit(
         start_slot_state_cid=start.cid,
         start_slot_state_digest=start.digest,
         start_restored_payload_cid=start.restored_payload_cid,
+        start_eager_payload_cid=eager_payload_cid,
         top_k=choose_top_k(
             TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
         ),
@@ -199,6 +268,7 @@ def _offer_unit(
         "checkpoint_cid": unit.start_checkpoint_cid,
         "slot_state_cid": unit.start_slot_state_cid,
         "restored_payload_cid": unit.start_restored_payload_cid,
+        "eager_payload_cid": unit.start_eager_payload_cid,
         "environment": job.environment_class,
     }
     create_lease(

@@ -141,6 +141,8 @@ class Unit(Base, CreatedAt):
     start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
     start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
     start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
+    # The slot's payload that the checkpoint does not have yet, and that its parameters are moved by (None: none).
+    start_eager_payload_cid: Mapped[str | None] = mapped_column(Cid)
     trace_root: Mapped[str | None] = mapped_column(Hash32)
     payload_hash: Mapped[str | None] = mapped_column(Hash32)
     commitment_signature: Mapped[str | None] = mapped_column(String(132))

@@ -24,8 +24,10 @@ from market.jobs.pins import pin_proof
 from market.jobs.units import unit_spec
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
+from training_gym.adaptation import with_top_k
+from training_gym.ahead import start_parameters
 from training_gym.compression.wire import decode, payload_size
-from training_gym.config import TrainingSpec
+from training_gym.config import CHUNK, TrainingSpec
 from training_gym.distributed import trace as trace_of_unit
 from training_gym.distributed.trace import Ends, check_ends, inner_leaf, load_boundary_state
 from training_gym.errors import GymError, PayloadError
@@ -213,7 +215,7 @@ def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trac
     cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
-        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=payload_size(spec))
+        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_most_bytes(spec))
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
     return trace_of_unit.Unit(
@@ -229,10 +231,18 @@ def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trac
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
+    """The parameters that the unit starts from."""
+    cid = unit.start_eager_payload_cid
     try:
-        return load_parameters(storage, spec, unit.start_checkpoint_cid)
+        payload = None if cid is None else storage.get(cid, max_bytes=_most_bytes(spec))
+        return start_parameters(spec, load_parameters(storage, spec, unit.start_checkpoint_cid), payload)
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _most_bytes(spec: TrainingSpec) -> int:
+    """Of any payload of the job: that of an earlier unit may have more entries than this one was told."""
+    return payload_size(with_top_k(spec, CHUNK))
 
 
 def _place(job: Job, unit: Unit) -> trace_of_unit.Place:

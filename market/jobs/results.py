@@ -159,12 +159,12 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
 
 
 def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
-    """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
+    """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
 
     It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent.
     """
-    unit.rounds_late = job.current_round - unit.round
-    if not unit.rounds_late:
+    unit.rounds_late = max(0, job.current_round - unit.round)
+    if not unit.rounds_late and not slot_states.goes_on_when_delivered(job):
         return
     too_late = unit.rounds_late > MAX_STALENESS
     if too_late:

@@ -200,7 +200,7 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
     window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     return {
-        "kind": "zoo-evidence/2",
+        "kind": "zoo-evidence/3",
         "offence": sample.reason,
         "job_id": unit.job_id,
         "spec": unit.spec,
@@ -212,6 +212,7 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
             "start_checkpoint_cid": unit.start_checkpoint_cid,
             "start_slot_state_cid": unit.start_slot_state_cid,
             "start_restored_payload_cid": unit.start_restored_payload_cid,
+            "start_eager_payload_cid": unit.start_eager_payload_cid,
             "trace_root": unit.trace_root,
             "leaves": unit.leaves,
             "payload_hash": unit.payload_hash,

@@ -1,4 +1,4 @@
-"""Spares that follow a job.
+"""Spares that follow a job, and units that start before the round before theirs is joined.
 
 Revision: 0016, after 0015.
 """
@@ -15,6 +15,7 @@ _FOLLOW = sa.text("kind = 'follow'")
 
 
 def upgrade() -> None:
+    op.add_column("units", sa.Column("start_eager_payload_cid", sa.String(length=128), nullable=True))
     op.create_index("ix_leases_follow_checkpoint", "leases", ["checkpoint_id"], postgresql_where=_FOLLOW)
     op.create_index("ix_leases_follow_holder", "leases", ["holder", "created_at"], postgresql_where=_FOLLOW)
 
@@ -22,3 +23,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_index("ix_leases_follow_holder", table_name="leases")
     op.drop_index("ix_leases_follow_checkpoint", table_name="leases")
+    op.drop_column("units", "start_eager_payload_cid")

@@ -44,7 +44,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         ContentError, BlockNotFound, GatewayUnavailable: an input cannot be had.
     """
     model, data = model_and_data(task, workspace, gateway)
-    payload = task["restored_payload_cid"]
+    payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
         "spec": task["spec"],
         "job_id": task["job_id"],
@@ -53,7 +53,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "checkpoint": str(model),
         "train_data": str(data),
         "slot_state": _slot_state_file(task, workspace, gateway),
-        "restored_payload": None if payload is None else str(workspace.fetch(gateway, payload)),
+        **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
         "environment": task["environment"],
     }
 

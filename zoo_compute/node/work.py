@@ -85,6 +85,8 @@ class Worker:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload_cid = self.market.upload(Path(result["payload"]).read_bytes())
+        if task["spec"]["training_config"].get("round_delay"):
+            self.workspace.have(payload_cid, Path(result["payload"]))  # the slot's next unit may start with it
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self.market.complete(
             lease,
@@ -126,7 +128,8 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        start = [task[name] for name in ("checkpoint_cid", "slot_state_cid", "restored_payload_cid")]
+        names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
+        start = [task[name] for name in names]
         start.append(task["spec"]["training_config"]["top_k"])
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())

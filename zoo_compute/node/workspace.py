@@ -110,6 +110,13 @@ class Workspace:
                 gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
         return path
 
+    def have(self, cid: str, file: Path) -> None:
+        """Take a copy of a file that is here as that of a CID, if it is, so that it need not be fetched."""
+        content = file.read_bytes()
+        if cid_of_file(content) == cid:
+            with self.making(cid):
+                write_file(self.file(cid), content)
+
     @contextmanager
     def making(self, cid: str) -> Iterator[None]:
         """One thread at a time has the file of a CID in the making; others wait, and find it there."""
