@@ -47,7 +47,6 @@ class Plan:
 
     Attributes:
         tree: so many processes join the round in parts; 0 is one, in one go.
-        prompt: spares are warm, and nobody waits for units that cannot come in time (see ``Scenario``).
         overlapped: everything but compute happens beside it: the bound of what overlapping can bring.
         patient: the operator has raised the two settings named above.
     """
@@ -63,7 +62,6 @@ class Plan:
     straggler_share: float = 0.0
     pin_interval: int = 1
     tree: int = 0
-    prompt: bool = False
     overlapped: bool = False
     patient: bool = True
     rounds: int = 12
@@ -115,18 +113,10 @@ class Plan:
         if self.overlapped:
             work = replace(work, encode=0.0, payload=1.0, update=1.0)
             market = replace(market, admit=0.0, join=0.0, close=0.0, merge=0.0)
-        return Scenario(
-            work,
-            nodes,
-            market,
-            self.rounds,
-            seed=seed,
-            warm_spares=self.prompt,
-            hopeless_not_awaited=self.prompt,
-        )
+        return Scenario(work, nodes, market, self.rounds, seed=seed)
 
 
-IMPROVED = Plan(SPARSER, tree=4, prompt=True, pin_interval=24, steps=96)
+IMPROVED = Plan(SPARSER, tree=4, pin_interval=24, steps=96)
 """What would mend the product's delays but for overlapping, at the settings that suit it best of those tried."""
 
 

@@ -65,6 +65,8 @@ class TrainingConfig:
         outer_momentum: of the outer Nesterov step; 0 is none.
         down_top_k: entries per 4096 parameters of the update that nodes fetch; 0 has them fetch the whole model.
         down_value_bits: bits per entry of that update, sign included.
+        round_delay: 1 has a slot go on with its next unit while the round of its last one is being joined
+            (``ahead.py``), so that transfers and joining go on beside the compute; 0 has it wait.
         averaging: ``rounds`` joins what units learned, ``steps`` their gradients at every inner step
             (``distributed/per_step.py``; the market refuses it).
         powersgd_rank: of the factors that gradients are sent as if averaged at every step; 0 sends them whole.
@@ -89,6 +91,7 @@ class TrainingConfig:
     outer_momentum: float = _between(0.5, 0.0, 0.99)
     down_top_k: int = _between(960, 0, CHUNK)
     down_value_bits: int = _choice(2, 2, 4, 8)
+    round_delay: int = _choice(0, 0, 1)
     averaging: str = _choice("rounds", "rounds", "steps")
     powersgd_rank: int = _between(0, 0, 64)
     seed: int = _between(0, 0, 2**53 - 1)

@@ -4,6 +4,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,8 +15,13 @@ from training_gym.compression.wire import decode, top_k_of
 from training_gym.config import TrainingSpec
 from training_gym.slot_state import SlotState, load_slot_state
 
+_Time = TypeVar("_Time", float, datetime)
+
 SPREADS = 3.0
 LEAST_SLACK = 0.1
+OVERLAPPED_SLACK = 0.5
+"""Of a job whose units do not wait for the round: until its checkpoint is needed, only who is late is waited for."""
+
 MAX_STALENESS = 4
 
 
@@ -23,18 +30,35 @@ def quorum(expected: int) -> int:
     return -(-2 * expected // 3)
 
 
-def deadline(offsets: Sequence[float], least_slack: float = 0.0) -> float:
+def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = LEAST_SLACK) -> float:
     """When a round that has its quorum stops waiting: median + 3 median absolute deviations of recent arrivals.
 
-    The slack is at least a tenth of the median and ``least_slack`` seconds, so that nodes of one speed do not race each
-    other.
+    The slack is at least a ``share`` of the median and ``least_slack`` seconds, so that nodes of one speed do not race
+    each other.
 
     Raises:
         ValueError: if no arrival is known.
     """
     middle = statistics.median(offsets)
     spread = statistics.median(abs(offset - middle) for offset in offsets)
-    return middle + max(SPREADS * spread, LEAST_SLACK * middle, least_slack)
+    return middle + max(SPREADS * spread, share * middle, least_slack)
+
+
+def begun(offers: Sequence[_Time], expected: int) -> _Time | None:
+    """When a round began whose units are offered one by one: once a quorum of ``expected`` was; None before that."""
+    return sorted(offers)[quorum(expected) - 1] if len(offers) >= quorum(expected) else None
+
+
+def last_offer(taken: Sequence[float], limit: float) -> float:
+    """Until when a unit may be offered that a round with the deadline ``limit`` is to wait for.
+
+    Of what recent units ``taken`` from offer to delivery the least counts: what is offered later is hopeless, whoever
+    computes it.
+
+    Raises:
+        ValueError: if nothing is known of recent units.
+    """
+    return limit - min(taken)
 
 
 def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:

@@ -204,11 +204,18 @@ class _Start:
     checkpoint_cid: str
     slot_state_cid: str | None
     restored_payload_cid: str | None
+    eager_payload_cid: str | None
     top_k: int | None
 
 
 def _start_of(unit: UnitRecord) -> _Start:
-    return _Start(unit.start_checkpoint_cid, unit.start_slot_state_cid, unit.start_restored_payload_cid, unit.top_k)
+    return _Start(
+        unit.start_checkpoint_cid,
+        unit.start_slot_state_cid,
+        unit.start_restored_payload_cid,
+        unit.start_eager_payload_cid,
+        unit.top_k,
+    )
 
 
 def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
@@ -275,6 +282,7 @@ class _Replay:
             "checkpoint_cid": start.checkpoint_cid,
             "slot_state_cid": start.slot_state_cid,
             "restored_payload_cid": start.restored_payload_cid,
+            "eager_payload_cid": start.eager_payload_cid,
             "environment": environment_class,
         }
         self._workspace = Workspace(workdir)

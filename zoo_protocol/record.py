@@ -35,10 +35,11 @@ class UnitRecord:
 
     ``status`` is verified, rejected or lost. It started from the slot state ``start_slot_state_cid`` (None: a fresh
     one), to which the payload ``start_restored_payload_cid`` was added back unless that is None, and handed on
-    ``slot_state_cid``; such files stay on their nodes unless somebody needed them. ``top_k`` is how many entries of
-    each chunk it was told to send; None is what the specification says. ``window`` is the id in the WorkWindows
-    contract, None if the unit never entered one; ``window_index`` its leaf there. ``sampling_bps`` is the rate its
-    segments were drawn at.
+    ``slot_state_cid``; such files stay on their nodes unless somebody needed them. Its parameters were the
+    checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None (``training_gym.ahead``).
+    ``top_k`` is how many entries of each chunk it was told to send; None is what the specification says. ``window`` is
+    the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf there.
+    ``sampling_bps`` is the rate its segments were drawn at.
     """
 
     round: int
@@ -49,6 +50,7 @@ class UnitRecord:
     start_checkpoint_cid: str
     start_slot_state_cid: str | None
     start_restored_payload_cid: str | None
+    start_eager_payload_cid: str | None
     top_k: int | None
     trace_root: str | None
     payload_hash: str | None

@@ -27,6 +27,8 @@ class Node:
         speed: of its device; 1 is the reference.
         alive: whether it is still there.
         model_round: the newest round whose model it has; None before the first.
+        follows: whether it has followed the job as a spare.
+        asked_for: the last round whose model it was asked to fetch so.
         model_used_at, dataset_used_at: when it last asked for the files that it keeps; None where it has none.
     """
 
@@ -35,6 +37,8 @@ class Node:
         self.speed = speed
         self.alive = True
         self.model_round: int | None = None
+        self.follows = False
+        self.asked_for = -1
         self.model_used_at: float | None = None
         self.dataset_used_at: float | None = None
         self._clock = clock

@@ -181,7 +181,8 @@ class _Run:
                 for slot in range(slots):
                     if slot not in holders and slot not in units and spares:
                         holders[slot] = spares.pop(0)
-                    if slot not in units and slot in holders:
+                    worth = self._look(units, slots, opened).is_worth_offering(datetime.now(UTC))
+                    if slot not in units and slot in holders and worth:
                         units[slot] = self._offer(round_, slot, holders[slot])
                 state = self._look(units, slots, opened)
                 if state.can_close(datetime.now(UTC)):
@@ -223,6 +224,7 @@ class _Run:
             "checkpoint_cid": self._checkpoint,
             "slot_state_cid": cid if holder is worker else None,
             "restored_payload_cid": None,
+            "eager_payload_cid": None,
             "environment": self._environment,
         }
         worker.tell({"unit": self._units, "task": task, "output": str(self._directory / f"unit-{self._units}")})
@@ -240,14 +242,17 @@ class _Run:
     def _look(self, units: dict[int, _Unit], slots: int, opened: float) -> RoundState:
         """As ``market.jobs.dispatch.round_state``."""
         taken = [offset for round_ in self._arrivals[-DEADLINE_ROUNDS - 1 :] for offset in round_]
-        deadline = lateness.deadline(taken, SLACK_SECONDS) if taken else LONGEST_SECONDS
+        deadline = min(lateness.deadline(taken, SLACK_SECONDS) if taken else LONGEST_SECONDS, LONGEST_SECONDS)
+        last_offer = lateness.last_offer(taken, deadline) if taken else LONGEST_SECONDS
         return RoundState(
             nodes=slots,
             open=sum(unit.answer is None for unit in units.values()),
             delivered=sum(unit.answer is not None for unit in units.values()),
             started_at=datetime.now(UTC) - timedelta(seconds=time.monotonic() - opened),
-            deadline=timedelta(seconds=min(deadline, LONGEST_SECONDS)),
+            deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=LONGEST_SECONDS),
+            hopeless=sum(unit.answer is None and unit.offered_at > opened + last_offer for unit in units.values()),
+            last_offer=timedelta(seconds=last_offer),
         )
 
     def _close(self, round_: int, delivered: dict[int, _Unit]) -> None:
@@ -352,6 +357,7 @@ def _calibrated(store: _Store, slots: int, paces: tuple[float, ...], rounds: int
         sweep_seconds=SWEEP_SECONDS,
         round_deadline_seconds=LONGEST_SECONDS,
         round_slack_seconds=SLACK_SECONDS,
+        spares_follow=False,
     )
     nodes = Nodes(
         slots,

@@ -1,13 +1,14 @@
 """The market and its nodes at work on one job, as ``market.jobs.dispatch`` and ``zoo_compute.node`` do it.
 
 When a round closes is decided by the market's own code: ``RoundState`` over ``lateness``. What follows it here is how
-slots are filled and freed, what a node fetches and sends, and in which order. A round's end and its next checkpoint
-come one after the other, and no node trains meanwhile: the product overlaps neither transfers nor joining with compute.
+slots are filled and freed, what a node fetches and sends, and in which order. For which round a slot gets a unit, and
+how many spares follow, is decided by the market's own code too.
 Left out: which of several spares is taken (the market ranks them; here who waits longest), refused results, verifiers.
 """
 
+import math
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -15,7 +16,10 @@ from benchmarks.simulator.clock import Clock, Timer
 from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import Node, Step, Steps, Task
 from benchmarks.simulator.scenario import MBIT, Link, Scenario
-from market.jobs.dispatch import DEADLINE_ROUNDS, MAX_FAILURES, NO_CAPACITY_AFTER, RoundState
+from market.domain.lifecycle import UnitStatus
+from market.jobs import spares
+from market.jobs.dispatch import DEADLINE_ROUNDS, NO_CAPACITY_AFTER, RoundState, round_to_offer
+from market.jobs.spares import MAX_FAILURES
 from training_gym import lateness
 from zoo_compute.node.inputs import MAX_UPDATES
 
@@ -71,6 +75,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Unit:
+    state: "_State"
     slot: int
     node: Node
     offered_at: float
@@ -81,12 +86,13 @@ class _Unit:
 
 @dataclass(slots=True)
 class _State:
-    """Of the round at hand: units by slot (lost ones are gone), counts, and what its nodes failed.
+    """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
 
-    ``hopeless``: of the open units, those that are not awaited; 0 unless the scenario says so.
+    ``hopeless``: of the open units, those that are not awaited. ``offers``: when its
+    units were offered. ``taken``: seconds from offer to delivery.
     """
 
-    number: int = -1
+    number: int
     opened_at: float = 0.0
     units: dict[int, _Unit] = field(default_factory=dict)
     open: int = 0
@@ -94,8 +100,16 @@ class _State:
     lost: int = 0
     failures: Counter[Node] = field(default_factory=Counter)
     hopeless: int = 0
+    offers: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)
     closed_at: float | None = None
     timer: Timer | None = None
+
+
+def _status(unit: _Unit | None) -> UnitStatus | None:
+    if unit is None:
+        return None
+    return UnitStatus.UPLOADED if unit.delivered else UnitStatus.LEASED
 
 
 def simulate(scenario: Scenario) -> Outcome:
@@ -115,10 +129,11 @@ class _Job:
         self._speed = sum(node.speed for node in self._nodes) / len(self._nodes)
         self._spares = deque(self._nodes)
         self._slots = [_Slot() for _ in range(nodes.slots)]
-        self._arrivals: deque[list[float]] = deque(maxlen=DEADLINE_ROUNDS + 1)
         self._rounds: list[Round] = []
         self._failed = False
-        self._round = _State()
+        self._round, self._next = _State(-1), _State(0)
+        # What a deadline is found from: the rounds before, the one at hand and the next.
+        self._recent = deque([self._next], maxlen=DEADLINE_ROUNDS + 2)
 
     def run(self) -> Outcome:
         nodes = self._scenario.nodes
@@ -179,10 +194,10 @@ class _Job:
         node.leave()
         if node in self._spares:
             self._spares.remove(node)
-        for unit in self._round.units.values():
+        for unit in (*self._round.units.values(), *self._next.units.values()):
             if unit.node is node and not unit.delivered:
                 self._stop(unit)
-                self._expect_expiry(self._round, unit)
+                self._expect_expiry(unit)
 
     def _await_arrival(self, rate: float) -> None:
         self._clock.after(self._random.expovariate(rate), lambda: self._arrive(rate))
@@ -197,53 +212,86 @@ class _Job:
     # --- rounds
 
     def _open_round(self) -> None:
-        self._round = _State(number=self._round.number + 1, opened_at=self._clock.now)
-        self._arrivals.append([])
-        for number, slot in enumerate(self._slots):
-            if slot.holder is not None:
-                self._offer(number, slot.holder)
-        self._fill()
+        self._round, self._next = self._next, _State(self._next.number + 1)
+        self._round.opened_at = self._clock.now
+        self._recent.append(self._next)
+        self._go_on()
         market, state = self._scenario.market, self._round
         patience = NO_CAPACITY_AFTER * market.round_deadline_seconds
         self._clock.after(patience + market.sweep_seconds, lambda: self._consider() if state is self._round else None)
+        self._consider()
+
+    def _go_on(self) -> None:
+        """Fill vacant slots and offer all units that are due, as ``market.jobs.dispatch`` does."""
+        self._fill()
+        found = self._round_state(always=True)
+        for number, slot in enumerate(self._slots):
+            if slot.holder is not None:
+                self._offer_next(number, slot.holder, replace(found, open=self._round.open))
 
     def _fill(self) -> None:
-        """Give vacant slots, whose units are not delivered, to spares that failed least in this round."""
-        state = self._round
-        if state.closed_at is not None:
+        """Give vacant slots to spares, those first that failed least in these rounds, then those that follow."""
+        state, ahead = self._round, self._next
+        vacant = [number for number, slot in enumerate(self._slots) if slot.holder is None]
+        if vacant:
+            found = self._round_state(always=True)
+            resting = state.units.keys() | ahead.units.keys()
+            places = iter([slot for slot in vacant if slot not in resting or self._which(slot, found) is not None])
+            for failed in range(MAX_FAILURES):
+                equals = [node for node in self._spares if state.failures[node] + ahead.failures[node] == failed]
+                equals.sort(key=lambda node: not node.follows)
+                for node, number in zip(equals, places, strict=False):
+                    self._spares.remove(node)
+                    self._slots[number].holder = node
+                    self._offer_next(number, node, replace(found, open=state.open))
+        self._have_spares_follow()
+
+    def _which(self, number: int, found: RoundState) -> int | None:
+        own, ahead = (_status(state.units.get(number)) for state in (self._round, self._next))
+        may_go_ahead = bool(self._scenario.round_delay) and self._next.number < self._scenario.rounds
+        now = _EPOCH + timedelta(seconds=self._clock.now)
+        return round_to_offer(found, now, own, ahead, may_go_ahead=may_go_ahead)
+
+    def _offer_next(self, number: int, node: Node, found: RoundState) -> None:
+        which = self._which(number, found)
+        if which is not None:
+            self._offer((self._round, self._next)[which], number, node)
+
+    def _have_spares_follow(self) -> None:
+        """As ``market.jobs.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
+        state, market = self._round, self._scenario.market
+        if not market.spares_follow:
             return
-        vacant = (
-            number for number, slot in enumerate(self._slots) if slot.holder is None and number not in state.units
-        )
-        for failed in range(MAX_FAILURES):
-            equals = [node for node in self._spares if state.failures[node] == failed]
-            for node, number in zip(equals, vacant, strict=False):
-                self._spares.remove(node)
-                self._slots[number].holder = node
-                if self._scenario.warm_spares:
-                    node.model_round, node.model_used_at = state.number, self._clock.now
-                    node.dataset_used_at = self._clock.now
-                self._offer(number, node)
-            if not self._spares:
-                return
+        missing = spares.wanted(len(self._slots)) - sum(node.asked_for == state.number for node in self._spares)
+        free = sorted((node for node in self._spares if node.asked_for < state.number), key=lambda one: not one.follows)
+        for node in free[: max(missing, 0)]:
+            node.asked_for = state.number
+            if node.alive:
+                node.serve(self._follow(node, state.number))
 
-    def _offer(self, number: int, node: Node) -> None:
-        state, unit = self._round, _Unit(number, node, self._clock.now)
-        state.units[number] = unit
+    def _follow(self, node: Node, round_: int) -> Steps:
+        yield Step.WAIT, self._scenario.market.requests_before * node.link.round_trip_seconds
+        yield from self._inputs(node, round_)
+        node.follows = True
+
+    def _offer(self, state: _State, number: int, node: Node) -> None:
+        state.units[number] = unit = _Unit(state, number, node, self._clock.now)
         state.open += 1
+        state.offers.append(self._clock.now)
         if node.alive:
-            unit.task = node.start(self._unit_steps(state, unit), lambda: self._deliver(state, unit))
+            unit.task = node.start(self._unit_steps(unit, self._round.number), lambda: self._deliver(unit))
         else:
-            self._expect_expiry(state, unit)
+            self._expect_expiry(unit)
 
-    def _expect_expiry(self, state: _State, unit: _Unit) -> None:
+    def _expect_expiry(self, unit: _Unit) -> None:
         market = self._scenario.market
         silence = market.lease_seconds + market.sweep_seconds / 2  # on the mean the sweep is half its interval away
-        self._clock.after(silence, lambda: self._lose(state, unit))
+        self._clock.after(silence, lambda: self._lose(unit))
 
-    def _lose(self, state: _State, unit: _Unit) -> None:
+    def _lose(self, unit: _Unit) -> None:
         """A unit will not be delivered: its slot goes to somebody else."""
-        if state is not self._round or state.units.get(unit.slot) is not unit or unit.delivered:
+        state = unit.state
+        if state.units.get(unit.slot) is not unit or unit.delivered or state.number < self._round.number:
             return
         self._stop(unit)
         del state.units[unit.slot]
@@ -253,7 +301,10 @@ class _Job:
         self._slots[unit.slot].holder = None
         if unit.node.alive:
             self._spares.append(unit.node)
-        self._fill()
+        if self._round_state(always=False).lacks_quorum:
+            self._go_on()
+        else:
+            self._fill()
         self._consider()
 
     def _stop(self, unit: _Unit) -> None:
@@ -262,19 +313,21 @@ class _Job:
         if unit.overdue is not None:
             unit.overdue.cancel()
 
-    def _deliver(self, state: _State, unit: _Unit) -> None:
-        unit.delivered = True
+    def _deliver(self, unit: _Unit) -> None:
+        state, unit.delivered = unit.state, True
         if unit.overdue is not None:
             unit.overdue.cancel()
         state.open -= 1
         state.delivered += 1
-        self._arrivals[-1].append(self._clock.now - unit.offered_at)
+        state.taken.append(self._clock.now - unit.offered_at)
         drawn = self._drawn_segments()
         for _ in range(sum(segment > 0 for segment in drawn)):
             unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
         if drawn and self._slots[unit.slot].has_state:
             unit.node.serve(iter([(Step.UP, self._scenario.work.slot_state)]))
-        if state.open <= state.hopeless or state.timer is None:
+        if self._scenario.round_delay:
+            self._offer_next(unit.slot, unit.node, self._round_state(always=False))
+        if state is self._round and (state.open <= state.hopeless or state.timer is None):
             self._consider()
 
     def _drawn_segments(self) -> list[int]:
@@ -296,7 +349,7 @@ class _Job:
         if state.timer is not None:
             state.timer.cancel()
             state.timer = None
-        found, now = self._round_state(), _EPOCH + timedelta(seconds=self._clock.now)
+        found, now = self._round_state(always=False), _EPOCH + timedelta(seconds=self._clock.now)
         if found.can_close(now):
             state.closed_at = self._clock.now
             included = [unit for unit in state.units.values() if unit.delivered]
@@ -308,22 +361,32 @@ class _Job:
             swept = -(-ends // market.sweep_seconds) * market.sweep_seconds if market.sweep_seconds else ends
             state.timer = self._clock.after(max(swept, 1e-3), self._consider)
 
-    def _round_state(self) -> RoundState:
-        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows."""
+    def _round_state(self, *, always: bool) -> RoundState:
+        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
+        to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
-        taken = [offset for round_ in self._arrivals for offset in round_] if state.delivered >= quorum else []
-        deadline = min(lateness.deadline(taken, market.round_slack_seconds) if taken else longest, longest)
-        if self._scenario.hopeless_not_awaited and taken:
-            last_offer = state.opened_at + deadline - min(taken)
-            state.hopeless = sum(not unit.delivered and unit.offered_at > last_offer for unit in state.units.values())
+        found = always or state.delivered >= quorum
+        taken = [seconds for recent in self._recent for seconds in recent.taken] if found else []
+        share = lateness.OVERLAPPED_SLACK if self._scenario.round_delay else lateness.LEAST_SLACK
+        deadline = min(lateness.deadline(taken, market.round_slack_seconds, share) if taken else longest, longest)
+        last_offer = lateness.last_offer(taken, deadline) if taken else math.inf
+        if state.closed_at is not None:
+            last_offer = -1.0
+        began = lateness.begun(state.offers, len(self._slots)) if self._scenario.round_delay else None
+        began = state.opened_at if began is None else began
+        if taken:
+            too_late = began + last_offer
+            state.hopeless = sum(not unit.delivered and unit.offered_at > too_late for unit in state.units.values())
         return RoundState(
             nodes=len(self._slots),
-            open=state.open - state.hopeless,
+            open=state.open,
             delivered=state.delivered,
-            started_at=_EPOCH + timedelta(seconds=state.opened_at),
+            started_at=_EPOCH + timedelta(seconds=began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+            hopeless=state.hopeless,
+            last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
         )
 
     def _join(self, included: list[_Unit]) -> None:
@@ -367,32 +430,40 @@ class _Job:
 
     # --- a node's work
 
-    def _unit_steps(self, state: _State, unit: _Unit) -> Steps:
-        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment, uploads, completion."""
+    def _unit_steps(self, unit: _Unit, checkpoint: int) -> Steps:
+        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment, uploads, completion.
+
+        ``checkpoint`` is the round whose model it starts from. Its slot's own payload is on the node, or is small.
+        """
         work, market, node = self._scenario.work, self._scenario.market, unit.node
         trip = node.link.round_trip_seconds
         yield Step.WAIT, market.requests_before * trip
-        requests, size = self._model_fetch(node, state.number)
+        yield from self._inputs(node, checkpoint)
+        jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
+        yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
+        unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(unit))
+        yield Step.WAIT, trip
+        yield Step.UP, work.payload
+        yield Step.WAIT, market.requests_after * trip + market.admit
+
+    def _inputs(self, node: Node, round_: int) -> Steps:
+        """Fetch what the node lacks of a round's model and of the data."""
+        work, trip = self._scenario.work, node.link.round_trip_seconds
+        requests, size = self._model_fetch(node, round_)
         yield Step.WAIT, requests * trip
         yield Step.DOWN, size
-        node.model_round, node.model_used_at = state.number, self._clock.now
+        node.model_round, node.model_used_at = max(round_, node.model_round or 0), self._clock.now
         if not self._keeps(node.dataset_used_at) and work.dataset:
             yield Step.WAIT, trip
             yield Step.DOWN, work.dataset
         node.dataset_used_at = self._clock.now
-        jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
-        yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
-        unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(state, unit))
-        yield Step.WAIT, trip
-        yield Step.UP, work.payload
-        yield Step.WAIT, market.requests_after * trip + market.admit
 
     def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
         """Requests and bytes until a node has a round's model: nothing, the updates it lacks, or all of it."""
         if node.model_round is None or not self._keeps(node.model_used_at):
             return 1, self._scenario.work.model
         missing = round_ - node.model_round
-        if missing == 0:
+        if missing <= 0:
             return 0, 0.0
         if self._scenario.work.update and missing <= MAX_UPDATES:
             return 2 * missing - 1, missing * self._scenario.work.update  # with the manifests that name earlier ones

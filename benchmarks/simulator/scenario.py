@@ -97,6 +97,7 @@ class Market:
         leaf, workers: a round is joined in parts of at most ``leaf`` payloads by so many processes at once; without
             a ``leaf`` in one.
         merge: adding up two parts.
+        spares_follow: whether it has spares follow the job (``market.jobs.spares``).
         sampling: share of all segments that is drawn for verification.
         pins, pin_interval: so many nodes fetch every so manyth checkpoint with all its files; 0 is none.
     """
@@ -112,6 +113,7 @@ class Market:
     leaf: int = 0
     workers: int = 1
     merge: float = 0.0
+    spares_follow: bool = True
     sampling: float = 0.0
     pins: int = 0
     pin_interval: int = 1
@@ -133,13 +135,9 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run: so many rounds, of which the first ``unmeasured`` fetch model and data and are left out of the figures.
-    The last two are what the product does not do, to see what it would bring:
+    """One run: so many rounds. In the first ``unmeasured`` model and data are fetched; the figures leave them out.
 
-    Attributes:
-        warm_spares: spares have data and newest model before they are needed.
-        hopeless_not_awaited: a round does not wait for a unit that was offered so late that even the fastest of the
-            recent ones would not have come before the deadline.
+    ``round_delay`` is the job's setting.
     """
 
     work: Work
@@ -148,5 +146,4 @@ class Scenario:
     rounds: int = 10
     unmeasured: int = 1
     seed: int = 0
-    warm_spares: bool = False
-    hopeless_not_awaited: bool = False
+    round_delay: int = 0

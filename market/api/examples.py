@@ -314,6 +314,7 @@ FIELDS: dict[str, Any] = {
     "qe_identity": '{"id":"TD_QE","version":2}',
     "qe_identity_signature": "4f" * 64,
     "pck_certificate_chain": _PEM,
+    "followed_cid": CID,
     "evidence_cid": CID,
     "evidence": HASH,
     "spec_hash": HASH,

@@ -185,7 +185,8 @@ def _apply(
         if unit.id in joined:
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
-            if unit.included and unit.round == round_.number:  # a late one's slot has gone on from it already
+            has_gone_on = unit.round < round_.number or slot_states.goes_on_when_delivered(job)
+            if unit.included and not has_gone_on:
                 slot_states.go_on_from(slots[unit.slot], unit)
         elif unit.status in repository.DELIVERED_UNIT:
             _keep_for_later(job, unit, slots[unit.slot])
@@ -202,7 +203,7 @@ def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
     if job.current_round + 1 == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
         return
-    if unit.round == job.current_round:
+    if unit.round == job.current_round and not slot_states.goes_on_when_delivered(job):
         slot_states.go_on_from(slot, unit)
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 

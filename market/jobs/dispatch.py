@@ -4,32 +4,26 @@ One transaction that holds the job's lock fills vacant slots, offers the round's
 the round can be aggregated. Aggregation itself and the first checkpoint need storage and time; they run outside it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.auction import gross_ask
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
-from market.domain.placement import Requirements
-from market.jobs import pins, placing, publishing, renewals, repository, slot_states, state_pins
+from market.jobs import pins, publishing, renewals, repository, slot_states, spares, state_pins
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.units import settle_if_decided, unit_spec
-from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym import lateness
 from training_gym.adaptation import choose_top_k
 from training_gym.config import TrainingSpec
-
-MAX_FAILURES = 3
-"""How often one node may lose or fail the units of one round before it gets no more of that round."""
 
 NO_CAPACITY_AFTER = 3
 """A round that cannot be closed fails its job after this many of the longest deadline."""
@@ -42,7 +36,8 @@ DEADLINE_ROUNDS = 4
 class RoundState:
     """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
 
-    A quorum waits for the rest until ``deadline``; without a quorum the job is given up after ``patience``.
+    Those of the open ones that were offered after ``last_offer`` are ``hopeless``: a quorum does not wait for them. For
+    the others it waits until ``deadline``; without a quorum the job is given up after ``patience``.
     """
 
     nodes: int
@@ -51,6 +46,8 @@ class RoundState:
     started_at: datetime
     deadline: timedelta
     patience: timedelta
+    hopeless: int = 0
+    last_offer: timedelta | None = None
 
     @property
     def quorum(self) -> int:
@@ -60,10 +57,20 @@ class RoundState:
     def can_close(self, now: datetime) -> bool:
         """Whether to aggregate now: a quorum is delivered, and nothing is worth waiting for any longer."""
         late = now >= self.started_at + self.deadline
-        return self.delivered >= self.quorum and (self.open == 0 or late)
+        return self.delivered >= self.quorum and (self.open <= self.hopeless or late)
 
     def is_hopeless(self, now: datetime) -> bool:
         return self.delivered < self.quorum and now >= self.started_at + self.patience
+
+    def is_worth_offering(self, now: datetime) -> bool:
+        """Whether a unit that is offered now may still come in time, or there is no quorum without it."""
+        in_time = self.last_offer is None or now <= self.started_at + self.last_offer
+        return in_time or self.lacks_quorum
+
+    @property
+    def lacks_quorum(self) -> bool:
+        """Whether the units that are there and those that are out are too few for a quorum."""
+        return self.delivered + self.open < self.quorum
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -105,17 +112,46 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
 
     Its deadline follows what the job's last rounds took, within what the settings allow.
     """
-    longest = settings.round_deadline_seconds
+    longest, started_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
+    share = lateness.LEAST_SLACK
+    if slot_states.goes_on_when_delivered(job):
+        started_at = lateness.begun([unit.created_at for unit in units], job.nodes) or started_at
+        share = lateness.OVERLAPPED_SLACK
     taken = repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
-    deadline = lateness.deadline(taken, settings.round_slack_seconds) if taken else longest
+    deadline = min(lateness.deadline(taken, settings.round_slack_seconds, share) if taken else longest, longest)
+    last_offer = timedelta(seconds=lateness.last_offer(taken, deadline)) if taken else None
     return RoundState(
         nodes=job.nodes,
         open=sum(unit.status in repository.OPEN_UNIT for unit in units),
         delivered=sum(unit.status in repository.DELIVERED_UNIT for unit in units),
-        started_at=job.round_started_at or job.created_at,
-        deadline=timedelta(seconds=min(deadline, longest)),
+        started_at=started_at,
+        deadline=timedelta(seconds=deadline),
         patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+        # What is committed already is coming in time, whenever it was offered.
+        hopeless=sum(
+            last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer
+            for unit in units
+        ),
+        last_offer=last_offer,
     )
+
+
+def round_to_offer(
+    state: RoundState, now: datetime, own: UnitStatus | None, ahead: UnitStatus | None, *, may_go_ahead: bool
+) -> int | None:
+    """For which round a slot gets a unit now: 0 is the round at hand, 1 the next one, None is none.
+
+    Args:
+        state: of the round at hand.
+        now: the time.
+        own, ahead: where the slot's unit of this round and of the next stand; None where there is none that counts.
+        may_go_ahead: whether units of the next round are offered already.
+    """
+    if own in repository.OPEN_UNIT or ahead in repository.OPEN_UNIT:
+        return None
+    if own is None and (ahead is None or state.lacks_quorum) and state.is_worth_offering(now):
+        return 0
+    return 1 if may_go_ahead and ahead is None else None
 
 
 def _advance_round(session: Session, settings: Settings, job: Job) -> None:
@@ -123,20 +159,13 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if checkpoint is None:
         return
     units = repository.units_of_round(session, job.id, job.current_round)
+    next_units = repository.units_of_round(session, job.id, job.current_round + 1)
     slots = repository.slots(session, job.id)
     if job.paused_at is not None:
-        _rest(session, settings, job, slots, units)
+        _rest(session, settings, job, slots, units, next_units)
         return
-    done = {unit.slot for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
-    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
-    done |= repository.late_slots(session, job.id, job.current_round)
-    idle = [slot for slot in slots if slot.slot not in done]
-    renewals.release_dearer(session, settings, job, idle)
-    renewals.release_unfit(session, job, idle)
-    _fill(session, settings, job, slots, [slot for slot in idle if slot.provider is None], units)
-    for slot in slots:
-        if slot.provider is not None and slot.slot not in done:
-            units.append(_offer_unit(session, settings, job, slot, slot.provider, checkpoint))
+    _offer_units(session, settings, job, slots, units, next_units, checkpoint)
+    spares.have_them_follow(session, settings, job, checkpoint)
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
@@ -144,12 +173,56 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _fail(session, job, "no_capacity")
 
 
-def _rest(session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit]) -> None:
+def _offer_units(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slots: list[Slot],
+    units: list[Unit],
+    next_units: list[Unit],
+    checkpoint: Checkpoint,
+) -> None:
+    """Fill vacant slots and offer each slot its unit, of this round (it is added to ``units``) or of the next."""
+    state, now = round_state(session, job, units, settings), utc_now()
+    own, ahead = _counting(units), _counting(next_units)
+    # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
+    waiting = repository.late_slots(session, job.id, job.current_round)
+    may_go_ahead = slot_states.goes_on_when_delivered(job) and job.current_round + 1 < job.rounds
+
+    def next_of(slot: Slot) -> int | None:
+        has = [None if unit is None else UnitStatus(unit.status) for unit in (own.get(slot.slot), ahead.get(slot.slot))]
+        return None if slot.slot in waiting else round_to_offer(state, now, *has, may_go_ahead=may_go_ahead)
+
+    # A slot that waits for the next round, since it would be too late for this one, gets its node now.
+    idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
+    renewals.release_dearer(session, settings, job, idle)
+    renewals.release_unfit(session, job, idle)
+    spares.fill(session, settings, job, slots, idle, [*units, *next_units])
+    for slot in slots:
+        which = None if slot.provider is None else next_of(slot)
+        if which is None or slot.provider is None:
+            continue
+        before = own.get(slot.slot)
+        eager = before.payload_cid if which and before is not None else None
+        unit = _offer_unit(session, settings, job, slot, slot.provider, checkpoint, job.current_round + which, eager)
+        if not which:
+            units.append(unit)
+            state = replace(state, open=state.open + 1)
+
+
+def _counting(units: list[Unit]) -> dict[int, Unit]:
+    """By slot, the unit that is neither lost nor rejected."""
+    return {unit.slot: unit for unit in units if unit.status not in (UnitStatus.LOST, UnitStatus.REJECTED)}
+
+
+def _rest(
+    session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit], next_units: list[Unit]
+) -> None:
     """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
     state = round_state(session, job, units, settings)
     if state.can_close(utc_now()):
         wake_after_commit(session, "jobs.aggregate", job.id)
-    elif state.open == 0:
+    elif not any(unit.status in repository.OPEN_UNIT for unit in (*units, *next_units)):
         for slot in slots:
             slot.provider = None
 
@@ -159,50 +232,21 @@ def _fail(session: Session, job: Job, reason: str) -> None:
     stop_training(session, job, reason)
 
 
-def _fill(
-    session: Session, settings: Settings, job: Job, slots: list[Slot], vacant: list[Slot], units: list[Unit]
-) -> None:
-    """Put spare nodes that meet the job's requirements, of its class and within its price, into vacant slots.
-
-    Those are taken that go best with the nodes that the job has. A node that failed in this round comes after those
-    that did not, and not at all after ``MAX_FAILURES``.
-    """
-    if not vacant:
-        return
-    assert job.clearing_price_wei is not None  # set when the job was matched
-    assert job.fee_bps is not None  # set when it was funded
-    repository.lock_placement(session)
-    busy = repository.slot_holders(session)
-    failures = [unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED)]
-    requirements = Requirements.of(job.requirements)
-    supply = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
-    spares = [
-        offer
-        for offer in supply
-        if offer.environment_class == job.environment_class
-        and requirements.accepts(offer)
-        and offer.provider not in busy
-        and gross_ask(offer.min_price_wei, job.fee_bps) <= job.clearing_price_wei
-        and failures.count(offer.provider) < MAX_FAILURES
-    ]
-    for failed in range(MAX_FAILURES):
-        equals = [spare for spare in spares if failures.count(spare.provider) == failed]
-        left = [slot for slot in vacant if slot.provider is None]
-        if equals and left:
-            holders = [slot.provider for slot in slots if slot.provider is not None]
-            best = placing.best_spares(session, job, len(left), equals, holders, supply)
-            for slot, spare in zip(left, best, strict=False):
-                slot.provider = spare
-
-
 def _offer_unit(
-    session: Session, settings: Settings, job: Job, slot: Slot, provider: str, checkpoint: Checkpoint
+    session: Session,
+    settings: Settings,
+    job: Job,
+    slot: Slot,
+    provider: str,
+    checkpoint: Checkpoint,
+    round_: int,
+    eager_payload_cid: str | None,
 ) -> Unit:
-    start = slot_states.start_of(session, job, slot, provider)
+    start = slot_states.start_of(session, job, round_, slot, provider)
     report = repository.last_report(session, job.id, provider) or {}
     unit = Unit(
         job_id=job.id,
-        round=job.current_round,
+        round=round_,
         slot=slot.slot,
         provider=provider,
         status=UnitStatus.LEASED,
@@ -210,6 +254,7 @@ def _offer_unit(
         start_slot_state_cid=start.cid,
         start_slot_state_digest=start.digest,
         start_restored_payload_cid=start.restored_payload_cid,
+        start_eager_payload_cid=eager_payload_cid,
         top_k=choose_top_k(
             TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
         ),
@@ -224,6 +269,7 @@ def _offer_unit(
         "checkpoint_cid": unit.start_checkpoint_cid,
         "slot_state_cid": unit.start_slot_state_cid,
         "restored_payload_cid": unit.start_restored_payload_cid,
+        "eager_payload_cid": unit.start_eager_payload_cid,
         "environment": job.environment_class,
     }
     create_lease(

@@ -17,6 +17,7 @@ class LeaseKind(StrEnum):
     REPLAY = "replay"
     PIN = "pin"
     PUBLISH = "publish"
+    FOLLOW = "follow"
 
 
 Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
@@ -127,6 +128,13 @@ class CompletePublish(RequestModel):
     published_cid: CidString
 
 
+class CompleteFollow(RequestModel):
+    """The checkpoint that the task names, whose model is on the node now, and the job's data too."""
+
+    token: Token
+    followed_cid: CidString
+
+
 def _by_key(keys: dict[str, str], default: str) -> Discriminator:
     """Tells the members of a union apart by a key that only one of them has."""
 
@@ -146,8 +154,18 @@ Complete = Annotated[
     | Annotated[CompleteReveal, Tag("reveal")]
     | Annotated[CompleteReplay, Tag("replay")]
     | Annotated[CompletePin, Tag("pin")]
-    | Annotated[CompletePublish, Tag("publish")],
-    _by_key({"state_cid": "reveal", "end_leaf": "replay", "proof": "pin", "published_cid": "publish"}, "train"),
+    | Annotated[CompletePublish, Tag("publish")]
+    | Annotated[CompleteFollow, Tag("follow")],
+    _by_key(
+        {
+            "state_cid": "reveal",
+            "end_leaf": "replay",
+            "proof": "pin",
+            "published_cid": "publish",
+            "followed_cid": "follow",
+        },
+        "train",
+    ),
 ]
 
 

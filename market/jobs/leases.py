@@ -207,7 +207,7 @@ def vacate(session: Session, provider: str, reason: str) -> None:
 
 
 def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
-    """The job trains no more: end its train leases, lose what was not delivered and free its nodes.
+    """The job trains no more: end its train and follow leases, lose what was not delivered and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
 
@@ -215,7 +215,7 @@ def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bo
         keep_committed: units that were committed, and are being uploaded, stay with their nodes, whose slots are freed
             once they are uploaded or lost (:func:`expire_uploads` at the latest).
     """
-    for lease_id in repository.open_leases(session, job.id, kind=LeaseKind.TRAIN):
+    for lease_id in repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
         locked = repository.lock_lease(session, lease_id)
         if locked is None or locked[2].status not in repository.OPEN_LEASE:
             continue

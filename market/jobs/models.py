@@ -153,6 +153,8 @@ class Unit(Base, CreatedAt):
     start_slot_state_cid: Mapped[str | None] = mapped_column(Cid)
     start_slot_state_digest: Mapped[str | None] = mapped_column(Hash32)
     start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
+    # The slot's payload that the checkpoint does not have yet, and that its parameters are moved by (None: none).
+    start_eager_payload_cid: Mapped[str | None] = mapped_column(Cid)
     trace_root: Mapped[str | None] = mapped_column(Hash32)
     payload_hash: Mapped[str | None] = mapped_column(Hash32)
     commitment_signature: Mapped[str | None] = mapped_column(String(132))
@@ -207,10 +209,12 @@ class Lease(Base, CreatedAt):
             unique=True,
             postgresql_where=text("kind = 'train' AND status IN ('offered','active')"),
         ),
+        Index("ix_leases_follow_checkpoint", "checkpoint_id", postgresql_where=text("kind = 'follow'")),
+        Index("ix_leases_follow_holder", "holder", "created_at", postgresql_where=text("kind = 'follow'")),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish
+    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish | follow
     holder: Mapped[str] = mapped_column(Address)
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))

@@ -342,17 +342,41 @@ def offers(session: Session, holders: Collection[str], now: datetime) -> set[tup
 
 
 def open_leases(
-    session: Session, job_id: str, *, holder: str | None = None, unit_id: int | None = None, kind: str | None = None
+    session: Session,
+    job_id: str,
+    *,
+    holder: str | None = None,
+    unit_id: int | None = None,
+    kinds: Sequence[str] | None = None,
 ) -> list[str]:
-    """Ids of the job's open leases, optionally only those of one node, unit or kind."""
+    """Ids of the job's open leases, optionally only those of one node, one unit or some kinds."""
     query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
     if holder is not None:
         query = query.where(Lease.holder == holder)
     if unit_id is not None:
         query = query.where(Lease.unit_id == unit_id)
-    if kind is not None:
-        query = query.where(Lease.kind == kind)
+    if kinds is not None:
+        query = query.where(Lease.kind.in_(kinds))
     return list(session.scalars(query.order_by(Lease.id)))
+
+
+def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
+    """All that were ever made for a checkpoint."""
+    query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
+    return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
+
+
+def followed_jobs(session: Session, holders: Collection[str]) -> dict[str, str]:
+    """Of these nodes those that follow a running job: the one whose checkpoints they were the last to fetch."""
+    query = (
+        select(Lease.holder, Lease.job_id)
+        .join(Job, Job.id == Lease.job_id)
+        .where(Lease.kind == "follow", Lease.holder.in_(holders), Job.status == JobStatus.RUNNING)
+        .where(Lease.status.in_((*OPEN_LEASE, LeaseStatus.DONE)))
+        .distinct(Lease.holder)
+        .order_by(Lease.holder, Lease.created_at.desc(), Lease.id)
+    )
+    return dict(session.execute(query).tuples().all())
 
 
 def expired_leases(session: Session, now: datetime) -> list[str]:
@@ -395,7 +419,7 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
     """By checkpoint id: nodes with an open pin lease, and how often each node failed one."""
     query = select(Lease.checkpoint_id, Lease.holder, Lease.status).where(
-        Lease.job_id == job_id, Lease.checkpoint_id.is_not(None)
+        Lease.job_id == job_id, Lease.checkpoint_id.is_not(None), Lease.kind == "pin"
     )
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
     for checkpoint_id, holder, status in session.execute(query).tuples():

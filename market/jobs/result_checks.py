@@ -9,6 +9,7 @@ from market.domain.lifecycle import UnitStatus
 from market.jobs.checkpoints import load_parameters
 from market.jobs.errors import WrongStep
 from market.jobs.lease_schemas import (
+    CompleteFollow,
     CompletePin,
     CompletePublish,
     CompleteReplay,
@@ -21,8 +22,10 @@ from market.jobs.pins import pin_proof
 from market.jobs.units import unit_spec
 from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
+from training_gym.adaptation import with_top_k
+from training_gym.ahead import start_parameters
 from training_gym.compression.wire import decode, payload_size
-from training_gym.config import TrainingSpec
+from training_gym.config import CHUNK, TrainingSpec
 from training_gym.distributed import trace as trace_of_unit
 from training_gym.distributed.trace import Ends, boundary_state_bytes, check_ends, stream_inner_leaf
 from training_gym.errors import GymError, PayloadError
@@ -33,7 +36,7 @@ from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 
-Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish
+Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish | CompleteFollow
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 asked, digest = lease.task["slot_state_cid"], found[1].slot_state_digest
                 refusal = _check_slot_state(storage, *found, "published_cid", result.published_cid, asked, digest)
                 return refusal or Accepted()
+            case CompleteFollow():
+                require_kind(lease, LeaseKind.FOLLOW)
+                return Accepted()  # a claim that nothing but the order of spares rests on
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
@@ -200,17 +206,25 @@ def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
         if cid is not None and payload_cid is None:
             return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
-        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=payload_size(spec))
+        payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_most_bytes(spec))
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
     return facts_of(start_slot_state(spec, data, payload))
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
+    """The parameters that the unit starts from."""
+    cid = unit.start_eager_payload_cid
     try:
-        return load_parameters(storage, spec, unit.start_checkpoint_cid)
+        payload = None if cid is None else storage.get(cid, max_bytes=_most_bytes(spec))
+        return start_parameters(spec, load_parameters(storage, spec, unit.start_checkpoint_cid), payload)
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _most_bytes(spec: TrainingSpec) -> int:
+    """Of any payload of the job: that of an earlier unit may have more entries than this one was told."""
+    return payload_size(with_top_k(spec, CHUNK))
 
 
 def _place(job: Job, unit: Unit) -> trace_of_unit.Place:

@@ -20,6 +20,7 @@ from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitReplay,
     CommitTraining,
+    CompleteFollow,
     CompletePin,
     CompletePublish,
     CompleteReplay,
@@ -153,18 +154,20 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             assert unit is not None
             publishing.published(session, lease, unit)
             wake_after_commit(session, "jobs.dispatch", job.id)
+        case CompleteFollow():
+            pass  # that the lease is done says it
     uploads.accepted(session, lease)
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
 def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
-    """Note how late a unit is. The slot of a late one, which waited for it, goes on from what it left unsent.
+    """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
 
     It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. After
     the last round there is nothing left to enter.
     """
-    unit.rounds_late = job.current_round - unit.round
-    if not unit.rounds_late:
+    unit.rounds_late = max(0, job.current_round - unit.round)
+    if not unit.rounds_late and not slot_states.goes_on_when_delivered(job):
         return
     if job.current_round == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"

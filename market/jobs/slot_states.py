@@ -33,8 +33,8 @@ class Start:
     restored_payload_cid: str | None = None
 
 
-def start_of(session: Session, job: Job, slot: Slot, provider: str) -> Start:
-    """What the slot's next unit starts from on this node. That a state is given up is told as an event."""
+def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str) -> Start:
+    """What the slot's unit of a round starts from on this node. That a state is given up is told as an event."""
     if slot.state_unit_id is None:
         return Start()
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
@@ -45,8 +45,16 @@ def start_of(session: Session, job: Job, slot: Slot, provider: str) -> Start:
     else:
         restored = before.payload_cid if slot.state_restored else None
         return Start(before.slot_state_cid, before.slot_state_digest, restored)
-    _tell_fresh(session, job.id, job.current_round, slot.slot, before, reason)
+    _tell_fresh(session, job.id, round_, slot.slot, before, reason)
     return Start()
+
+
+def goes_on_when_delivered(job: Job) -> bool:
+    """Whether a slot goes on from what a unit leaves once that is delivered, and not only once its payload is joined.
+
+    Then what is left unsent goes on also where the payload is left out, which is lost.
+    """
+    return bool(job.spec["training_config"].get("round_delay"))
 
 
 def go_on_from(slot: Slot, unit: Unit, *, restored: bool = False) -> None:

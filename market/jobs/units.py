@@ -55,6 +55,7 @@ class UnitFacts:
     start_checkpoint_cid: str
     start_slot_state_cid: str | None
     start_restored_payload_cid: str | None
+    start_eager_payload_cid: str | None
     environment_class: str
     segments: int
     spec: dict[str, Any]
@@ -111,6 +112,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         start_checkpoint_cid=unit.start_checkpoint_cid,
         start_slot_state_cid=unit.start_slot_state_cid,
         start_restored_payload_cid=unit.start_restored_payload_cid,
+        start_eager_payload_cid=unit.start_eager_payload_cid,
         environment_class=job.environment_class or "",
         segments=job.segments,
         spec=_spec_document(job, unit),
@@ -221,7 +223,7 @@ def reject_unit(session: Session, unit_id: int, reason: str) -> None:
     job, unit = _lock(session, unit_id)
     if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED):
         move_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
-        if job.status == JobStatus.RUNNING and unit.round == job.current_round:
+        if job.status == JobStatus.RUNNING and unit.round >= job.current_round:
             wake_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
         settle_if_decided(session, job, utc_now())
 

@@ -81,6 +81,7 @@ def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -
         start_checkpoint_cid=unit.start_checkpoint_cid,
         start_slot_state_cid=unit.start_slot_state_cid,
         start_restored_payload_cid=unit.start_restored_payload_cid,
+        start_eager_payload_cid=unit.start_eager_payload_cid,
         top_k=unit.top_k,
         trace_root=unit.trace_root or None,
         payload_hash=unit.payload_hash or None,

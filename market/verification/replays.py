@@ -133,6 +133,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         "checkpoint_cid": unit.start_checkpoint_cid,
         "slot_state_cid": unit.start_slot_state_cid,
         "restored_payload_cid": unit.start_restored_payload_cid,
+        "eager_payload_cid": unit.start_eager_payload_cid,
         "state_cid": sample.state_cid,
         "start_leaf": unit.leaves[sample.segment],
         "environment": unit.environment_class,

@@ -156,6 +156,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
             "start_checkpoint_cid": unit.start_checkpoint_cid,
             "start_slot_state_cid": unit.start_slot_state_cid,
             "start_restored_payload_cid": unit.start_restored_payload_cid,
+            "start_eager_payload_cid": unit.start_eager_payload_cid,
             "trace_root": unit.trace_root,
             "leaves": unit.leaves,
             "payload_hash": unit.payload_hash,

@@ -1,13 +1,13 @@
 """Files that arrive in pieces; what of published slot states and revealed states is pinned, and released.
 
-Revision: 0017, after 0015.
+Revision: 0017, after 0016.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

@@ -40,6 +40,7 @@ from market.jobs.models import Job, Lease, Unit
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
+from training_gym.ahead import start_parameters
 from training_gym.compression.wire import encode
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
@@ -345,13 +346,17 @@ class Work:
     def unit(self) -> trace_of_unit.Unit:
         """The unit's input: from storage, and a slot state that is the node's own from there."""
         task, storage = self.lease.task, self.world.storage
-        payload = task["restored_payload_cid"]
+        payload, eager = task["restored_payload_cid"], task["eager_payload_cid"]
         return trace_of_unit.Unit(
             spec=self.spec,
             job_id=task["job_id"],
             round=task["round"],
             slot=task["slot"],
-            checkpoint=load_parameters(storage, self.spec, task["checkpoint_cid"]),
+            checkpoint=start_parameters(
+                self.spec,
+                load_parameters(storage, self.spec, task["checkpoint_cid"]),
+                None if eager is None else storage.get(eager, max_bytes=2**24),
+            ),
             train=np.zeros(0, np.uint8),
             slot_state=start_slot_state(
                 self.spec,

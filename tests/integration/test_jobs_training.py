@@ -434,10 +434,12 @@ def _pins(world: World, job_id: str) -> dict[int, list[str]]:
 
 
 def _start_round(world: World, job_id: str, *, ago: float) -> None:
+    """As if the round had begun so long ago, and the units that are out had been offered then."""
     with world.database.transaction() as session:
         job = session.get(Job, job_id)
         assert job is not None
-        job.round_started_at = utc_now() - timedelta(seconds=ago)
+        job.round_started_at = began = utc_now() - timedelta(seconds=ago)
+        session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:

@@ -52,7 +52,8 @@ class History:
 
     def task(self, checkpoint_cid: str) -> dict[str, Any]:
         task = {"job_id": JOB, "spec": self.spec.to_dict(), "round": 0, "slot": 0, "environment": JOB}
-        return task | {"checkpoint_cid": checkpoint_cid, "slot_state_cid": None, "restored_payload_cid": None}
+        nothing = dict.fromkeys(("slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
+        return task | {"checkpoint_cid": checkpoint_cid} | nothing
 
 
 def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> bytes:

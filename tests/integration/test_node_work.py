@@ -122,6 +122,7 @@ def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # no
         "checkpoint_cid": store.add(manifest.to_bytes()),
         "slot_state_cid": None,
         "restored_payload_cid": None,
+        "eager_payload_cid": None,
         "environment": executor.environment_class,
     }
 

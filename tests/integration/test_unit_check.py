@@ -125,6 +125,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                     start_checkpoint_cid=checkpoint,
                     start_slot_state_cid=None,
                     start_restored_payload_cid=None,
+                    start_eager_payload_cid=None,
                     top_k=spec.training.top_k,
                     trace_root=result["trace_root"],
                     payload_hash="0x" + "cc" * 32,

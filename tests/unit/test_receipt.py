@@ -135,6 +135,7 @@ class World:
             start_checkpoint_cid="cid",
             start_slot_state_cid=None,
             start_restored_payload_cid=None,
+            start_eager_payload_cid=None,
             top_k=64,
             trace_root=root,
             payload_hash=bound,

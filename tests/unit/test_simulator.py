@@ -103,14 +103,16 @@ def test_a_market_gives_up_without_a_quorum() -> None:
     assert outcome.simulated == pytest.approx(302.0)
 
 
-def test_a_spare_takes_over_once_the_lease_has_expired_and_fetches_model_and_data() -> None:
+def test_a_spare_takes_over_once_the_lease_has_expired_and_begins_at_once_if_it_follows() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 20.0})
     market = Market(lease_seconds=30.0, sweep_seconds=2.0, round_slack_seconds=1000.0, round_deadline_seconds=2000.0)
-    first, second = run(Scenario(work, nodes, market, rounds=2, unmeasured=0)).rounds
-    assert first.seconds == pytest.approx(20 + 31 + 10 + 5 + 60 + 10)
-    assert (first.included, first.lost) == (3, 1)
-    assert second.seconds == pytest.approx(1 + 60 + 10)
+    for follows, fetching in ((False, 10 + 5), (True, 0)):
+        scenario = Scenario(work, nodes, replace(market, spares_follow=follows), rounds=2, unmeasured=0)
+        first, second = run(scenario).rounds
+        assert first.seconds == pytest.approx(20 + 31 + fetching + 60 + 10)
+        assert (first.included, first.lost) == (3, 1)
+        assert second.seconds == pytest.approx(1 + 60 + 10)
 
 
 def test_who_missed_rounds_catches_up_by_updates_and_not_by_too_many() -> None:
@@ -155,16 +157,15 @@ def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
     assert all(round_.included >= 6_667 for round_ in outcome.rounds)
 
 
-def test_what_the_product_does_not_do_yet_changes_what_it_says() -> None:
+def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 85.0 + 6.0})  # in the second round
     market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_slack_seconds=20.0, round_deadline_seconds=2000.0)
-    product = Scenario(work, nodes, market, rounds=2)
-    # The spare gets its unit after 6 + 41 s and needs 85; the others are done after 71; the deadline is 85 + 20.
-    assert seconds(run(product)) == pytest.approx([105.0])
-    assert seconds(run(replace(product, hopeless_not_awaited=True))) == pytest.approx([71.0])
-    patient = replace(product, market=replace(market, round_slack_seconds=50.0))
-    assert seconds(run(patient)) == pytest.approx([47 + 85.0])
-    assert seconds(run(replace(patient, hopeless_not_awaited=True))) == pytest.approx([47 + 85.0])
-    earlier = replace(nodes, departures={0: 70.0 + 6.0})  # warm nodes need nothing in the first round either
-    assert seconds(run(replace(patient, nodes=earlier, warm_spares=True))) == pytest.approx([47 + 70.0])
+    # The spare could have a unit after 6 + 41 s; the others are done after 71; the deadline is 85 + 20.
+    hurried = run(Scenario(work, nodes, market, rounds=3))
+    assert seconds(hurried) == pytest.approx([71.0, 71.0])
+    assert [(round_.included, round_.stragglers) for round_ in hurried.rounds] == [(2, 0), (3, 0)]
+    patient = replace(market, round_slack_seconds=50.0)
+    assert seconds(run(Scenario(work, nodes, patient, rounds=2))) == pytest.approx([47 + 70.0])
+    cold = replace(patient, spares_follow=False)
+    assert seconds(run(Scenario(work, nodes, cold, rounds=2))) == pytest.approx([47 + 85.0])

@@ -2,8 +2,8 @@
 
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
 provider has four more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps
-copies (pin), one uploads what nobody waits for (publish), one makes states of disputed units available. A verifier's
-other one judges disputes.
+copies (pin), one moves what nobody waits for (publish, follow), one makes states of disputed units available. A
+verifier's other one judges disputes.
 """
 
 import logging
@@ -51,7 +51,7 @@ from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
 
-_BACKGROUND = ("publish",)
+_BACKGROUND = ("publish", "follow")
 _THREADS = {"provider": (("train",), ("reveal",), ("pin",), _BACKGROUND), "verifier": (("replay",),)}
 """By role, the kinds of leases that each thread takes."""
 _NICENESS = 10  # of the background thread

@@ -55,21 +55,28 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         SlotStateMissing: the slot state that the unit starts from is neither here nor on storage.
         ContentError, BlockNotFound, GatewayUnavailable: an input cannot be had.
     """
-    spec = TrainingSpec.from_dict(task["spec"])
-    dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
-    payload = task["restored_payload_cid"]
+    model, data = model_and_data(task, workspace, gateway)
+    payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
         "spec": task["spec"],
         "job_id": task["job_id"],
         "round": task["round"],
         "slot": task["slot"],
-        "checkpoint": str(_model_file(spec, checkpoint, workspace, gateway)),
-        "train_data": str(workspace.fetch(gateway, dataset.train.cid)),
+        "checkpoint": str(model),
+        "train_data": str(data),
         "slot_state": _slot_state_file(task, workspace, gateway),
-        "restored_payload": None if payload is None else str(workspace.fetch(gateway, payload)),
+        **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
         "environment": task["environment"],
     }
+
+
+def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> tuple[Path, Path]:
+    """The files of a job's model at a checkpoint, and of its training split; raises as :func:`unit_task`."""
+    spec = TrainingSpec.from_dict(task["spec"])
+    dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
+    model = _model_file(spec, checkpoint, workspace, gateway)
+    return model, workspace.fetch(gateway, dataset.train.cid)
 
 
 def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:
@@ -95,11 +102,12 @@ def _model_file(
     Raises as :func:`unit_task`.
     """
     path = workspace.file(checkpoint.model)
-    if spec.training.down_top_k and not path.exists():
-        model = _caught_up(spec, checkpoint, workspace, gateway)
-        if model is not None and cid_of_file(model) == checkpoint.model:
-            write_file(path, model)
-    return workspace.fetch(gateway, checkpoint.model)
+    with workspace.making(checkpoint.model):
+        if spec.training.down_top_k and not path.exists():
+            model = _caught_up(spec, checkpoint, workspace, gateway)
+            if model is not None and cid_of_file(model) == checkpoint.model:
+                write_file(path, model)
+        return workspace.fetch(gateway, checkpoint.model)
 
 
 def _caught_up(

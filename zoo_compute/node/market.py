@@ -20,7 +20,7 @@ _READ_BYTES_PER_SECOND = 5_000_000  # at the slowest
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin or publish."""
+    """Work addressed to this node. ``task`` depends on ``kind``: train, reveal, replay, pin, publish or follow."""
 
     id: str
     kind: str

@@ -3,7 +3,8 @@
 Every path names a file that was fetched and verified before; ``output`` names an existing directory.
 
 ``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
-              null: added back to the slot state), environment, output
+              null: added back to the slot state), eager_payload (path or null: taken ahead of the checkpoint),
+              environment, output
 ``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
 ``evaluate``  spec, checkpoint, validation_data
 ``probe``     nothing more
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from training_gym.ahead import start_parameters
 from training_gym.checkpoint import load_state
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import tokens_of
@@ -96,7 +98,9 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         job_id=take_hash(task, "job_id"),
         round=take_count(task, "round", spec.training.rounds),
         slot=take_count(task, "slot", 1 << 32),
-        checkpoint=load_state(spec, take_file(task, "checkpoint")),
+        checkpoint=start_parameters(
+            spec, load_state(spec, take_file(task, "checkpoint")), take_optional_file(task, "eager_payload")
+        ),
         train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
         slot_state=start_slot_state(
             spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")

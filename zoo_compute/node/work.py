@@ -1,4 +1,4 @@
-"""Doing what a lease asks: train a unit, reveal states, pin a checkpoint, upload a slot state, replay a segment."""
+"""Doing what a lease asks: train a unit, reveal states, pin or follow checkpoints, upload a slot state, replay."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, unit_task
+from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.uploads import upload_file
@@ -61,6 +61,7 @@ class Worker:
             "reveal": self._reveal,
             "pin": self._pin,
             "publish": self._publish,
+            "follow": self._follow,
             "replay": self._replay,
         }
         kinds[held.lease.kind](held)
@@ -87,6 +88,8 @@ class Worker:
         with effort.transferring():
             payload = Path(result["payload"])
             payload_cid = upload_file(self.market, held, payload)
+        if task["spec"]["training_config"].get("round_delay"):
+            self.workspace.have(payload_cid, payload)  # the slot's next unit may start with it
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self.market.complete(
             lease,
@@ -129,7 +132,8 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        start = [task[name] for name in ("checkpoint_cid", "slot_state_cid", "restored_payload_cid")]
+        names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
+        start = [task[name] for name in names]
         start.append(task["spec"]["training_config"]["top_k"])
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
@@ -168,6 +172,11 @@ class Worker:
         path = self._own_slot_state(held.lease.task)
         published = upload_file(self.market, held, path, self.link)
         self.market.complete(held.lease, {"published_cid": published}, path.stat().st_size)
+
+    def _follow(self, held: HeldLease) -> None:
+        """Have what a unit of this job would start from, should this node get one."""
+        model_and_data(held.lease.task, self.workspace, self.gateway)
+        self.market.complete(held.lease, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task

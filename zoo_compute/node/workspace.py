@@ -19,10 +19,13 @@ import json
 import logging
 import os
 import shutil
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.gateway import GatewayClient
@@ -45,6 +48,8 @@ class Workspace:
         shutil.rmtree(self._root / "files", ignore_errors=True)
         for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
+        self._guard = threading.Lock()
+        self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
         self.store = BlockStore(self._root / "store")
         self.store.discard_unfinished()
         try:
@@ -104,11 +109,27 @@ class Workspace:
     def fetch(self, gateway: GatewayClient, cid: str) -> Path:
         """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
         path = self.file(cid)
-        if path.exists():
-            path.touch()
-        else:
-            gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
+        with self.making(cid):
+            if path.exists():
+                path.touch()
+            else:
+                gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
         return path
+
+    def have(self, cid: str, file: Path) -> None:
+        """Take a copy of a file that is here as that of a CID, if it is, so that it need not be fetched."""
+        content = file.read_bytes()
+        if cid_of_file(content) == cid:
+            with self.making(cid):
+                write_file(self.file(cid), content)
+
+    @contextmanager
+    def making(self, cid: str) -> Iterator[None]:
+        """One thread at a time has the file of a CID in the making; others wait, and find it there."""
+        with self._guard:
+            lock = self._making.setdefault(cid, threading.RLock())
+        with lock:
+            yield
 
     def keep(self, checkpoint: str, cids: Sequence[str]) -> None:
         """Note that these pinned files make up a checkpoint."""

@@ -1,0 +1,275 @@
+"""Jobs with ``round_delay``: slots go on with the next round while the last one is being joined."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from jobs_world import World
+from sqlalchemy import select, text, update
+
+from market.db.base import utc_now
+from market.domain.lifecycle import UnitStatus
+from market.jobs import aggregation, leases, payment, units
+from market.jobs.checkpoints import load_outer, load_parameters
+from market.jobs.errors import ResultRefused
+from market.jobs.models import Checkpoint, Job, Slot, Unit
+from training_gym.aggregation import aggregate
+from training_gym.ahead import start_parameters
+from training_gym.checkpoint import CheckpointManifest, save_state
+from training_gym.compression.wire import encode
+from training_gym.tensors import flatten
+from zoo_protocol.unixfs import cid_of_file
+
+
+@pytest.fixture
+def job_id(world: World, nodes: list[str]) -> str:
+    world.be_patient()
+    world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=1, rounds=4))
+    return world.running(nodes, document=world.spec.to_dict())
+
+
+def _deliver(world: World, job_id: str, *nodes: str) -> None:
+    for node in nodes:
+        world.deliver(node)
+    world.dispatch(job_id)
+
+
+def _close(world: World, job_id: str) -> None:
+    before = world.read(job_id).current_round
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == before + 1
+    world.dispatch(job_id)
+
+
+def _unit(world: World, job_id: str, round_: int, slot: int) -> Unit:
+    [unit] = [one for one in world.units(job_id, round=round_, slot=slot) if one.status not in ("lost", "rejected")]
+    return unit
+
+
+def _checkpoint(world: World, job_id: str, round_: int) -> CheckpointManifest:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+    cid = world.rows(lambda session: session.scalars(query).one())
+    return CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=2**20))
+
+
+def _cid(world: World, job_id: str, round_: int) -> str:
+    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+    return str(world.rows(lambda session: session.scalars(query).one()))
+
+
+def _late_in_the_round(world: World, job_id: str) -> None:
+    """Units have taken 100 s each, and the round began 50 s ago: what is offered now comes too late for it."""
+    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    took = text(
+        "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
+        "AND uploaded_at IS NOT NULL"
+    )
+    began = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(seconds=50))
+    world.rows(lambda session: (session.execute(took, {"job_id": job_id}), session.execute(began)))
+
+
+def test_whoever_has_delivered_goes_on_from_the_same_checkpoint_and_its_own_payload(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    _deliver(world, job_id, nodes[0])
+    assert len(world.units(job_id, round=1)) == 1
+    first, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
+    assert (ahead.provider, ahead.start_checkpoint_cid) == (nodes[0], _cid(world, job_id, 0))
+    assert ahead.start_eager_payload_cid == first.payload_cid
+    assert ahead.start_slot_state_cid == first.slot_state_cid
+    work = world.work(nodes[0])
+    task, checkpoint = work.lease.task, load_parameters(world.storage, world.spec, _cid(world, job_id, 0))
+    assert task["eager_payload_cid"] == first.payload_cid
+    start = start_parameters(world.spec, checkpoint, world.storage.get(first.payload_cid or "", max_bytes=2**24))
+    assert (flatten(work.unit().checkpoint) == flatten(start)).all()
+    assert (flatten(start) != flatten(checkpoint)).any()
+    work.commit()
+    work.complete()
+    world.dispatch(job_id)
+    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
+    assert (_unit(world, job_id, 1, 0).rounds_late, world.units(job_id, round=2)) == (0, [])  # one round ahead, no more
+
+    _deliver(world, job_id, *nodes[1:])
+    assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
+    _close(world, job_id)
+    assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4
+    assert {unit.included for unit in world.units(job_id, round=1)} == {None}
+    third = _unit(world, job_id, 2, 0)  # it had been waiting for nothing but this checkpoint
+    assert third.start_checkpoint_cid == _cid(world, job_id, 1)
+    assert third.start_eager_payload_cid == _unit(world, job_id, 1, 0).payload_cid
+    assert third.start_slot_state_cid == _unit(world, job_id, 1, 0).slot_state_cid
+    manifest = _checkpoint(world, job_id, 1)
+    states = {str(slot): _unit(world, job_id, 0, slot).slot_state_cid for slot in range(4)}
+    assert manifest.slot_states == states  # what a unit of round 1 starts from
+
+
+def test_a_first_leaf_of_the_bare_checkpoint_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+    _deliver(world, job_id, nodes[0])
+    work = world.work(nodes[0])
+    task = work.lease.task
+    task["eager_payload_cid"] = None  # as if the node had not moved by it
+    wrong = type(work)(world, work.lease, nodes[0])
+    wrong.commit()
+    with pytest.raises(ResultRefused) as refused:
+        wrong.complete()
+    assert refused.value.extra == {"reason": "wrong_start_leaf"}
+    assert [unit.status for unit in world.units(job_id, round=1, slot=0)] == ["lost"]
+    world.dispatch(job_id)
+    assert _unit(world, job_id, 1, 0).provider == nodes[0]  # offered again, from the same start
+    _deliver(world, job_id, nodes[0])
+
+
+def test_all_rounds_are_joined_in_order_each_unit_once_and_paid_once(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    for round_ in range(4):
+        _deliver(world, job_id, *nodes)
+        assert len(world.units(job_id, round=round_ + 1)) == (4 if round_ < 3 else 0)
+        _close(world, job_id)
+    assert world.read(job_id).status == "verifying"
+    done = world.units(job_id)
+    assert [(unit.round, unit.slot) for unit in done] == [(round_, slot) for round_ in range(4) for slot in range(4)]
+    assert {unit.included for unit in done} == {True}
+    assert [unit.start_checkpoint_cid for unit in done] == [
+        _cid(world, job_id, max(0, unit.round - 1)) for unit in done
+    ]
+    for round_ in range(1, 5):  # anybody joins them again
+        manifest = _checkpoint(world, job_id, round_)
+        record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=2**20))
+        payloads = {item["place"]: world.storage.get(item["payload"], max_bytes=2**24) for item in record["payloads"]}
+        before = load_parameters(world.storage, world.spec, record["checkpoint"])
+        state = load_outer(world.storage, world.spec, record["checkpoint"])
+        joined = aggregate(world.spec, before, payloads, outer_state=state)
+        assert cid_of_file(save_state(joined.parameters)) == manifest.model
+    verified = update(Unit).where(Unit.job_id == job_id).values(status="verified")
+    world.rows(lambda session: session.execute(verified))
+    paid = world.rows(lambda session: payment.payable_units(session, job_id))
+    assert [(unit.round, unit.slot) for unit in paid] == [(unit.round, unit.slot) for unit in done]
+
+
+def test_a_unit_of_the_next_round_is_not_paid_before_its_round_is_closed(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    _deliver(world, job_id, *nodes)
+    _deliver(world, job_id, nodes[0])
+    with world.database.transaction() as session:
+        for unit in world.units(job_id):
+            if unit.status == "uploaded":
+                units.mark_checking(session, unit.id, 10_000)
+                units.pass_unit(session, unit.id)
+    assert world.rows(lambda session: payment.payable_units(session, job_id)) == []
+    _close(world, job_id)
+    paid = world.rows(lambda session: payment.payable_units(session, job_id))
+    assert [(unit.round, unit.slot) for unit in paid] == [(0, slot) for slot in range(4)]
+
+
+def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    _deliver(world, job_id, *nodes)
+    _close(world, job_id)
+    spare = world.node()
+    _deliver(world, job_id, *nodes[:3])
+    _late_in_the_round(world, job_id)
+    with world.database.transaction() as session:
+        leases.vacate(session, nodes[3], "a test")
+    world.dispatch(job_id)
+    unit = _unit(world, job_id, 2, 3)
+    assert (unit.provider, unit.start_checkpoint_cid) == (spare, _cid(world, job_id, 1))
+    assert (unit.start_eager_payload_cid, unit.start_slot_state_cid) == (None, None)
+    _close(world, job_id)  # round 1 waits for nobody
+    _deliver(world, job_id, spare, *nodes[:3])
+    assert _unit(world, job_id, 3, 3).start_eager_payload_cid == _unit(world, job_id, 2, 3).payload_cid
+    _close(world, job_id)
+    _deliver(world, job_id, spare, *nodes[:3])
+    _close(world, job_id)
+    assert world.read(job_id).status == "verifying"
+    assert [len([u for u in world.units(job_id, round=r) if u.included]) for r in range(4)] == [4, 3, 4, 4]
+
+
+def test_who_took_a_slot_over_starts_from_its_payload_but_not_from_its_state(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    spare = world.node()
+    _deliver(world, job_id, nodes[0])
+    with world.database.transaction() as session:
+        leases.vacate(session, nodes[0], "a test")
+    world.dispatch(job_id)
+    unit = _unit(world, job_id, 1, 0)
+    assert (unit.provider, unit.start_slot_state_cid) == (spare, None)
+    assert unit.start_eager_payload_cid == _unit(world, job_id, 0, 0).payload_cid
+    _deliver(world, job_id, spare)
+    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
+
+
+def test_a_round_that_lost_its_quorum_gets_units_from_whoever_is_ahead(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    _deliver(world, job_id, *nodes)
+    _close(world, job_id)
+    _deliver(world, job_id, *nodes[:3])  # of round 1; of round 2 they have units too
+    _late_in_the_round(world, job_id)
+    with world.database.transaction() as session:
+        leases.vacate(session, nodes[3], "a test")
+    spare = world.node()
+    world.dispatch(job_id)
+    _deliver(world, job_id, spare)  # of round 2
+    with world.database.transaction() as session:
+        units.reject_unit(session, _unit(world, job_id, 1, 0).id, "incorrect_computation")
+    _late_in_the_round(world, job_id)
+    world.dispatch(job_id)
+    assert _unit(world, job_id, 1, 3).provider == spare
+    _deliver(world, job_id, spare)
+    _close(world, job_id)
+
+
+def test_a_late_unit_keeps_its_slot_waiting_and_is_joined_later(world: World, nodes: list[str], job_id: str) -> None:
+    late = world.work(nodes[3])
+    late.commit()
+    _deliver(world, job_id, *nodes[:3])
+    long_ago = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(days=1))
+    world.rows(lambda session: session.execute(long_ago))
+    _close(world, job_id)
+    assert world.units(job_id, round=1, slot=3) == []
+    late.complete()
+    world.dispatch(job_id)
+    assert _unit(world, job_id, 0, 3).rounds_late == 1
+    after = _unit(world, job_id, 1, 3)
+    assert (after.start_slot_state_cid, after.start_eager_payload_cid) == (late.slot_state_cid, None)
+    _deliver(world, job_id, *nodes)
+    _close(world, job_id)
+    assert _unit(world, job_id, 0, 3).included is True
+
+
+def test_a_paused_job_gets_no_unit_of_any_round_and_rests_once_all_are_in(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    _deliver(world, job_id, nodes[0], nodes[1])
+    paused = update(Job).where(Job.id == job_id).values(paused_at=utc_now())
+    world.rows(lambda session: session.execute(paused))
+    _deliver(world, job_id, nodes[2], nodes[3])
+    assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1]
+    _close(world, job_id)
+    _deliver(world, job_id, nodes[0])
+    holders = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    assert None not in world.rows(lambda session: list(session.scalars(holders)))  # one is still at work
+    _deliver(world, job_id, nodes[1])
+    assert world.rows(lambda session: list(session.scalars(holders))) == [None] * 4
+    resumed = update(Job).where(Job.id == job_id).values(paused_at=None)
+    world.rows(lambda session: session.execute(resumed))
+    world.dispatch(job_id)
+    assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
+
+
+def test_a_payload_that_is_left_out_does_not_take_its_slot_back(world: World, nodes: list[str], job_id: str) -> None:
+    loud = world.work(nodes[3])
+    loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
+    loud.commit()
+    loud.complete()
+    _deliver(world, job_id, *nodes[:3])
+    _close(world, job_id)
+    assert _unit(world, job_id, 0, 3).included is False
+    _deliver(world, job_id, *nodes)
+    assert _unit(world, job_id, 2, 3).start_slot_state_cid == _unit(world, job_id, 1, 3).slot_state_cid

@@ -1,0 +1,54 @@
+"""What a unit starts from that does not wait for its slot's last round to be joined."""
+
+import numpy as np
+import pytest
+
+from training_gym.adaptation import with_top_k
+from training_gym.ahead import start_parameters
+from training_gym.compression.wire import decode, encode
+from training_gym.config import TrainingSpec
+from training_gym.errors import PayloadError, SpecError
+from training_gym.models.layout import initial_parameters
+from training_gym.tensors import flatten
+
+SPEC = TrainingSpec.from_dict(
+    {
+        "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+        "data_config": {"dataset": "x" * 46},
+        "training_config": {"round_delay": 1, "outer_learning_rate": 0.9, "outer_momentum": 0.5},
+    }
+)
+START = initial_parameters(SPEC.model, 0)
+LEARNED = np.random.default_rng(1).normal(size=SPEC.num_parameters()).astype(np.float32)
+
+
+def test_the_checkpoint_moves_by_what_the_slot_sent_as_the_outer_step_would_at_once() -> None:
+    payload = encode(SPEC, LEARNED)
+    moved, sent = flatten(start_parameters(SPEC, START, payload)), decode(SPEC, payload).dense()
+    factor = np.float32(0.9 * 1.5)
+    for found, before, by in zip(moved, flatten(START), sent, strict=True):
+        assert found == np.float32(before - np.float32(factor * by))
+    assert (moved != flatten(START)).sum() == np.count_nonzero(sent)
+
+
+def test_without_a_payload_it_is_the_checkpoint() -> None:
+    assert start_parameters(SPEC, START, None) is START
+
+
+def test_a_payload_of_another_rung_is_read_by_its_own_header() -> None:
+    fewer = encode(with_top_k(SPEC, 120), LEARNED)
+    moved = flatten(start_parameters(SPEC, START, fewer)) != flatten(START)
+    assert 0 < moved.sum() < np.count_nonzero(decode(SPEC, encode(SPEC, LEARNED)).dense())
+
+
+def test_what_would_leave_float32_stays_and_what_is_no_payload_is_refused() -> None:
+    huge = np.full(SPEC.num_parameters(), 3e38, np.float32)
+    assert np.isfinite(flatten(start_parameters(SPEC, START, encode(SPEC, huge)))).all()
+    with pytest.raises(PayloadError):
+        start_parameters(SPEC, START, b"no payload")
+
+
+def test_the_setting_is_zero_or_one() -> None:
+    assert TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {}}).training.round_delay == 0
+    with pytest.raises(SpecError, match="round_delay"):
+        TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {"round_delay": 2}})
