@@ -10,17 +10,20 @@
 measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from training_gym.adaptation import decode_adapted
-from training_gym.blocks import in_threads, parts, spans
+from training_gym.blocks import in_threads, parts
+from training_gym.compiled import compiled
+from training_gym.compression.places import add_scaled
 from training_gym.compression.wire import Payload
-from training_gym.config import TrainingSpec
+from training_gym.config import CHUNK, TrainingSpec
 from training_gym.errors import PayloadError
-from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
+from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot
 from training_gym.models.layout import Arrays
 from training_gym.outer import OuterState, initial_outer_state, outer_step
 from training_gym.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths, sketch_of
@@ -163,7 +166,7 @@ def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
 
 def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
     """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
-    squared_center = sum(dot(part, part) for part in (to_fixed(last[span]) for span in spans(len(last))))
+    squared_center = dot(last, last)
 
     def measure(item: Taken) -> Measurement:
         assert item.payload is not None  # it was admitted
@@ -186,23 +189,12 @@ def partial_sum(
         weight += weights[slot]
         pull += (FACTOR_ONE - factors[slot]) * weights[slot]
 
-    def add(part: slice) -> None:
+    def add(part: slice) -> None:  # of whole chunks
         for payload, share in counted:
-            for span in _entries(payload, part):
-                scaled = payload.values[span].astype(np.float64)
-                scaled *= share  # the one rounding before the fixed point's: a power of two rounds nothing
-                total[payload.at(span)] += np.rint(scaled, out=scaled).astype(np.int64)
+            add_scaled(total[part], part.start // CHUNK, payload.values, payload.offsets, payload.top_k, share)
 
     in_threads(add, parts(size))
     return PartialSum(total, weight, pull)
-
-
-def _entries(payload: Payload, part: slice) -> Iterator[slice]:
-    """The entries of a payload that belong in a ``part`` of the vector, block by block."""
-    if payload.places is None:
-        return spans(part.stop, part.start)
-    first, last = np.searchsorted(payload.places, [part.start, part.stop])
-    return spans(int(last), int(first))
 
 
 def merge(left: PartialSum, right: PartialSum) -> PartialSum:
@@ -214,15 +206,16 @@ def finish(total: PartialSum, last: Vector) -> Vector:
     """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
     mean = np.empty(len(last), np.float32)
     pulled, divisor = total.pull / _UNIT * 2.0**FRACTION_BITS, total.weight / WEIGHT_ONE * 2.0**FRACTION_BITS
-
-    def divide(part: slice) -> None:
-        for span in spans(part.stop, part.start):
-            units = total.total[span]
-            if total.pull:
-                scaled = last[span].astype(np.float64)
-                scaled *= pulled
-                units = units + np.rint(scaled, out=scaled).astype(np.int64)
-            np.divide(units, divisor, out=mean[span], casting="unsafe")
-
-    in_threads(divide, parts(len(last)))
+    in_threads(lambda part: _mean(total.total[part], last[part], pulled, divisor, mean[part]), parts(len(last)))
     return mean
+
+
+@compiled
+def _mean(total: Any, last: Any, pulled: float, divisor: float, mean: Any) -> None:
+    if pulled:
+        for place in range(len(total)):
+            units = total[place] + np.int64(np.rint(np.float64(last[place]) * pulled))
+            mean[place] = np.float32(np.float64(units) / divisor)
+    else:
+        for place in range(len(total)):
+            mean[place] = np.float32(np.float64(total[place]) / divisor)
