@@ -94,26 +94,30 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     step = np.empty(size, np.float32)
     carried = np.empty(size, np.float32) if factor else state.momentum
 
+    left = state.residual if training.down_top_k else state.residual[:0]
+
     def descend(part: slice) -> None:
-        _descend(mean[part], state.momentum[part], factor, rate, carried[part], step[part])
+        _descend(mean[part], state.momentum[part], factor, rate, left[part], carried[part], step[part])
 
     in_threads(descend, parts(size))
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
-    step += state.residual
     update, sent = encode_step(downlink(spec), step)
     moved, residual = _moved(spec, parameters, sent), _without(step, sent)
     return OuterStep(moved, update, OuterState(mean, carried, residual))
 
 
 @compiled
-def _descend(mean: Any, momentum: Any, factor: float, rate: float, carried: Any, step: Any) -> None:
+def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any, carried: Any, step: Any) -> None:
+    """``step`` is the outer step, and the ``residual`` if there is one."""
     for place in range(len(mean)):
         gradient = np.float64(mean[place])
         moved = factor * np.float64(momentum[place]) + gradient
         if factor:
             carried[place] = moved
         step[place] = rate * (gradient + factor * moved)
+        if len(residual):
+            step[place] += residual[place]
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> Arrays:
