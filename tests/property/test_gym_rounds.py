@@ -184,6 +184,32 @@ def test_sketches_and_sums_of_some_entries_are_those_of_the_vector_that_is_zero_
     assert (at(LAST, sent.offsets, sent.top_k) == LAST[sent.indices]).all()
 
 
+def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
+    values = np.array([0.5, -64.0, 3e-5, 0.0, 1.0], np.float32)
+    offsets, top_k, seed = np.array([0, 7, 4095, 1, 4094], np.uint16), 3, b"seed"
+    key = int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
+    expected = [0] * 1024
+    for place, value in zip((0, 7, 4095, CHUNK + 1, CHUNK + 4094), values.tolist(), strict=True):
+        word = (place + key) * 0x9E3779B97F4A7C15 % 2**64
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
+        word ^= word >> 31
+        expected[word >> 54] += round(value * 2**FRACTION_BITS) * (-1 if word & 1 else 1)
+    assert sketch(values, offsets, top_k, seed).tolist() == expected
+
+
+def test_a_round_has_the_bits_that_it_had_before_its_loops_were_compiled() -> None:
+    assert (
+        sha256(save_state(RESULT.parameters)).hex()
+        == "a9cfe25a41c3a5020f95732deb0446856f24d731d162e5c2006bf359ec956611"
+    )
+    assert sha256(RESULT.update).hex() == "23eda916d70a8d5dd1cd0792a37659af01717591177f51fdecf304d4c1d03927"
+    assert (
+        sha256(RESULT.outer_state.aggregate.tobytes()).hex()
+        == "ff36bf7babacbf30112b40af5952805a6387305d32cf15b012d6f2e2678beeb4"
+    )
+
+
 def test_the_sums_stay_within_their_integers() -> None:
     most = np.full(4, 64.0, np.float32)
     assert (to_fixed(most) == 1 << (FRACTION_BITS + 6)).all()
