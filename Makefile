@@ -15,6 +15,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m training_gym.compiled
 	@touch $@
 
 contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.installed

@@ -10,17 +10,20 @@
 measurements, decide and :func:`partial_sum`; the root does :func:`merge` and :func:`conclude`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from training_gym.adaptation import decode_adapted
-from training_gym.blocks import in_threads, parts, spans
+from training_gym.blocks import BLOCK, in_threads, parts, spans
+from training_gym.compiled import compiled
+from training_gym.compression.places import add_scaled
 from training_gym.compression.wire import Payload
-from training_gym.config import TrainingSpec
+from training_gym.config import CHUNK, TrainingSpec
 from training_gym.errors import PayloadError
-from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, to_fixed
+from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot
 from training_gym.models.layout import Arrays
 from training_gym.outer import OuterState, initial_outer_state, outer_step
 from training_gym.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths, sketch_of
@@ -117,18 +120,26 @@ def join(
     seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
     decision = decide(gauge(taken, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
-    total = partial_sum(spec.num_parameters(), admitted, decision.factors, weights)
-    return conclude(spec, parameters, decision.verdicts | refusals(taken), total, state)
+    counted = _counted(admitted, decision.factors, weights)
+    mean = _mean_of(counted, state.aggregate) if counted.weight else None
+    return _stepped(spec, parameters, decision.verdicts | refusals(taken), mean, state)
 
 
 def conclude(
     spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
 ) -> Aggregate:
     """The round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
+    mean = finish(total, state.aggregate) if total.weight else None
+    return _stepped(spec, parameters, verdicts, mean, state)
+
+
+def _stepped(
+    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], mean: Vector | None, state: OuterState
+) -> Aggregate:
     ordered = dict(sorted(verdicts.items()))
-    if not total.weight:
+    if mean is None:
         return Aggregate(parameters, ordered, b"", state)
-    step = outer_step(spec, parameters, finish(total, state.aggregate), state)
+    step = outer_step(spec, parameters, mean, state)
     return Aggregate(step.parameters, ordered, step.update, step.state)
 
 
@@ -163,7 +174,7 @@ def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
 
 def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
     """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
-    squared_center = sum(dot(part, part) for part in (to_fixed(last[span]) for span in spans(len(last))))
+    squared_center = dot(last, last)
 
     def measure(item: Taken) -> Measurement:
         assert item.payload is not None  # it was admitted
@@ -179,30 +190,53 @@ def partial_sum(
     size: int, payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]
 ) -> PartialSum:
     """The sum over those ``payloads`` (of ``size`` values) that have a factor."""
-    total, weight, pull = np.zeros(size, np.int64), 0, 0
-    counted: list[tuple[Payload, float]] = []
-    for slot in payloads.keys() & factors.keys():
-        counted.append((payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS))
-        weight += weights[slot]
-        pull += (FACTOR_ONE - factors[slot]) * weights[slot]
+    counted, total = _counted(payloads, factors, weights), np.zeros(size, np.int64)
 
     def add(part: slice) -> None:
-        for payload, share in counted:
-            for span in _entries(payload, part):
-                scaled = payload.values[span].astype(np.float64)
-                scaled *= share  # the one rounding before the fixed point's: a power of two rounds nothing
-                total[payload.at(span)] += np.rint(scaled, out=scaled).astype(np.int64)
+        for span in spans(part.stop, part.start):
+            counted.add_to(total[span], span.start)
 
     in_threads(add, parts(size))
-    return PartialSum(total, weight, pull)
+    return PartialSum(total, counted.weight, counted.pull)
 
 
-def _entries(payload: Payload, part: slice) -> Iterator[slice]:
-    """The entries of a payload that belong in a ``part`` of the vector, block by block."""
-    if payload.places is None:
-        return spans(part.stop, part.start)
-    first, last = np.searchsorted(payload.places, [part.start, part.stop])
-    return spans(int(last), int(first))
+def _mean_of(counted: "_Counted", last: Vector) -> Vector:
+    """As :func:`finish` of the :func:`partial_sum`, which is never there as a whole."""
+    mean = np.empty(len(last), np.float32)
+
+    def add(part: slice) -> None:
+        room = np.empty(BLOCK, np.int64)
+        for span in spans(part.stop, part.start):
+            total = room[: span.stop - span.start]
+            total[:] = 0
+            counted.add_to(total, span.start)
+            _divide(total, last[span], counted.weight, counted.pull, mean[span])
+
+    in_threads(add, parts(len(last)))
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Payloads that count, each with its share in the sum; weight and pull as in :class:`PartialSum`."""
+
+    shares: list[tuple[Payload, float]]
+    weight: int
+    pull: int
+
+    def add_to(self, total: Fixed, start: int) -> None:
+        """Add what they have from ``start`` on, the first value of a chunk."""
+        for payload, share in self.shares:
+            add_scaled(total, start // CHUNK, payload.values, payload.offsets, payload.top_k, share)
+
+
+def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]) -> _Counted:
+    slots = payloads.keys() & factors.keys()
+    return _Counted(
+        [(payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS) for slot in slots],
+        sum(weights[slot] for slot in slots),
+        sum((FACTOR_ONE - factors[slot]) * weights[slot] for slot in slots),
+    )
 
 
 def merge(left: PartialSum, right: PartialSum) -> PartialSum:
@@ -213,16 +247,20 @@ def merge(left: PartialSum, right: PartialSum) -> PartialSum:
 def finish(total: PartialSum, last: Vector) -> Vector:
     """The weighted mean [N] of the clipped payloads, from the sum over all of them and the ``last`` aggregate."""
     mean = np.empty(len(last), np.float32)
-    pulled, divisor = total.pull / _UNIT * 2.0**FRACTION_BITS, total.weight / WEIGHT_ONE * 2.0**FRACTION_BITS
-
-    def divide(part: slice) -> None:
-        for span in spans(part.stop, part.start):
-            units = total.total[span]
-            if total.pull:
-                scaled = last[span].astype(np.float64)
-                scaled *= pulled
-                units = units + np.rint(scaled, out=scaled).astype(np.int64)
-            np.divide(units, divisor, out=mean[span], casting="unsafe")
-
-    in_threads(divide, parts(len(last)))
+    in_threads(
+        lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))
+    )
     return mean
+
+
+def _divide(total: Fixed, last: Vector, weight: int, pull: int, mean: Vector) -> None:
+    _divide_units(total, last, pull / _UNIT * 2.0**FRACTION_BITS, weight / WEIGHT_ONE * 2.0**FRACTION_BITS, mean)
+
+
+@compiled
+def _divide_units(total: Any, last: Any, pulled: float, divisor: float, mean: Any) -> None:
+    for place in range(len(total)):
+        units = total[place]
+        if pulled:
+            units += np.int64(np.rint(np.float64(last[place]) * pulled))
+        mean[place] = np.float32(np.float64(units) / divisor)

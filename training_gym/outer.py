@@ -7,10 +7,13 @@ applying one small update per round. Without it nodes fetch the whole model.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from training_gym.blocks import in_threads, parts, spans
+from training_gym.blocks import in_threads, parts
+from training_gym.compiled import compiled
+from training_gym.compression.places import subtract
 from training_gym.compression.wire import Format, Payload, decode_vector, encode_step, layout_digest
 from training_gym.config import TrainingSpec
 from training_gym.models.layout import Arrays
@@ -91,21 +94,30 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     step = np.empty(size, np.float32)
     carried = np.empty(size, np.float32) if factor else state.momentum
 
+    left = state.residual if training.down_top_k else state.residual[:0]
+
     def descend(part: slice) -> None:
-        for span in spans(part.stop, part.start):
-            gradient = mean[span].astype(np.float64)
-            momentum = factor * state.momentum[span].astype(np.float64) + gradient
-            if factor:
-                carried[span] = momentum
-            step[span] = rate * (gradient + factor * momentum)
+        _descend(mean[part], state.momentum[part], factor, rate, left[part], carried[part], step[part])
 
     in_threads(descend, parts(size))
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
-    step += state.residual
     update, sent = encode_step(downlink(spec), step)
     moved, residual = _moved(spec, parameters, sent), _without(step, sent)
     return OuterStep(moved, update, OuterState(mean, carried, residual))
+
+
+@compiled
+def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any, carried: Any, step: Any) -> None:
+    """``step`` is the outer step, and the ``residual`` if there is one."""
+    for place in range(len(mean)):
+        gradient = np.float64(mean[place])
+        moved = factor * np.float64(momentum[place]) + gradient
+        if factor:
+            carried[place] = moved
+        step[place] = rate * (gradient + factor * moved)
+        if len(residual):
+            step[place] += residual[place]
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> Arrays:
@@ -127,8 +139,7 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
 def _without(vector: Vector, step: Vector | Payload) -> Vector:
     """``vector``, which is changed, minus ``step``."""
     if isinstance(step, Payload):
-        for span in spans(len(step.values)):
-            vector[step.at(span)] -= step.values[span]
+        subtract(vector, step.values, step.offsets, step.top_k)
     else:
         vector -= step
     return vector

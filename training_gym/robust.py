@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.blocks import spans
+from training_gym.compression.places import at
 from training_gym.compression.wire import Payload
-from training_gym.exact import SKETCH_SIZE, Fixed, dot, sketch, squared_distances, to_fixed, whole
+from training_gym.exact import Fixed, dot, sketch, squared_distances
 from training_gym.tensors import Vector
 
 GATE = 4
@@ -80,21 +80,13 @@ class Lengths:
 
 def lengths(payload: Payload, last: Vector | None) -> Lengths:
     """Measure one payload (within ``exact.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None if that is zero."""
-    squared_norm, product = 0, 0
-    for span in spans(len(payload.values)):
-        numbers = to_fixed(payload.values[span])
-        squared_norm += dot(numbers, numbers)
-        product += 0 if last is None else dot(numbers, to_fixed(last[payload.at(span)]))
-    return Lengths(squared_norm, product)
+    product = 0 if last is None else dot(payload.values, at(last, payload.offsets, payload.top_k))
+    return Lengths(dot(payload.values, payload.values), product)
 
 
 def sketch_of(payload: Payload, seed: bytes) -> Fixed:
     """The count-sketch of a payload; ``seed`` must be unknown until the round's payloads are fixed."""
-    sketched = np.zeros(SKETCH_SIZE, np.int64)
-    for span in spans(len(payload.values)):
-        indices = np.arange(span.start, span.stop) if payload.places is None else payload.places[span]
-        sketched += sketch(indices, whole(payload.values[span]), seed)
-    return sketched
+    return sketch(payload.values, payload.offsets, payload.top_k, seed)
 
 
 def decide(measurements: Mapping[int, Measurement]) -> Decision:

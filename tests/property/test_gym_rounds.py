@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -20,9 +19,10 @@ from training_gym.aggregation import (
     sketch_seed,
 )
 from training_gym.checkpoint import save_state
+from training_gym.compression.places import EVERYWHERE, add_scaled, at
 from training_gym.compression.wire import decode, encode
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.exact import FRACTION_BITS, dot, sketch, squared_distances, to_fixed, whole
+from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.exact import FRACTION_BITS, dot, sketch, squared_distances, to_fixed
 from training_gym.models.layout import initial_parameters
 from training_gym.outer import catch_up, initial_outer_state, load_outer_state, outer_step, save_outer_state
 from training_gym.tensors import flatten
@@ -155,8 +155,8 @@ def test_what_the_updates_leave_out_is_not_lost() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(-64, 64, width=32), st.floats(-64, 64, width=32)), min_size=1, max_size=50))
 def test_inner_products_are_exact(pairs: list[tuple[float, float]]) -> None:
-    left, right = (to_fixed(np.array(column, np.float32)) for column in zip(*pairs, strict=True))
-    exact = reduce(lambda total, pair: total + int(pair[0]) * int(pair[1]), zip(left, right, strict=True), 0)
+    left, right = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
+    exact = sum(int(x) * int(y) for x, y in zip(to_fixed(left), to_fixed(right), strict=True))
     assert dot(left, right) == exact
     assert dot(np.tile(left, 2_000), np.tile(right, 2_000)) == 2_000 * exact
 
@@ -165,16 +165,49 @@ def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(0, 1e-3, (6, 50_000)).astype(np.float32)
     rows[5] += rows[4]
-    fixed = np.stack([whole(row) for row in rows])
-    places = np.arange(50_000)
-    estimate = squared_distances(np.stack([sketch(places, row, b"seed") for row in fixed]))
-    other = squared_distances(np.stack([sketch(places, row, b"another") for row in fixed]))
+    estimate = squared_distances(np.stack([sketch(row, EVERYWHERE, CHUNK, b"seed") for row in rows]))
+    other = squared_distances(np.stack([sketch(row, EVERYWHERE, CHUNK, b"another") for row in rows]))
     assert (estimate != other).any()
     directions = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     true = ((directions[:, None] - directions[None]) ** 2).sum(-1)
     np.testing.assert_allclose(estimate / 2.0**40, true, atol=0.15)  # the deviation is sqrt(2 / 1024) = 0.044
-    order = generator.permutation(50_000)
-    assert (sketch(places[order], fixed[0][order], b"seed") == sketch(places, fixed[0], b"seed")).all()
+
+
+def test_sketches_and_sums_of_some_entries_are_those_of_the_vector_that_is_zero_elsewhere() -> None:
+    sent = decode(SPEC, PAYLOADS[0])
+    whole = sketch(sent.dense(), EVERYWHERE, CHUNK, b"seed")
+    assert (sketch(sent.values, sent.offsets, sent.top_k, b"seed") == whole).all()
+    total = np.zeros(SIZE, np.int64)
+    for start in range(0, SIZE, CHUNK):  # by chunks, as threads do it
+        add_scaled(total[start : start + CHUNK], start // CHUNK, sent.values, sent.offsets, sent.top_k, 1e9)
+    assert (total == np.rint(sent.dense().astype(np.float64) * 1e9)).all()
+    assert (at(LAST, sent.offsets, sent.top_k) == LAST[sent.indices]).all()
+
+
+def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
+    values = np.array([0.5, -64.0, 3e-5, 0.0, 1.0], np.float32)
+    offsets, top_k, seed = np.array([0, 7, 4095, 1, 4094], np.uint16), 3, b"seed"
+    key = int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
+    expected = [0] * 1024
+    for place, value in zip((0, 7, 4095, CHUNK + 1, CHUNK + 4094), values.tolist(), strict=True):
+        word = (place + key) * 0x9E3779B97F4A7C15 % 2**64
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
+        word ^= word >> 31
+        expected[word >> 54] += round(value * 2**FRACTION_BITS) * (-1 if word & 1 else 1)
+    assert sketch(values, offsets, top_k, seed).tolist() == expected
+
+
+def test_a_round_has_the_bits_that_it_had_before_its_loops_were_compiled() -> None:
+    assert (
+        sha256(save_state(RESULT.parameters)).hex()
+        == "a9cfe25a41c3a5020f95732deb0446856f24d731d162e5c2006bf359ec956611"
+    )
+    assert sha256(RESULT.update).hex() == "23eda916d70a8d5dd1cd0792a37659af01717591177f51fdecf304d4c1d03927"
+    assert (
+        sha256(RESULT.outer_state.aggregate.tobytes()).hex()
+        == "ff36bf7babacbf30112b40af5952805a6387305d32cf15b012d6f2e2678beeb4"
+    )
 
 
 def test_the_sums_stay_within_their_integers() -> None:

@@ -291,8 +291,11 @@ def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: li
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=40))
 def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> None:
-    packed = pack_unary(np.array(numbers, np.int64))
+    packed = pack_unary(np.array(numbers, np.uint16), 0)
     written = "".join("0" * number + "1" for number in numbers)
     assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
-    found = [quotients for _, quotients in unpack_unary(memoryview(packed), len(numbers))]
-    assert [number for quotients in found for number in quotients.tolist()] == numbers
+    assert unpack_unary(memoryview(packed), len(numbers), 60, "wrong_level").tolist() == numbers
+    if numbers:
+        with pytest.raises(PayloadError) as refusal:
+            unpack_unary(memoryview(packed), len(numbers), max(numbers) - 1, "wrong_level")
+        assert refusal.value.code == "wrong_level"

@@ -1,33 +1,28 @@
-"""Bit sections of a payload: integers of a fixed width, and Rice codes. No torch, and no loop over entries.
+"""Bit sections of a payload: integers of a fixed width, and Rice codes. No torch.
 
 Bits are packed most significant first; a section ends with zero bits up to a full byte. A Rice code with parameter r
 writes a number's quotient by 2**r in unary (that many zeros, then a one) and its remainder in r bits. Quotients and
-remainders are two sections, so that both are read with whole-array operations.
+remainders are two sections.
 """
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.blocks import spans
+from training_gym.compiled import compiled
 from training_gym.errors import PayloadError
 
 MAX_WIDTH = 8
+_MOST = 0xFFFF  # larger quotients are read as this one: no format has numbers that large
 
-_SECTION_BYTES = 1 << 13
-
-Integers = NDArray[np.int64]
+Numbers = NDArray[np.uint16] | NDArray[np.uint8]
 Bytes = NDArray[np.uint8]
 
-
-def _fields(used: int, width: int, first: int) -> np.uint64:
-    """The mask of ``used`` bits at bit ``first`` and at every ``2 * width`` bits above it in a 64-bit word."""
-    return np.uint64(sum(((1 << used) - 1) << shift for shift in range(first, 64, 2 * width)))
-
-
-_UPPER = {width: _fields(width, width, width) for width in (8, 16, 32)}
-"""Of a word cut into pairs of fields of ``width`` bits: the upper (earlier) field of every pair."""
+# Of each word with a single bit set, times this number, the upper six bits are different (de Bruijn's sequence).
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+_PLACE_OF_BIT = np.zeros(64, np.uint8)
+_PLACE_OF_BIT[[((_DE_BRUIJN << place) & (2**64 - 1)) >> 58 for place in range(64)]] = np.arange(64)
 
 
 def packed_size(count: int, width: int) -> int:
@@ -35,27 +30,29 @@ def packed_size(count: int, width: int) -> int:
     return (count * width + 7) // 8
 
 
-def pack(values: Integers | Bytes, width: int) -> bytes:
-    """The low ``width`` (0..8) bits of each of ``values`` as a bit section.
-
-    Eight values are one big-endian 64-bit word; halving steps close the gaps between its fields.
-    """
+def pack(values: Numbers, width: int) -> bytes:
+    """The low ``width`` (0..8) bits of each of ``values`` as a bit section."""
     if width == 0:
         return b""
-    if width == 1:
-        return np.packbits((values & 1).astype(np.bool_)).tobytes()
-    sections, mask = [], np.uint8((1 << width) - 1)
-    for span in spans(len(values)):  # a whole number of words, but for the last
-        chunk = values[span].astype(np.uint8) & mask
-        padded = np.zeros(-(-len(chunk) // 8) * 8, np.uint8)
-        padded[: len(chunk)] = chunk
-        words = padded.view(">u8").astype(np.uint64)
-        for field, upper in _UPPER.items():
-            gap = np.uint64(field - width * field // 8)
-            words = ((words & upper) >> gap) | (words & ~upper)
-        narrow = words.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - width :]
-        sections.append(narrow.tobytes()[: packed_size(len(chunk), width)])
-    return b"".join(sections)
+    packed = np.zeros(packed_size(len(values), width) + MAX_WIDTH, np.uint8)
+    _pack(values, width, packed)
+    return packed[:-MAX_WIDTH].tobytes()
+
+
+@compiled
+def _pack(values: Any, width: int, packed: Bytes) -> None:
+    """Eight values make ``width`` bytes."""
+    mask = (1 << width) - 1
+    for group in range(-(-len(values) // 8)):
+        word = 0
+        if 8 * group + 8 <= len(values):
+            for place in range(8 * group, 8 * group + 8):
+                word = (word << width) | (values[place] & mask)
+        else:
+            for place in range(8 * group, 8 * group + 8):
+                word = (word << width) | (values[place] & mask if place < len(values) else 0)
+        for byte in range(width):
+            packed[group * width + byte] = (word >> (8 * (width - 1 - byte))) & 0xFF
 
 
 def unpack(section: memoryview, count: int, width: int) -> Bytes:
@@ -68,75 +65,117 @@ def unpack(section: memoryview, count: int, width: int) -> Bytes:
         return np.zeros(count, np.uint8)
     if section[-1] & ((1 << (8 * len(section) - count * width)) - 1):
         raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
-    packed = np.frombuffer(section, np.uint8)
     if width == 1:
-        return np.unpackbits(packed, count=count)
-    values = np.empty(count, np.uint8)
-    for span in spans(count):
-        length = span.stop - span.start
-        part = packed[span.start // 8 * width : span.start // 8 * width + packed_size(length, width)]
-        padded = np.zeros(-(-length // 8) * width, np.uint8)
-        padded[: len(part)] = part
-        narrow = np.zeros((len(padded) // width, 8), np.uint8)
-        narrow[:, 8 - width :] = padded.reshape(-1, width)
-        words = narrow.view(">u8").ravel().astype(np.uint64)
-        for field, upper in reversed(_UPPER.items()):
-            used = width * field // 8
-            words = ((words << np.uint64(field - used)) & upper) | (words & _fields(used, field, 0))
-        values[span] = words.astype(">u8").view(np.uint8)[:length]
-    return values
+        return np.unpackbits(np.frombuffer(section, np.uint8), count=count)
+    groups = -(-count // 8)
+    values = np.empty(8 * groups, np.uint8)
+    _unpack(_padded(section, groups * width), width, values)
+    return values[:count]
 
 
-def pack_unary(numbers: Integers | Bytes, parameter: int = 0) -> bytes:
+@compiled
+def _unpack(packed: Bytes, width: int, values: Bytes) -> None:
+    mask = (1 << width) - 1
+    for group in range(len(values) // 8):
+        word = 0
+        for byte in range(width):
+            word = (word << 8) | packed[group * width + byte]
+        for place in range(8):
+            values[8 * group + place] = (word >> (width * (7 - place))) & mask
+
+
+def pack_unary(numbers: Numbers, parameter: int) -> bytes:
     """Each number's quotient by ``2**parameter`` as that many zeros and a one."""
-    sections, left = [], np.zeros(0, np.bool_)  # left: bits that do not fill a byte yet
-    for span in spans(len(numbers)):
-        ends = np.cumsum((numbers[span] >> parameter) + np.int64(1))
-        ends += len(left) - 1
-        bits = np.zeros(int(ends[-1]) + 1, np.bool_)
-        bits[: len(left)] = left
-        bits[ends] = True
-        whole = len(bits) & ~7
-        sections.append(np.packbits(bits[:whole]).tobytes())
-        left = bits[whole:]
-    return b"".join(sections) + np.packbits(left).tobytes()
+    packed = np.zeros(packed_size(len(numbers) + _sum_of_quotients(numbers, parameter), 1), np.uint8)
+    _pack_unary(numbers, parameter, packed)
+    return packed.tobytes()
 
 
-def unpack_unary(section: memoryview, count: int) -> Iterator[tuple[slice, Integers]]:
-    """The ``count`` quotients in a section, which holds nothing else: piece by piece, each with its place.
+@compiled
+def _sum_of_quotients(numbers: Any, parameter: int) -> int:
+    total = 0
+    for number in numbers:
+        total += number >> parameter
+    return total
+
+
+@compiled
+def _pack_unary(numbers: Any, parameter: int, packed: Bytes) -> None:
+    bit = -1
+    for number in numbers:
+        bit += (number >> parameter) + 1
+        packed[bit >> 3] |= 0x80 >> (bit & 7)
+
+
+def unpack_unary(section: memoryview, count: int, most: int, code: str) -> NDArray[np.uint16]:
+    """The ``count`` quotients in a section, which holds nothing else.
 
     Raises:
-        PayloadError: another number of quotients, or bytes after the last one.
+        PayloadError: another number of quotients, one beyond ``most`` (``code``), or bytes after the last one.
     """
-    data, found, last = np.frombuffer(section, np.uint8), 0, -1
-    for first in range(0, len(data), _SECTION_BYTES):
-        ends = np.flatnonzero(np.unpackbits(data[first : first + _SECTION_BYTES]).view(np.bool_))
-        if found + len(ends) > count:
-            raise PayloadError("wrong_count", "payload", f"a section holds more than the {count} codes that belong")
-        if len(ends):
-            ends += 8 * first
-            yield slice(found, found + len(ends)), np.diff(ends, prepend=last) - 1
-            found, last = found + len(ends), int(ends[-1])
-    if found != count:
+    quotients = np.empty(count, np.uint16)
+    found, last = _unpack_unary(_padded(section, -(-len(section) // 8) * 8).view("<u8"), quotients)
+    if found > count:
+        raise PayloadError("wrong_count", "payload", f"a section holds more than the {count} codes that belong")
+    if quotients[:found].max(initial=0) > most:
+        raise PayloadError(code, "payload", "a number is beyond its limit")
+    if found < count:
         raise PayloadError("wrong_count", "payload", f"a section holds {found} codes where {count} belong")
     if last // 8 + 1 != len(section):
         raise PayloadError("not_canonical", "payload", "a section goes on after its last code")
+    return quotients
 
 
-def histogram(numbers: Integers | Bytes) -> Integers:
-    """How often each of the numbers from 0 to the largest (which must be small) occurs."""
-    most = int(numbers.max()) if len(numbers) else -1
-    counts = np.zeros(most + 1, np.int64)
-    for span in spans(len(numbers)):
-        counts += np.bincount(numbers[span], minlength=most + 1)
-    return counts
+@compiled
+def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
+    """The number of ones (one more than there is room for where there are more) and the place of the last."""
+    found, last = 0, -1
+    for number in range(len(words)):
+        word = words[number]  # bytes in their order from the lowest; of each, the bits are turned round here
+        word = ((word >> np.uint64(1)) & np.uint64(0x5555555555555555)) | (
+            (word & np.uint64(0x5555555555555555)) << np.uint64(1)
+        )
+        word = ((word >> np.uint64(2)) & np.uint64(0x3333333333333333)) | (
+            (word & np.uint64(0x3333333333333333)) << np.uint64(2)
+        )
+        word = ((word >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)) | (
+            (word & np.uint64(0x0F0F0F0F0F0F0F0F)) << np.uint64(4)
+        )
+        while word:
+            lowest = word & (~word + np.uint64(1))
+            place = 64 * number + _PLACE_OF_BIT[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
+            if found == len(quotients):
+                return found + 1, last
+            quotients[found] = min(place - last - 1, _MOST)
+            found, last = found + 1, place
+            word ^= lowest
+    return found, last
 
 
-def rice_sizes(numbers: NDArray[np.int64] | Bytes, parameters: range) -> list[tuple[int, int]]:
-    """Bytes of (quotients, remainders) of the Rice code of ``numbers`` for each of ``parameters``.
+def _padded(section: memoryview, size: int) -> Bytes:
+    """A copy of the section that goes on with zeros up to ``size`` bytes."""
+    padded = np.zeros(size, np.uint8)
+    padded[: len(section)] = np.frombuffer(section, np.uint8)
+    return padded
 
-    From a histogram: ``numbers`` must be small (the histogram has as many places as the largest).
-    """
+
+def histogram(numbers: Numbers) -> NDArray[np.int64]:
+    """How often each of the numbers from 0 to the largest occurs."""
+    counts = np.zeros((4, int(numbers.max()) + 1 if len(numbers) else 0), np.int64)
+    _count(numbers, counts)
+    totals: NDArray[np.int64] = counts.sum(axis=0)
+    return totals
+
+
+@compiled
+def _count(numbers: Any, counts: Any) -> None:
+    """In four rows, so that a count does not wait for the one before, which is often of the same number."""
+    for place in range(len(numbers)):
+        counts[place & 3, numbers[place]] += 1
+
+
+def rice_sizes(numbers: Numbers, parameters: range) -> list[tuple[int, int]]:
+    """Bytes of (quotients, remainders) of the Rice code of ``numbers`` for each of ``parameters``."""
     counts, entries = histogram(numbers), len(numbers)
     values = np.arange(len(counts))
     quotients = (int((counts * (values >> parameter)).sum()) for parameter in parameters)

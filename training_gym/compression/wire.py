@@ -8,15 +8,14 @@ one payload: the Rice parameters are those that give the fewest bytes, and the d
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.blocks import in_threads, spans
+from training_gym.blocks import in_threads
 from training_gym.compression.bits import (
     MAX_WIDTH,
-    Integers,
+    Numbers,
     pack,
     pack_unary,
     packed_size,
@@ -24,6 +23,7 @@ from training_gym.compression.bits import (
     unpack,
     unpack_unary,
 )
+from training_gym.compression.places import EVERYWHERE, Integers, Offsets, gaps_of, indices_of, offsets_of
 from training_gym.compression.quantise import (
     Quantised,
     chunk_count,
@@ -37,8 +37,6 @@ from training_gym.errors import PayloadError
 from training_gym.models.layout import parameter_shapes
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import canonical_json, sha256
-
-_Number = TypeVar("_Number", bound=np.generic)
 
 MAGIC = b"ZOPG"
 VERSION = 2
@@ -86,26 +84,23 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A decoded payload: ``values`` (float32, finite) at ascending flat ``places`` of a vector of ``size`` values;
-    ``places`` is None where every entry was sent."""
+    """A decoded payload: ``values`` (float32, finite) of a vector of ``size`` values, at places that ``top_k`` and
+    ``offsets`` tell (``places``)."""
 
     size: int
-    places: Integers | None
+    top_k: int
+    offsets: Offsets
     values: Vector
 
     @property
     def indices(self) -> Integers:
-        """Where each of the values belongs."""
-        return np.arange(self.size) if self.places is None else self.places
-
-    def at(self, entries: slice) -> Integers | slice:
-        """Where these entries belong, to index a vector with."""
-        return entries if self.places is None else self.places[entries]
+        """Where each of the values belongs, ascending."""
+        return indices_of(self.offsets, self.top_k, self.size)
 
     def dense(self) -> Vector:
         """The full vector, zero where nothing was sent."""
         vector = np.zeros(self.size, np.float32)
-        vector[self.at(slice(None))] = self.values
+        vector[self.indices] = self.values
         return vector
 
 
@@ -146,21 +141,16 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
 def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     """The payload of ``vector``, and what decoding it gives; raises as :func:`encode_vector`."""
     sent = _quantised(format_, vector)
-    payload = _written(format_, sent)
-    values, _ = dequantise(sent, format_.size, format_.top_k, format_.bits)
-    if not np.isfinite(values).all():
-        raise PayloadError("not_finite", "payload", "a value is beyond float32")
-    return payload, Payload(format_.size, sent.indices, values)
+    values = dequantise(sent, format_.top_k, format_.bits)
+    return _written(format_, sent), Payload(format_.size, format_.top_k, sent.offsets, values)
 
 
 def _quantised(format_: Format, vector: Vector) -> Quantised:
-    if not all(np.isfinite(vector[span]).all() for span in spans(len(vector))):
-        raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
     return quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
 
 
 def _written(format_: Format, sent: Quantised) -> bytes:
-    gaps = _gaps(sent.indices)
+    gaps = gaps_of(sent.offsets, format_.top_k)
     index_parameter, index_sizes = _best(gaps, _INDEX_PARAMETERS)
     level_parameter, level_sizes = _best_for_levels(sent.levels, format_.bits)
     header = _HEADER.pack(
@@ -227,18 +217,14 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
         raise PayloadError("wrong_scale", "payload", "a chunk's magnitudes are not 0 <= low <= high and finite")
     negative = unpack(sections[2], entries, 1).view(np.bool_)
     lower = unpack(sections[4], coded, index_parameter)
-    gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index", np.int64)
-    indices = _indices(format_, gaps)
+    gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index")
+    offsets = _offsets(format_, gaps)
     levels = _levels(format_, level_parameter, sections[5], sections[6])
-    values, canonical = dequantise(
-        Quantised(indices, low, high, levels, negative), format_.size, format_.top_k, format_.bits
-    )
-    if not np.isfinite(values).all():
-        raise PayloadError("not_finite", "payload", "a value is beyond float32")
+    values = dequantise(Quantised(offsets, low, high, levels, negative), format_.top_k, format_.bits)
     best = _best(gaps, _INDEX_PARAMETERS)[0], _best_for_levels(levels, format_.bits)[0]
-    if not canonical or best != (index_parameter, level_parameter):
+    if best != (index_parameter, level_parameter):
         raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
-    return Payload(format_.size, indices, values)
+    return Payload(format_.size, format_.top_k, offsets, values)
 
 
 def layout_digest(spec: TrainingSpec) -> bytes:
@@ -246,31 +232,14 @@ def layout_digest(spec: TrainingSpec) -> bytes:
     return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec.model).items()]))
 
 
-def _gaps(indices: Integers | None) -> Integers:
-    """Entries skipped before each entry."""
-    if indices is None:
-        return np.zeros(0, np.int64)
-    gaps = np.empty(len(indices), np.int64)
-    gaps[0] = indices[0]
-    np.subtract(indices[1:], indices[:-1], out=gaps[1:])
-    gaps[1:] -= 1
-    return gaps
-
-
-def _indices(format_: Format, gaps: Integers) -> Integers | None:
-    """The flat indices, each chunk holding as many as it must; None where every entry is sent."""
+def _offsets(format_: Format, gaps: Offsets) -> Offsets:
+    """The entries' offsets, each chunk holding as many as it must."""
     if format_.top_k == CHUNK:
-        return None
-    indices = np.cumsum(gaps)
-    indices += np.arange(len(indices))
-    full = format_.size // CHUNK
-    rows = indices[: full * format_.top_k].reshape(full, format_.top_k)
-    starts = np.arange(full) * CHUNK
-    inside = (rows[:, 0] >= starts).all() and (rows[:, -1] < starts + CHUNK).all()
-    tail = indices[full * format_.top_k :]
-    if not inside or (len(tail) and not full * CHUNK <= tail[0] <= tail[-1] < format_.size):
+        return EVERYWHERE
+    offsets = offsets_of(gaps, format_.top_k, format_.size)
+    if offsets is None:
         raise PayloadError("wrong_index", "payload", "a chunk does not hold as many indices as it must")
-    return indices
+    return offsets
 
 
 def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memoryview) -> NDArray[np.uint8]:
@@ -279,23 +248,20 @@ def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memo
         if len(unary):
             raise PayloadError("not_canonical", "payload", "levels of full width have no quotients")
         return lower
-    return _rice(unary, lower, parameter, 1 << (format_.bits - 1), "wrong_level", np.uint8)
+    return _rice(unary, lower, parameter, 1 << (format_.bits - 1), "wrong_level").astype(np.uint8)
 
 
 def _rice(
-    unary: memoryview, remainders: NDArray[np.uint8], parameter: int, limit: int, code: str, dtype: type[_Number]
-) -> NDArray[_Number]:
+    unary: memoryview, remainders: NDArray[np.uint8], parameter: int, limit: int, code: str
+) -> NDArray[np.uint16]:
     """The numbers of a Rice code, all below ``limit``."""
-    numbers = np.empty(len(remainders), dtype)
-    for span, quotients in unpack_unary(unary, len(remainders)):
-        if quotients.max() > (limit - 1) >> parameter:
-            raise PayloadError(code, "payload", f"a number is not below {limit}")
-        quotients <<= parameter
-        np.bitwise_or(quotients, remainders[span], out=numbers[span], casting="unsafe")
+    numbers = unpack_unary(unary, len(remainders), (limit - 1) >> parameter, code)
+    numbers <<= parameter
+    numbers |= remainders
     return numbers
 
 
-def _best(numbers: Integers, parameters: range) -> tuple[int, tuple[int, int]]:
+def _best(numbers: Numbers, parameters: range) -> tuple[int, tuple[int, int]]:
     """The Rice parameter that takes the fewest bytes, the lowest of several, and its two sections' sizes."""
     sizes = rice_sizes(numbers, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
