@@ -33,7 +33,7 @@ def storage(store: StoreProcess) -> Storage:
 
 
 @pytest.mark.parametrize("data", [b"", b"small", SEVERAL])
-@pytest.mark.parametrize("form", [bytes, io.BytesIO])
+@pytest.mark.parametrize("form", [bytes, io.BytesIO, lambda data: [data[:5], memoryview(data)[5:]]])
 def test_what_is_put_is_pinned_and_reads_back(storage, data, form):
     blob = storage.put(form(data), max_bytes=len(data))
     assert blob == StoredBlob(unixfs.cid_of_file(data), len(data))
@@ -67,7 +67,7 @@ def test_pins_come_and_go_any_number_of_times(storage):
 
 
 def test_limits_hold_both_ways(storage):
-    for data in (b"four!", io.BytesIO(b"four!")):
+    for data in (b"four!", [b"fo", b"ur!"], io.BytesIO(b"four!")):
         with pytest.raises(BlobTooLarge):
             storage.put(data, max_bytes=4)
     assert not storage.is_pinned(cid_of_raw(b"four!"))
