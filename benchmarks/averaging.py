@@ -207,26 +207,27 @@ class PeerGroup:
         self._stack, self._size, self._compression = stack, size, compression
         self._prefix = f"benchmark{time.time_ns()}"
         self._shortest = 60.0  # seconds
-        self.addresses: list[str] = []
+        self._addresses: dict[int, list[str]] = {}
         self.peers: dict[int, Actor] = {}
         for slot in range(WORKERS):
-            self.peers[slot] = self._start()
+            self.peers[slot] = self._start(slot)
 
-    def _start(self) -> Actor:
+    def _start(self, slot: int) -> Actor:
         command = [str(PEER_PYTHON), str(PEER_SCRIPT), str(self._size), self._compression, self._prefix]
-        actor = Actor([*command, *self.addresses])
+        living = [address for peer in self.peers for address in self._addresses[peer]]
+        actor = Actor([*command, *living])
         self._stack.callback(actor.kill)
         ready = actor.answer(_START_SECONDS)
         if ready is None:
             raise RuntimeError("a hivemind peer ended at once")
-        self.addresses = self.addresses or ready["addresses"]
+        self._addresses[slot] = ready["addresses"]
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
         """As :meth:`OurGroup.round`; a kill comes amid matchmaking or the exchange."""
         if len(self.peers) < WORKERS:
             missing = next(slot for slot in range(WORKERS) if slot not in self.peers)
-            self.peers[missing] = self._start()
+            self.peers[missing] = self._start(missing)
         for slot, peer in self.peers.items():
             peer.tell("prepare", seed=slot + 1)
         if any(peer.answer() is None for peer in self.peers.values()):
