@@ -157,7 +157,13 @@ def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str]
     query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
     world.rows(lambda session: session.execute(query))
     _verify(world, job_id)
+    begun = update(Unit).where(
+        Unit.job_id == job_id, Unit.round == 1
+    )  # those that started from them have come to naught
+    world.rows(lambda session: session.execute(begun.values(status="lost", decided_at=utc_now())))
     assert _release(world, utc_now() + LONG_AFTER) == 0
+    world.rows(lambda session: session.execute(update(Job).values(status="failed")))
+    assert _release(world, utc_now() + LONG_AFTER) == 4
 
 
 def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
