@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.events.models import JobEventRow
-from market.jobs import aggregation, operations, releasing, repository, units
+from market.jobs import aggregation, leases, operations, releasing, repository, units
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Job, StatePin, Unit
@@ -123,7 +123,15 @@ def test_an_older_state_is_released_only_when_a_newer_one_is_proven(
     _pin_all(world, job_id, nodes)
     newer = _published(world, job_id, nodes)
     _verify(world, job_id)
-    assert _release(world, utc_now() + LONG_AFTER) == 0  # the newer ones are not proven
+    for node in nodes:  # the checkpoint that names the newer ones is proven, they are not
+        while (lease := world.pull(node, LeaseKind.PIN)) is not None:
+            if "slot" in lease.task:
+                with world.database.transaction() as session:
+                    leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+            else:
+                _prove(world, node, lease)
+    assert _release(world, utc_now() + LONG_AFTER) == 0
+    world.dispatch(job_id)
     assert all(world.storage.is_pinned(cid) for cid in older)
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
     assert asked[0]["release"] == []
@@ -157,7 +165,13 @@ def test_what_a_slot_goes_on_from_is_not_released(world: World, nodes: list[str]
     query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if shown for a drawn unit
     world.rows(lambda session: session.execute(query))
     _verify(world, job_id)
+    begun = update(Unit).where(
+        Unit.job_id == job_id, Unit.round == 1
+    )  # those that started from them have come to naught
+    world.rows(lambda session: session.execute(begun.values(status="lost", decided_at=utc_now())))
     assert _release(world, utc_now() + LONG_AFTER) == 0
+    world.rows(lambda session: session.execute(update(Job).values(status="failed")))
+    assert _release(world, utc_now() + LONG_AFTER) == 4
 
 
 def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
