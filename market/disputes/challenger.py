@@ -3,7 +3,7 @@
 open → the provider shows its trace → name the step that the replays refuted → a committee replays it. Each time
 what is to be done follows from where the contract says that the dispute stands, so a market that was killed goes on,
 and nothing is sent twice. The committee is drawn, and its verdict sent, by whoever keeps disputes going. What the end
-means for unit, provider and verifiers is booked by :mod:`market.verification.disputed`.
+means for unit, provider and verifiers is booked by :mod:`market.verification.decisions`.
 """
 
 from collections.abc import Collection
@@ -168,13 +168,14 @@ def advance(database: Database, challenger: Challenger) -> None:
             if _is_missed(challenge, settled["status"], final.timestamp):
                 _end(session, challenge, ChallengeEvent.MISS, Reason.PERIOD_OVER)
                 continue
+            is_ours = challenge.challenger == challenger.address  # not one of an account that was given up since
             match DISPUTE_STATUSES[latest["status"]]:
                 case DisputeStatus.NONE if _is_refused(session, challenge):
                     _end(session, challenge, ChallengeEvent.MISS, Reason.OPEN_REFUSED)
-                case DisputeStatus.NONE if may_pay:
+                case DisputeStatus.NONE if may_pay and is_ours:
                     opening = Call(contract="Disputes", function="open", arguments=challenge.arguments)
                     _ask(session, challenge, opening, challenger.terms.bond_wei)
-                case DisputeStatus.STEP:
+                case DisputeStatus.STEP if is_ours:
                     _ask(session, challenge, Disputes.nameStep(challenge.dispute_id, challenge.step))
 
 

@@ -189,15 +189,13 @@ def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
-    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted works no more.
+    """Handler of the final DisputeEnded event, whoever brought the dispute: who is convicted, and so jailed, works no
+    more.
 
     What becomes of the unit is booked by :func:`decide_units` if the dispute is the market's, else by its settlement.
     """
     provider = provider_of(session, event.args["disputeId"])
     if DISPUTE_STATUSES[event.args["outcome"]] is DisputeStatus.PROVIDER_LOST and provider is not None:
-        if providers.kind_of(session, provider) is None:
-            return
-        providers.jail(session, provider, "dispute_lost")
         _dismiss_from_work(session, provider)
 
 

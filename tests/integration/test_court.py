@@ -280,7 +280,7 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
     live.keep()
     assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
     found = live.provider(cheat.address)
-    assert (found.status, found.reason) == ("jailed", "dispute_lost")
+    assert (found.status, found.reason) == ("jailed", "slashed")
     undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
     assert undecided == []
     assert live.slashes() == []  # it was not ours to bring

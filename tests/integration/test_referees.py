@@ -225,6 +225,31 @@ def test_who_withholds_what_its_unit_starts_from_loses(
     assert live.judged(opened, referees) is Turn.PROVIDER_LOST
 
 
+def test_without_the_market_a_settled_unit_is_judged_by_its_record(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 2)
+    live.keep()
+    alone = [live.referee(account, executor, url=NOWHERE) for account in REFEREES]
+    for referee in alone:
+        referee.watch()
+    assert "market_unreachable" in caplog.text
+    live.settle(unit)
+    live.pass_patience()
+    for referee in alone:
+        referee.watch()
+    signed = {
+        account.address: verdict
+        for account in REFEREES
+        for verdict in Verdicts(Workspace(live.directory / account.address).verdicts).all()
+    }
+    assert {(verdict.provider_correct, verdict.delivered) for verdict in signed.values()} == {(True, False)}
+    signatures = {address: verdict.signature for address, verdict in signed.items()}
+    live.chain_of(OTHER).submit_verdict(opened.dispute_id, True, signatures)
+    assert live.state(opened).turn is Turn.CHALLENGER_LOST
+
+
 def test_states_that_are_gone_are_made_again(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,6 +170,8 @@ class NodeAgent:
             watch()
         except ZooError as error:
             log.warning("disputes cannot be looked for: %s %s", error, error.remedy or "")
+        except OSError as error:  # a full disk, say
+            log.warning("disputes cannot be looked for: %s", error)
 
     def _heartbeat(self, standing: Standing) -> dict[str, Any]:
         try:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Unmade(Exception):
-    """The state was not made again: an input is gone, or training gave other states than were signed."""
+    """The state cannot be given: the market is not that far, an input is gone, or training gave other states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class Disclosure:
                 self._tell(dispute_id, str(error))
 
     def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
+        known = self.market.dispute(dispute_id)
+        if known["step"] != step:
+            raise Unmade("the market does not know yet which step is named")
+        if known["state_cid"] is not None:
+            return  # told before a restart
         trace = Traces(self.workspace.traces).find(unit_id)
         task = trace.task
         if task is None:
@@ -111,5 +116,5 @@ class Disclosure:
     def _tell(self, dispute_id: str, problem: str) -> None:
         """Log once why the state cannot be had yet; an empty ``problem``: it can."""
         if problem and self.told.get(dispute_id) != problem:
-            log.error("dispute %s: its committee cannot have the state: %s", dispute_id, problem)
+            log.warning("dispute %s: its committee cannot have the state yet: %s", dispute_id, problem)
         self.told[dispute_id] = problem

@@ -5,6 +5,7 @@ is reorganised. Each is noted in a file until a final block has its end; what th
 so a restart, or somebody else's answer, changes nothing. The market is not asked for anything.
 """
 
+import contextlib
 import json
 import logging
 import time
@@ -209,7 +210,10 @@ class Disputes:
 
     def _noted(self) -> list[Opened]:
         """Disputes that are not over, the oldest first: its turn ends first."""
-        found = [Opened(**json.loads(path.read_text())) for path in self._directory.glob("*.json")]
+        found = []
+        for path in self._directory.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # another thread has forgotten it meanwhile
+                found.append(Opened(**json.loads(path.read_text())))
         return sorted(found, key=lambda opened: (opened.block, opened.dispute_id))
 
     def _file(self, opened: Opened) -> Path:
