@@ -80,6 +80,7 @@ class _Unit:
     node: Node
     offered_at: float
     task: Task | None = None
+    committed: bool = False
     delivered: bool = False
     overdue: Timer | None = None
 
@@ -109,7 +110,8 @@ class _State:
 def _status(unit: _Unit | None) -> UnitStatus | None:
     if unit is None:
         return None
-    return UnitStatus.UPLOADED if unit.delivered else UnitStatus.LEASED
+    # With a round delay a unit's node goes on at the commitment; without one that makes no difference.
+    return UnitStatus.UPLOADED if unit.committed else UnitStatus.LEASED
 
 
 def simulate(scenario: Scenario) -> Outcome:
@@ -279,7 +281,7 @@ class _Job:
         state.open += 1
         state.offers.append(self._clock.now)
         if node.alive:
-            unit.task = node.start(self._unit_steps(unit, self._round.number), lambda: self._deliver(unit))
+            unit.task = node.start(self._training(unit, self._round.number), lambda: self._commit(unit))
         else:
             self._expect_expiry(unit)
 
@@ -298,9 +300,10 @@ class _Job:
         state.open -= 1
         state.lost += 1
         state.failures[unit.node] += 1
-        self._slots[unit.slot].holder = None
-        if unit.node.alive:
-            self._spares.append(unit.node)
+        if self._slots[unit.slot].holder is unit.node:
+            self._slots[unit.slot].holder = None
+            if unit.node.alive:
+                self._spares.append(unit.node)
         if self._round_state(always=False).lacks_quorum:
             self._go_on()
         else:
@@ -312,6 +315,14 @@ class _Job:
             unit.task.cancel()
         if unit.overdue is not None:
             unit.overdue.cancel()
+
+    def _commit(self, unit: _Unit) -> None:
+        """The result is fixed, and goes up now; beside the next unit if the job has a round delay."""
+        unit.committed = True
+        unit.overdue = self._clock.after(self._scenario.market.upload_seconds, lambda: self._lose(unit))
+        unit.task = unit.node.start(self._delivery(unit), lambda: self._deliver(unit))
+        if self._scenario.round_delay:
+            self._offer_next(unit.slot, unit.node, self._round_state(always=False))
 
     def _deliver(self, unit: _Unit) -> None:
         state, unit.delivered = unit.state, True
@@ -325,8 +336,6 @@ class _Job:
             unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
         if drawn and self._slots[unit.slot].has_state:
             unit.node.serve(iter([(Step.UP, self._scenario.work.slot_state)]))
-        if self._scenario.round_delay:
-            self._offer_next(unit.slot, unit.node, self._round_state(always=False))
         if state is self._round and (state.open <= state.hopeless or state.timer is None):
             self._consider()
 
@@ -430,21 +439,24 @@ class _Job:
 
     # --- a node's work
 
-    def _unit_steps(self, unit: _Unit, checkpoint: int) -> Steps:
-        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment, uploads, completion.
+    def _training(self, unit: _Unit, checkpoint: int) -> Steps:
+        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment.
 
         ``checkpoint`` is the round whose model it starts from. Its slot's own payload is on the node, or is small.
         """
         work, market, node = self._scenario.work, self._scenario.market, unit.node
-        trip = node.link.round_trip_seconds
-        yield Step.WAIT, market.requests_before * trip
+        yield Step.WAIT, market.requests_before * node.link.round_trip_seconds
         yield from self._inputs(node, checkpoint)
         jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
         yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
-        unit.overdue = self._clock.after(market.upload_seconds, lambda: self._lose(unit))
+        yield Step.WAIT, bool(market.requests_after) * node.link.round_trip_seconds
+
+    def _delivery(self, unit: _Unit) -> Steps:
+        """Its upload and completion."""
+        work, market, trip = self._scenario.work, self._scenario.market, unit.node.link.round_trip_seconds
         yield Step.WAIT, trip
         yield Step.UP, work.payload
-        yield Step.WAIT, market.requests_after * trip + market.admit
+        yield Step.WAIT, max(0, market.requests_after - 1) * trip + market.admit
 
     def _inputs(self, node: Node, round_: int) -> Steps:
         """Fetch what the node lacks of a round's model and of the data."""

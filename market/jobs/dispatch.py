@@ -190,7 +190,7 @@ def _offer_units(
     may_go_ahead = slot_states.goes_on_when_delivered(job) and job.current_round + 1 < job.rounds
 
     def next_of(slot: Slot) -> int | None:
-        has = [None if unit is None else UnitStatus(unit.status) for unit in (own.get(slot.slot), ahead.get(slot.slot))]
+        has = [_standing(slot, units.get(slot.slot)) for units in (own, ahead)]
         return None if slot.slot in waiting else round_to_offer(state, now, *has, may_go_ahead=may_go_ahead)
 
     # A slot that waits for the next round, since it would be too late for this one, gets its node now.
@@ -208,6 +208,15 @@ def _offer_units(
         if not which:
             units.append(unit)
             state = replace(state, open=state.open + 1)
+
+
+def _standing(slot: Slot, unit: Unit | None) -> UnitStatus | None:
+    """Where a slot's unit stands for what follows it: one whose commitment says what it leaves is as good as delivered
+    to its own node."""
+    if unit is None:
+        return None
+    is_declared = unit.status == UnitStatus.COMMITTED and unit.payload_cid is not None
+    return UnitStatus.UPLOADED if is_declared and unit.provider == slot.provider else UnitStatus(unit.status)
 
 
 def _counting(units: list[Unit]) -> dict[int, Unit]:

@@ -54,12 +54,26 @@ class HeartbeatView(BaseModel):
 
 
 class CommitTraining(RequestModel):
-    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment)."""
+    """The signed result of a unit, before anything is revealed (EIP-712 UnitCommitment).
+
+    A job with ``round_delay`` offers the slot's next unit at once if the commitment also declares what that starts
+    from: the payload and the slot state, which the completion then has to be of.
+    """
 
     token: Token
     trace_root: HashString
     payload_hash: HashString
     commitment_signature: SignatureString
+    payload_cid: CidString | None = None
+    slot_state_cid: CidString | None = None
+    slot_state_digest: HashString | None = None
+
+    @property
+    def declared(self) -> tuple[str, str, str] | None:
+        """Payload, slot state and its digest, if all of them are declared."""
+        if self.payload_cid is None or self.slot_state_cid is None or self.slot_state_digest is None:
+            return None
+        return self.payload_cid, self.slot_state_cid, self.slot_state_digest
 
 
 class CommitReplay(RequestModel):

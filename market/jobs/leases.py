@@ -30,6 +30,7 @@ from market.providers import service as providers
 from zoo_protocol.hashing import to_hex
 
 NODE_SILENT, UPLOAD_OVERDUE, NODE_STOPPING = "node_silent", "upload_overdue", "node_stopping"
+START_LOST = "start_lost"
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
 
 
@@ -187,12 +188,24 @@ def abandon(
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:
         move_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        if unit.payload_cid is not None:
+            _withdraw(session, unit)
         if reason == slot_states.MISSING:
             slot_states.give_up(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
             providers.note_lost(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
+
+
+def _withdraw(session: Session, unit: Unit) -> None:
+    """Nobody will ever see what a lost unit declared at its commitment: who started from it has lost its unit too."""
+    for later in repository.started_from(session, unit):
+        for lease_id in repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
+            locked = repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
+    unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
 
 
 def vacate(session: Session, provider: str, reason: str) -> None:

@@ -205,6 +205,19 @@ def committed_slots(session: Session, job_id: str) -> set[int]:
     return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, Unit.status == UnitStatus.COMMITTED)))
 
 
+def is_to_come(session: Session, unit: Unit) -> bool:
+    """Whether an earlier unit of this one's slot is committed and still to be uploaded."""
+    query = select(Unit.id).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round < unit.round)
+    return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None
+
+
+def started_from(session: Session, unit: Unit) -> list[Unit]:
+    """Units under way that start from what ``unit`` declared."""
+    from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)
+    query = select(Unit).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round > unit.round, from_it)
+    return list(session.scalars(query.where(Unit.status.in_(OPEN_UNIT)).order_by(Unit.id)))
+
+
 def delivery_seconds(session: Session, job_id: str, since_round: int) -> list[float]:
     """What each delivered unit of the rounds from ``since_round`` on took, from its offer to its upload."""
     query = select(Unit.created_at, Unit.uploaded_at).where(

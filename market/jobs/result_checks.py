@@ -93,6 +93,13 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
     if unit.status != UnitStatus.COMMITTED:
         raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
     spec = unit_spec(job, unit)
+    declared = unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest
+    if unit.payload_cid is not None and declared != (
+        result.payload_cid,
+        result.slot_state_cid,
+        result.slot_state_digest,
+    ):
+        return Refusal("payload_mismatch", "payload_cid", "The commitment declared another payload or slot state.")
     if len(result.leaves) != job.segments + 1:
         detail = f"There are {len(result.leaves)} leaves; {job.segments} segments have {job.segments + 1}."
         return Refusal("wrong_leaves", "leaves", detail)

@@ -15,7 +15,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.jobs import publishing, repository, slot_states, state_pins, uploads
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
-from market.jobs.errors import CommitmentChanged, ResultRefused
+from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.lease_schemas import (
     AcknowledgementView,
     CommitReplay,
@@ -29,7 +29,7 @@ from market.jobs.lease_schemas import (
     LeaseKind,
 )
 from market.jobs.leases import abandon, free_after_training, lock_held, mark_first_step, require_held
-from market.jobs.models import Job, Lease, Unit
+from market.jobs.models import Job, Lease, Slot, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
 from market.jobs.replaying import verification
@@ -76,6 +76,10 @@ def commit(
         unit.committed_at = utc_now()
         move_unit(session, unit, UnitEvent.COMMIT, at=unit.committed_at)
         mark_first_step(session, job.id, unit.committed_at)
+        if commitment.declared is not None and slot_states.goes_on_when_delivered(job):
+            unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
+            slot_states.go_on_from(_slot_of(session, unit), unit)
+            wake_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
     return view(acknowledge(session, acknowledger, unit, message, utc_now()))
@@ -93,6 +97,10 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             return
         lease = require_held(lease, address, result.token, utc_now())
         found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
+        if found is not None and lease.kind == LeaseKind.TRAIN and repository.is_to_come(session, found[1]):
+            raise WrongStep(
+                "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
+            )
     checked = check(storage, lease, found, result)
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
@@ -124,6 +132,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
     match result:
         case CompleteTraining():
             assert unit is not None
+            declared = unit.payload_cid is not None
             unit.payload_cid = result.payload_cid
             unit.payload_sha256 = result.payload_sha256
             unit.salt = result.salt
@@ -134,7 +143,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps
-            _place_in_time(session, job, unit)
+            _place_in_time(session, job, unit, declared)
             move_unit(session, unit, UnitEvent.UPLOAD, at=now)
             free_after_training(session, job, lease.holder)
             wake_after_commit(session, "jobs.dispatch", job.id)
@@ -160,11 +169,12 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
-def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
+def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> None:
     """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
 
-    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. After
-    the last round there is nothing left to enter.
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent, unless
+    the slot has gone on from a later one already: it does so from what a commitment ``declared``. After the last round
+    there is nothing left to enter.
     """
     unit.rounds_late = max(0, job.current_round - unit.round)
     if not unit.rounds_late and not slot_states.goes_on_when_delivered(job):
@@ -175,8 +185,14 @@ def _place_in_time(session: Session, job: Job, unit: Unit) -> None:
     too_late = unit.rounds_late > MAX_STALENESS
     if too_late:
         unit.included, unit.exclusion_reason = False, "too_late"
-    [slot] = [slot for slot in repository.slots(session, job.id) if slot.slot == unit.slot]
-    slot_states.go_on_from(slot, unit, restored=too_late)
+    slot = _slot_of(session, unit)
+    if not declared or slot.state_unit_id == unit.id:
+        slot_states.go_on_from(slot, unit, restored=too_late)
+
+
+def _slot_of(session: Session, unit: Unit) -> Slot:
+    [slot] = [slot for slot in repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    return slot
 
 
 def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:

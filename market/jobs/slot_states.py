@@ -38,8 +38,8 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
     if slot.state_unit_id is None:
         return Start()
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
-    if before.status == UnitStatus.REJECTED:
-        reason = "unit_rejected"
+    if before.status in (UnitStatus.REJECTED, UnitStatus.LOST):
+        reason = f"unit_{before.status}"
     elif before.provider != provider and not before.slot_state_public:
         reason = "held_by_another_node"
     else:
@@ -50,7 +50,7 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
 
 
 def goes_on_when_delivered(job: Job) -> bool:
-    """Whether a slot goes on from what a unit leaves once that is delivered, and not only once its payload is joined.
+    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once it is joined.
 
     Then what is left unsent goes on also where the payload is left out, which is lost.
     """

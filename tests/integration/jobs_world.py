@@ -261,14 +261,14 @@ class World:
         work.complete()
         return work
 
-    def keep(self, node: str, slot_state: bytes) -> str:
-        """Keep a slot state file with its node alone; returns its CID."""
-        cid = str(cid_of_file(slot_state))
-        self.kept.setdefault(node, {})[cid] = slot_state
+    def keep(self, node: str, file: bytes) -> str:
+        """Keep a slot state file or a payload with its node alone; returns its CID."""
+        cid = str(cid_of_file(file))
+        self.kept.setdefault(node, {})[cid] = file
         return cid
 
-    def slot_state(self, node: str, cid: str | None) -> bytes | None:
-        """A slot state file as the node has it: its own, or from storage."""
+    def own_file(self, node: str, cid: str | None) -> bytes | None:
+        """A slot state file or a payload as the node has it: its own, or from storage."""
         if cid is None:
             return None
         own = self.kept.get(node, {}).get(cid)
@@ -326,6 +326,7 @@ class Work:
 
     def __init__(self, world: World, lease: LeaseView, node: str, **changes: Any) -> None:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
+        self.declares = True  # what the slot's next unit starts from, where the job has a round delay
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
         self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
         self.slot_state = replace(fresh_slot_state(self.spec), error_feedback=self.vector, steps=4)
@@ -340,6 +341,7 @@ class Work:
     def hand_in(self, payload: bytes) -> None:
         """Make ``payload`` the one that the last leaf is of."""
         self.payload, state = payload, self.slot_state.digest()
+        self.world.keep(self.node, payload)
         last = self.spec.segments
         self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload)
 
@@ -355,12 +357,12 @@ class Work:
             checkpoint=start_parameters(
                 self.spec,
                 load_parameters(storage, self.spec, task["checkpoint_cid"]),
-                None if eager is None else storage.get(eager, max_bytes=2**24),
+                self.world.own_file(self.node, eager),
             ),
             train=np.zeros(0, np.uint8),
             slot_state=start_slot_state(
                 self.spec,
-                self.world.slot_state(self.node, task["slot_state_cid"]),
+                self.world.own_file(self.node, task["slot_state_cid"]),
                 None if payload is None else storage.get(payload, max_bytes=2**24),
             ),
             environment=task["environment"],
@@ -372,11 +374,17 @@ class Work:
         task = self.lease.task
         message = UnitCommitment(task["job_id"], task["round"], task["slot"], self.node, root, payload_hash)
         key = to_hex(bytes(self.world.wallets[self.node].key))
+        declared = {
+            "payload_cid": str(cid_of_file(self.payload)),
+            "slot_state_cid": self.slot_state_cid,
+            "slot_state_digest": to_hex(self.slot_state.digest()),
+        }
         return CommitTraining(
             token=self.lease.token,
             trace_root=root,
             payload_hash=payload_hash,
             commitment_signature=sign(key, typed_data(domain, message)),
+            **(declared if self.spec.training.round_delay and self.declares else {}),
         )
 
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:

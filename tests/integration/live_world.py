@@ -25,6 +25,7 @@ from market.jobs import leases, matching, results
 from market.jobs.lease_schemas import (
     CommitReplay,
     CommitTraining,
+    CompleteFollow,
     CompletePin,
     CompletePublish,
     CompleteReplay,
@@ -58,6 +59,7 @@ _COMPLETIONS = {
     "replay": CompleteReplay,
     "pin": CompletePin,
     "publish": CompletePublish,
+    "follow": CompleteFollow,
 }
 
 
@@ -163,7 +165,9 @@ class LiveWorld(VerificationWorld):
         lease = Lease.from_dict(json.loads(view.model_dump_json()))
         try:
             with HeldLease(node.worker.market, lease) as held:
-                node.worker.do(held)
+                rest = node.worker.do(held)
+                if rest is not None:
+                    rest()
         except (OSError, GymError, ExecutorError, SlotStateMissing) as error:
             node.failures.append(type(error).__name__)
             with self.database.transaction() as session:

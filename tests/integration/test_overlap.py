@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from jobs_world import World
+from jobs_world import Work, World
 from sqlalchemy import select, text, update
 
 from market.db.base import utc_now
 from market.domain.lifecycle import UnitStatus
 from market.jobs import aggregation, leases, payment, units
 from market.jobs.checkpoints import load_outer, load_parameters
-from market.jobs.errors import ResultRefused
+from market.jobs.errors import LeaseLost, ResultRefused, WrongStep
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from training_gym.aggregation import aggregate
 from training_gym.ahead import start_parameters
@@ -60,14 +60,13 @@ def _cid(world: World, job_id: str, round_: int) -> str:
 
 
 def _late_in_the_round(world: World, job_id: str) -> None:
-    """Units have taken 100 s each, and the round began 50 s ago: what is offered now comes too late for it."""
+    """Units have taken 100 s each, and this round's were offered 100 s ago: what is offered now comes too late."""
     world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
     took = text(
         "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
     )
-    began = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(seconds=50))
-    world.rows(lambda session: (session.execute(took, {"job_id": job_id}), session.execute(began)))
+    world.rows(lambda session: session.execute(took, {"job_id": job_id}))
 
 
 def test_whoever_has_delivered_goes_on_from_the_same_checkpoint_and_its_own_payload(
@@ -227,9 +226,10 @@ def test_a_round_that_lost_its_quorum_gets_units_from_whoever_is_ahead(
 
 def test_a_late_unit_keeps_its_slot_waiting_and_is_joined_later(world: World, nodes: list[str], job_id: str) -> None:
     late = world.work(nodes[3])
+    late.declares = False
     late.commit()
     _deliver(world, job_id, *nodes[:3])
-    long_ago = update(Job).where(Job.id == job_id).values(round_started_at=utc_now() - timedelta(days=1))
+    long_ago = update(Unit).where(Unit.job_id == job_id).values(created_at=utc_now() - timedelta(days=1))
     world.rows(lambda session: session.execute(long_ago))
     _close(world, job_id)
     assert world.units(job_id, round=1, slot=3) == []
@@ -273,3 +273,80 @@ def test_a_payload_that_is_left_out_does_not_take_its_slot_back(world: World, no
     assert _unit(world, job_id, 0, 3).included is False
     _deliver(world, job_id, *nodes)
     assert _unit(world, job_id, 2, 3).start_slot_state_cid == _unit(world, job_id, 1, 3).slot_state_cid
+
+
+def _committed(world: World, job_id: str, node: str) -> Work:
+    work = world.work(node)
+    work.commit()
+    world.dispatch(job_id)
+    return work
+
+
+def test_a_unit_is_uploaded_beside_the_next_one(world: World, nodes: list[str], job_id: str) -> None:
+    first = _committed(world, job_id, nodes[0])
+    before, ahead = _unit(world, job_id, 0, 0), _unit(world, job_id, 1, 0)
+    assert before.status == UnitStatus.COMMITTED
+    assert (ahead.start_eager_payload_cid, ahead.start_slot_state_cid) == (before.payload_cid, first.slot_state_cid)
+    second = _committed(world, job_id, nodes[0])
+    with pytest.raises(WrongStep):
+        second.complete()  # its start could not be read
+    for node in nodes[1:]:
+        world.deliver(node)
+    first.complete()
+    second.complete()
+    world.dispatch(job_id)
+    _close(world, job_id)
+    assert {unit.included for unit in world.units(job_id, round=0)} == {True}
+    assert _unit(world, job_id, 2, 0).start_slot_state_cid == second.slot_state_cid
+
+
+def test_who_declares_nothing_or_has_left_is_waited_for(world: World, nodes: list[str], job_id: str) -> None:
+    silent = world.work(nodes[0])
+    silent.declares = False
+    silent.commit()
+    world.dispatch(job_id)
+    assert world.units(job_id, round=1) == []
+    declared = world.work(nodes[1])
+    declared.commit()
+    with world.database.transaction() as session:  # it leaves its slot, and still uploads
+        [slot] = session.query(Slot).filter(Slot.provider == nodes[1])
+        slot.provider = None
+    spare = world.node()
+    world.dispatch(job_id)
+    assert world.units(job_id, round=1) == []
+    declared.complete()
+    world.dispatch(job_id)
+    unit = _unit(world, job_id, 1, 1)
+    assert (unit.start_eager_payload_cid, unit.start_slot_state_cid) == (
+        _unit(world, job_id, 0, 1).payload_cid,
+        declared.slot_state_cid if unit.provider == nodes[1] else None,
+    )
+    assert unit.provider in (spare, nodes[1])
+
+
+def test_what_was_declared_and_never_uploaded_takes_what_started_from_it_along(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    first = _committed(world, job_id, nodes[0])
+    second = _committed(world, job_id, nodes[0])
+    world.age(first.lease.id)
+    assert leases.expire_due(world.database, utc_now()) == 1
+    lost = {unit.round: unit for unit in world.units(job_id, slot=0)}
+    assert [(lost[r].status, lost[r].reason) for r in (0, 1)] == [("lost", "node_silent"), ("lost", "start_lost")]
+    assert (lost[0].payload_cid, lost[0].trace_root is None) == (None, False)
+    with pytest.raises(LeaseLost):
+        second.complete()
+    world.dispatch(job_id)
+    again = _unit(world, job_id, 0, 0)
+    assert (again.start_slot_state_cid, again.start_eager_payload_cid) == (None, None)
+    _deliver(world, job_id, again.provider, *nodes[1:])
+    _close(world, job_id)
+
+
+def test_another_payload_than_was_declared_is_refused(world: World, nodes: list[str], job_id: str) -> None:
+    work = world.work(nodes[0])
+    commitment = work.commitment()
+    work.commit(commitment.model_copy(update={"payload_cid": world.storage.put(b"other", max_bytes=9).cid}))
+    with pytest.raises(ResultRefused) as refused:
+        work.complete()
+    assert refused.value.extra == {"reason": "payload_mismatch"}

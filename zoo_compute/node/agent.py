@@ -1,9 +1,9 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
-provider has four more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps
-copies (pin), one moves what nobody waits for (publish, follow), one makes states of disputed units available. A
-verifier's other one judges disputes.
+provider has more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps copies
+(pin), one moves what nobody waits for (publish, follow), one makes states of disputed units available, and one delivers
+units of jobs with ``round_delay`` while the next ones are trained. A verifier's other one judges disputes.
 """
 
 import logging
@@ -12,8 +12,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training_gym.errors import GymError
 from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
@@ -62,6 +64,8 @@ _BEATS_PER_SILENCE = 4
 _DISPUTES_SECONDS = 10.0  # a turn lasts hours
 _GIB = 1 << 30
 
+_T = TypeVar("_T")
+
 MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
 """(profile, bytes of memory, directory) -> what runs training tasks."""
 
@@ -86,6 +90,7 @@ class NodeAgent:
         self._market = Market(self._connection)
         self._stopping = threading.Event()
         self._busy = threading.Event()
+        self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
         self._slot_state_seconds = math.inf  # until the chain has said for how long units can be disputed
         self._failure: Exception | None = None
@@ -127,6 +132,7 @@ class NodeAgent:
         for thread in threads:
             thread.join()
         standing.close()
+        self._deliveries.shutdown()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
@@ -197,7 +203,7 @@ class NodeAgent:
         threads = []
         remembered = self._workspace.remembered()
         for kinds in _THREADS[self._config.role]:
-            left = [lease for lease in remembered if lease.kind in kinds]
+            left = sorted((one for one in remembered if one.kind in kinds), key=lambda one: one.task.get("round", 0))
             threads.append(threading.Thread(target=self._work, args=(worker, kinds, left), name=kinds[0]))
             threads[-1].start()
         return threads
@@ -284,11 +290,31 @@ class NodeAgent:
     def _do(self, worker: Worker, lease: Lease) -> None:
         """One lease, to its end: completed, given up with a reason, or lost."""
         self._workspace.remember(lease)
-        self._busy.set()
+        with ExitStack() as stack:
+            stack.callback(self._workspace.forget, lease)
+            held = stack.enter_context(HeldLease(self._market, lease))
+            self._busy.set()
+            rest = self._attempt(lease, lambda: worker.do(held))
+            self._busy.clear()
+            if rest is not None:
+                self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
+
+    def _finish(self, lease: Lease, rest: Callable[[], None], stack: ExitStack) -> None:
+        """Deliver a unit while the next one is trained; one after another, in the order of their rounds."""
         try:
-            with HeldLease(self._market, lease) as held:
-                worker.do(held)
-            log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
+            with stack:
+                self._attempt(lease, rest)
+        except Exception as error:
+            self._failure = error
+            self.stop()
+
+    def _attempt(self, lease: Lease, work: Callable[[], _T]) -> _T | None:
+        """What ``work`` gives; None if the lease is lost by it, or was given up."""
+        try:
+            result = work()
+            if result is None:
+                log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
+            return result
         except (LeaseLost, ApiError, Unreachable) as error:
             log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
         except (
@@ -302,9 +328,7 @@ class NodeAgent:
             OSError,
         ) as error:
             self._give_up(lease, error)
-        finally:
-            self._busy.clear()
-            self._workspace.forget(lease)
+        return None
 
     def _give_up(self, lease: Lease, error: Exception) -> None:
         code = str(getattr(error, "code", "input_missing"))

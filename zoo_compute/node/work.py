@@ -4,7 +4,9 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from zoo_protocol import trace
 from zoo_protocol.cid import parse
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, typed_data
+from zoo_protocol.unixfs import cid_of_file
 
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
@@ -46,8 +49,8 @@ class Worker:
     acknowledgements: Acknowledgements
     link: Link
 
-    def do(self, held: HeldLease) -> None:
-        """The work of one lease, from its task to its completion.
+    def do(self, held: HeldLease) -> Callable[[], None] | None:
+        """The work of one lease, from its task to its completion; what can be done beside the next lease is returned.
 
         Raises:
             LeaseLost, ApiError: the market does not want the result (any more).
@@ -56,7 +59,7 @@ class Worker:
             NotAcknowledged: the market takes the commitment, but does not acknowledge it.
             Unreachable: the market does not answer.
         """
-        kinds = {
+        kinds: dict[str, Callable[[HeldLease], Callable[[], None] | None]] = {
             "train": self._train,
             "reveal": self._reveal,
             "pin": self._pin,
@@ -64,9 +67,9 @@ class Worker:
             "follow": self._follow,
             "replay": self._replay,
         }
-        kinds[held.lease.kind](held)
+        return kinds[held.lease.kind](held)
 
-    def _train(self, held: HeldLease) -> None:
+    def _train(self, held: HeldLease) -> Callable[[], None] | None:
         lease, task, address = held.lease, held.lease.task, self.wallet.address
         effort = Effort(self.link)
         result = self._trained(held, effort)
@@ -83,16 +86,33 @@ class Worker:
         # Before anybody has the signature: who signed a root must be able to show what it is of.
         start = {name: task[name] for name in UNIT_FIELDS}
         Traces(self.workspace.traces).keep(Trace(commitment, task["environment"], result["state_digests"], start))
-        self._commit(held, commitment)
+        goes_on = bool(task["spec"]["training_config"].get("round_delay"))
+        self._commit(held, commitment, self._declared(result) if goes_on else {})
+        deliver = partial(self._deliver, held, result, salt, effort)
+        if goes_on:
+            return deliver
+        deliver()
+        return None
+
+    def _declared(self, result: dict[str, Any]) -> dict[str, str]:
+        """What the slot's next unit starts from; the payload is kept where that looks for it."""
+        payload = Path(result["payload"]).read_bytes()
+        cid = cid_of_file(payload)
+        self.workspace.have(cid, payload)
+        return {
+            "payload_cid": cid,
+            "slot_state_cid": result["slot_state_cid"],
+            "slot_state_digest": result["slot_state_digest"],
+        }
+
+    def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: Effort) -> None:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload = Path(result["payload"])
             payload_cid = upload_file(self.market, held, payload)
-        if task["spec"]["training_config"].get("round_delay"):
-            self.workspace.have(payload_cid, payload)  # the slot's next unit may start with it
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self.market.complete(
-            lease,
+            held.lease,
             {
                 "payload_cid": payload_cid,
                 "payload_sha256": result["payload_sha256"],
@@ -108,12 +128,13 @@ class Worker:
             payload.stat().st_size,
         )
 
-    def _commit(self, held: HeldLease, commitment: UnitCommitment) -> None:
+    def _commit(self, held: HeldLease, commitment: UnitCommitment, declared: dict[str, str]) -> None:
         """Commit, and have it acknowledged: until then nothing obliges the market to anything."""
         body = {
             "trace_root": commitment.traceRoot,
             "payload_hash": commitment.payloadHash,
             "commitment_signature": self.wallet.sign_typed_data(typed_data(self.domain, commitment)),
+            **declared,
         }
         for seconds in (*_ACKNOWLEDGEMENT_RETRIES, None):
             answer = self.market.commit(held.lease, body)

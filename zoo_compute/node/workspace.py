@@ -116,12 +116,10 @@ class Workspace:
                 gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
         return path
 
-    def have(self, cid: str, file: Path) -> None:
-        """Take a copy of a file that is here as that of a CID, if it is, so that it need not be fetched."""
-        content = file.read_bytes()
-        if cid_of_file(content) == cid:
-            with self.making(cid):
-                write_file(self.file(cid), content)
+    def have(self, cid: str, content: bytes) -> None:
+        """Keep the file of a CID, so that it need not be fetched."""
+        with self.making(cid):
+            write_file(self.file(cid), content)
 
     @contextmanager
     def making(self, cid: str) -> Iterator[None]:
