@@ -27,6 +27,7 @@ def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
         "cid",
         None,
         None,
+        None,
         64,
         HASH,
         HASH,
