@@ -152,7 +152,7 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     yield "if_all_1b", "… and warm spares, no waiting for the hopeless", better
     yield "if_all_1b_h100_bf16_h480", "all that, 400 TFLOP/s, H 480", replace(better, flops=H100_BF16, steps=480)
     yield "if_all_1b_h100_bf16", "all that, 400 TFLOP/s", replace(better, flops=H100_BF16)
-    yield "if_all_1b_k960_b2", "all that, k 960", replace(better, settings=base.settings)
+    yield "if_all_1b_defaults", "all that, the defaults' entries", replace(better, settings=base.settings)
     yield "if_all_1b_stragglers", "all that, every tenth node 4 times slower", replace(better, straggler_share=0.1)
     yield "if_all_1b_no_churn", "", replace(better, churn=0.0)
     yield "if_all_1b_churn_50", "half of the nodes leave per hour", replace(better, churn=0.5)
