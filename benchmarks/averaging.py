@@ -307,7 +307,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     size = specification(quick, DENSE).num_parameters()
     for name, settings, what in (
         ("ours", DENSE, "all values in 8 bits, both ways"),
-        ("ours_sparse", SPARSE, "the default payload: 960 of 4,096 entries in 2 bits, both ways"),
+        ("ours_sparse", SPARSE, "960 of 4,096 entries in 2 bits, both ways"),
     ):
         with ExitStack() as stack:
             group = OurGroup(stack, specification(quick, settings), stack.enter_context(running_store()))
