@@ -1,10 +1,10 @@
 """How much loss a thousandth of the traffic costs: eight workers, equal tokens, one model, in a dozen ways.
 
-``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--fresh] [--kept] [--tune]``. A byte model is
-trained on the sources of Python's standard library (28 MB, of which a run draws 1.2 MB, so that hardly a token is seen
-twice). Loss is in nats per byte on files that neither training nor tuning saw. A ratio is the bytes of dense fp32
-gradients at every step over those that one worker sent (up) or fetched (down): whole payloads as they travel, headers
-and scales included; for gradients that are averaged at every step, what was handed to all-reduce.
+``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--processes N] [--fresh] [--kept] [--tune]``. A
+byte model is trained on the sources of Python's standard library (28 MB, of which a run draws 3.1 MB, so that few
+tokens are seen twice). Loss is in nats per byte on files that neither training nor tuning saw. A ratio is the bytes of
+dense fp32 gradients at every step over those that one worker sent (up) or fetched (down): whole payloads as they
+travel, headers and scales included; for gradients that are averaged at every step, what was handed to all-reduce.
 
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
@@ -19,16 +19,21 @@ and scales included; for gradients that are averaged at every step, what was han
 for each peer, our best point that sends and fetches no more bytes than it, and is the largest relative loss of these.
 
 An interrupted run goes on where it was: every result is kept in ``.benchmarks/`` by method, settings, seed and version
-of the code (``--fresh`` measures again, ``--kept`` reports what is there and measures nothing). ``--tune`` prints
-instead the losses of the settings that were tried, on files that no result is reported on.
+of the code (``--fresh`` measures again, ``--kept`` reports what is there and measures nothing). As many runs go on at
+once as there are cores, one on each (``--processes``); none depends on speed. ``--tune`` prints instead the losses of
+the settings that were tried, on files that no result is reported on.
 """
 
+import functools
 import hashlib
 import json
+import multiprocessing
+import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -48,7 +53,6 @@ from benchmarks.communication_settings import (
 from benchmarks.corpus import whole_library
 from benchmarks.report import Row, print_report, progress, report_options, row
 from benchmarks.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
-from training_gym.data.dataset import Tokens
 from training_gym.errors import TrainingDiverged
 
 ROOT = Path(__file__).parents[1]
@@ -56,33 +60,47 @@ KEPT = ROOT / ".benchmarks" / "communication.jsonl"
 PLOT = ROOT / "benchmarks" / "communication.png"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One method on one seed, evaluated on the files of ``split`` (``tuning`` or ``validation``)."""
+
+    name: str
+    method: Method
+    scale: Scale
+    seed: int
+    split: str
+
+    def key(self) -> str:
+        """Digest of everything that determines the outcome."""
+        spec = specification(self.method, self.scale, self.seed).to_dict()
+        identity = {"how": self.method.how, "processes": self.method.processes, "spec": spec, "split": self.split}
+        return hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
+
+
 class Kept:
-    """The results of earlier runs of the same code, one JSON line each; an interrupted run goes on from them."""
+    """The outcomes of runs of the same code, one JSON line each; an interrupted benchmark goes on from them."""
 
-    def __init__(self, path: Path | None, only: bool = False) -> None:
-        """Without a path nothing is looked up or kept; with ``only`` nothing else is given."""
-        self._path, self._only, self.found = path, only, 0
+    def __init__(self, path: Path | None) -> None:
+        """Without a path nothing is looked up or kept."""
+        self._path, self.found = path, 0
         lines = path.read_text().splitlines() if path and path.exists() else []
-        self._outcomes = {line["key"]: line["outcome"] for line in map(json.loads, lines)}
+        self._outcomes = {line["key"]: Outcome(**line["outcome"]) for line in map(json.loads, lines)}
 
-    def outcome(self, name: str, identity: Mapping[str, object], work: Callable[[], Outcome | None]) -> Outcome | None:
-        """The kept outcome of the run that ``identity`` determines, or that of ``work``."""
-        key = hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
-        if key in self._outcomes:
-            self.found += 1
-            return Outcome(**self._outcomes[key])
-        if self._only:
-            return None
-        started = time.perf_counter()
-        outcome = work()
-        progress(f"{name}: {outcome} in {time.perf_counter() - started:.0f} s")
-        if self._path and outcome:
-            self._path.parent.mkdir(exist_ok=True)
-            with self._path.open("a") as file:
-                file.write(json.dumps({"name": name, "key": key, "outcome": asdict(outcome)}) + "\n")
+    def of(self, run: Run) -> Outcome | None:
+        """The outcome of an earlier ``run``, counted in ``found``."""
+        outcome = self._outcomes.get(run.key())
+        self.found += outcome is not None
         return outcome
 
+    def add(self, run: Run, outcome: Outcome) -> None:
+        """Keep the outcome of a ``run``."""
+        if self._path:
+            self._path.parent.mkdir(exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps({"name": run.name, "key": run.key(), "outcome": asdict(outcome)}) + "\n")
 
+
+@functools.cache
 def _code_version() -> str:
     """Digest of the code that trains. ``config`` is left out: every setting is part of a run's identity."""
     files = [path for path in (ROOT / "training_gym").rglob("*.py") if path.name != "config.py"]
@@ -90,35 +108,55 @@ def _code_version() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
 
 
-def train(method: Method, scale: Scale, seed: int, tokens: Tokens, held_out: Tokens) -> Outcome | None:
+def train(run: Run) -> Outcome | None:
     """One run; None where a peer's environment is missing, infinite loss where training diverged."""
-    spec = specification(method, scale, seed)
+    method, spec = run.method, specification(run.method, run.scale, run.seed)
+    tokens, tuning, validation = whole_library()
+    held_out = {"tuning": tuning, "validation": validation}[run.split]
+    started = time.perf_counter()
     try:
         if method.how == "torchft":
-            return by_torchft(spec, scale.warmup, tokens, held_out)
-        if method.how == "steps":
-            return by_steps(spec, tokens, held_out, min(method.processes, scale.most_processes))
-        return by_rounds(spec, tokens, held_out, everybody_fetches_all=method.how == "all_gather")
+            outcome = by_torchft(spec, run.scale.warmup, tokens, held_out)
+        elif method.how == "steps":
+            outcome = by_steps(spec, tokens, held_out, min(method.processes, run.scale.most_processes))
+        else:
+            outcome = by_rounds(spec, tokens, held_out, everybody_fetches_all=method.how == "all_gather")
     except TrainingDiverged:
-        return Outcome(float("inf"), 1, 1)
+        outcome = Outcome(float("inf"), 1, 1)
+    progress(f"{run.name}, seed {run.seed}: {outcome} in {time.perf_counter() - started:.0f} s")
+    return outcome
 
 
-def outcomes_of(methods: Mapping[str, Method], scale: Scale, seed: int, split: str, kept: Kept) -> dict[str, Outcome]:
-    """The outcome of every method on one seed, evaluated on the files of ``split``."""
-    tokens, tuning, validation = whole_library()
-    held_out = {"tuning": tuning, "validation": validation}[split]
-    found = {}
-    for name, method in methods.items():
-        spec = specification(method, scale, seed).to_dict()
-        identity = {"how": method.how, "processes": method.processes, "spec": spec, "split": split}
-
-        def work(method: Method = method) -> Outcome | None:
-            return train(method, scale, seed, tokens, held_out)
-
-        outcome = kept.outcome(f"{name}, seed {seed}", identity, work)
+def outcomes_of(runs: Sequence[Run], kept: Kept, processes: int) -> dict[Run, Outcome]:
+    """The outcomes of ``runs``, of those that are not kept measured by so many processes; with 0 these are left out."""
+    found = {run: outcome for run in runs if (outcome := kept.of(run)) is not None}
+    for run, outcome in _trained([run for run in runs if run not in found], processes):
         if outcome is not None:
-            found[name] = outcome
+            kept.add(run, outcome)
+            found[run] = outcome
     return found
+
+
+def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome | None]]:
+    """Each of the ``runs`` with its outcome, as they end."""
+    if processes == 1:
+        yield from ((run, train(run)) for run in runs)
+    if processes < 2:
+        return
+    context = multiprocessing.get_context("spawn")
+    cores = context.Queue()
+    for number in range(processes):
+        cores.put(sorted(os.sched_getaffinity(0))[number % len(os.sched_getaffinity(0))])
+    with ProcessPoolExecutor(processes, context, _take_core, (cores,)) as pool:
+        waiting = {pool.submit(train, run): run for run in runs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+
+
+def _take_core(cores: "multiprocessing.Queue[int]") -> None:
+    """Stay on one core, with all processes of a run: groups that average at every step spin while they wait."""
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {cores.get()})
 
 
 def dense_bytes(scale: Scale) -> int:
@@ -130,7 +168,9 @@ def dense_bytes(scale: Scale) -> int:
 def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
     """The rows from the outcomes by method of each seed; ``unit`` is :func:`dense_bytes`."""
     for found in seeds:
-        found["ddp"] = min(found["ddp_adamw"], found["ddp_muon"], key=lambda outcome: outcome.loss)
+        dense = [found[name] for name in ("ddp_adamw", "ddp_muon") if name in found]
+        if dense:
+            found["ddp"] = min(dense, key=lambda outcome: outcome.loss)
     rows = []
     for name in ("ddp", *METHODS):
         measured = [found[name] for found in seeds if name in found]
@@ -143,29 +183,30 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
         rows.append(row(f"{name}_up_ratio", "x", [unit / outcome.up for outcome in measured]))
         rows.append(row(f"{name}_down_ratio", "x", [unit / outcome.down for outcome in measured]))
     for name in ("default", "at_1000x"):
-        gaps = [found[name].loss / found["ddp"].loss - 1 for found in seeds if name in found]
-        rows.append(row(f"{name}_loss_gap", "share", gaps, "of ddp's loss"))
-    deficits = [equal_bytes_deficit(found) for found in seeds]
-    worst = deficits[0][1]
-    rows.append(
-        row("equal_bytes_deficit", "share", [deficit for deficit, _ in deficits], f"first seed's against {worst}")
-    )
+        gaps = [found[name].loss / found["ddp"].loss - 1 for found in seeds if {name, "ddp"} <= found.keys()]
+        if gaps:
+            rows.append(row(f"{name}_loss_gap", "share", gaps, "of ddp's loss"))
+    deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
+    if deficits:
+        shares, (worst, *_) = zip(*deficits, strict=True)
+        rows.append(row("equal_bytes_deficit", "share", list(shares), f"first seed's against {worst}"))
     return rows
 
 
-def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str]:
+def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
     """The largest relative loss of our best point against a peer that sends and fetches no less, and that peer."""
     ours, deficits = [found[name] for name in OURS if name in found], []
     for name, peer in ((name, found[name]) for name in PEERS if name in found):
         cheaper = [point.loss for point in ours if point.up <= peer.up and point.down <= peer.down]
         if cheaper:
             deficits.append((min(cheaper) / peer.loss - 1, name))
-    return max(deficits)
+    return max(deficits, default=None)
 
 
 def main() -> None:
     options = report_options("communication")
     options.add_argument("--seeds", type=int, default=3, help="how many seeds (3)")
+    options.add_argument("--processes", type=int, help="how many runs at once (one a core)")
     options.add_argument("--fresh", action="store_true", help="measure again what is kept from earlier runs")
     options.add_argument("--kept", action="store_true", help="report what is kept, and measure nothing")
     options.add_argument("--tune", action="store_true", help="print what was tried to find the settings")
@@ -175,19 +216,23 @@ def main() -> None:
     scale = QUICK if chosen.quick else FULL
     if chosen.fresh:
         KEPT.unlink(missing_ok=True)
-    kept = Kept(None if chosen.quick else KEPT, chosen.kept)
+    kept = Kept(None if chosen.quick else KEPT)
+    processes = 0 if chosen.kept else chosen.processes or len(os.sched_getaffinity(0))
     unit = dense_bytes(scale)
     if chosen.tune:
+        trials = [Run(name, method, scale, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+        found = outcomes_of(trials, kept, processes)
         print("| trial | loss | times fewer bytes up | down |\n|---|---|---|---|")
-        for name, outcome in outcomes_of(TRIALS, scale, TUNING_SEED, "tuning", kept).items():
-            print(
-                f"| {name} | {outcome.loss:.4f} | {unit / outcome.up:,.0f} | {unit / outcome.down:,.0f} |", flush=True
-            )
+        for run in trials:
+            if run in found:
+                loss, up, down = found[run].loss, unit / found[run].up, unit / found[run].down
+                print(f"| {run.name} | {loss:.4f} | {up:,.0f} | {down:,.0f} |")
         return
-    count = 1 if chosen.quick else chosen.seeds
-    rows = rows_of([outcomes_of(METHODS, scale, seed, "validation", kept) for seed in range(1, count + 1)], unit)
-    note = f"of {count * len(METHODS)}, measured by earlier runs of the same code"
-    rows.append(row("kept_results", "runs", [kept.found], note))
+    seeds = range(1, 2 if chosen.quick else chosen.seeds + 1)
+    runs = [Run(name, method, scale, seed, "validation") for seed in seeds for name, method in METHODS.items()]
+    found = outcomes_of(runs, kept, processes)
+    rows = rows_of([{run.name: found[run] for run in found if run.seed == seed} for seed in seeds], unit)
+    rows.append(row("kept_results", "runs", [kept.found], f"of {len(runs)}, measured by earlier runs of the same code"))
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)

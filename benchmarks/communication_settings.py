@@ -86,7 +86,7 @@ METHODS: dict[str, Method] = {
     "ddp_muon": Method("steps", MUON),
     "ddp_adamw": Method("steps", ADAMW),
     "default": Method("rounds", {}),
-    "at_1000x": Method("rounds", rounds_of(20) | sparse(344)),
+    "at_1000x": Method("rounds", rounds_of(60) | sparse(1750)),
     "sparseloco": Method("all_gather", {"method": "sparseloco", **ADAMW}),
     "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
     "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
@@ -118,14 +118,21 @@ TRIALS: dict[str, Method] = {
     "dense Muon 0.12, AdamW 16e-3": Method("steps", _muon(0.12, 16e-3)),
     "dense AdamW 8e-3": Method("steps", ADAMW),
     "dense AdamW 16e-3": Method("steps", ADAMW | {"learning_rate": 16e-3}),
-    "H10, Muon 0.08": _trial(10, sparse(960), 0.08, 8e-3),
-    "H10, Muon 0.06": _trial(10, sparse(960), 0.06, 8e-3),
-    "H10, Muon 0.04": _trial(10, sparse(960), 0.04, 8e-3),
-    "H10, Muon 0.02, AdamW 4e-3": _trial(10, sparse(960), 0.02, 4e-3),
-    "H10, Muon 0.04, momentum 0.6, error feedback 1": _trial(
-        10, sparse(960), 0.04, 8e-3, outer_momentum=0.6, error_feedback_decay=1.0
+    "dense Muon 0.08, AdamW 32e-3": Method("steps", _muon(0.08, 32e-3)),
+    "H10, 960 entries, AdamW 8e-3": _trial(10, sparse(960), 0.04, 8e-3),
+    "H10, 960 entries, AdamW 16e-3": _trial(10, sparse(960), 0.04, 16e-3),
+    "H5, 350 entries, AdamW 16e-3": _trial(5, sparse(350), 0.04, 16e-3),
+    "H15, all entries, AdamW 16e-3": _trial(15, sparse(4096), 0.04, 16e-3),
+    "H20, all entries, AdamW 8e-3": _trial(20, sparse(4096), 0.04, 8e-3),
+    "H20, all entries, AdamW 16e-3": _trial(20, sparse(4096), 0.04, 16e-3),
+    "H20, all entries, AdamW 32e-3": _trial(20, sparse(4096), 0.04, 32e-3),
+    "H20, all entries, Muon 0.06": _trial(20, sparse(4096), 0.06, 16e-3),
+    "H20, all entries, outer rate 1.4, momentum 0": _trial(
+        20, sparse(4096), 0.04, 16e-3, outer_learning_rate=1.4, outer_momentum=0.0
     ),
-    "H10, Muon 0.04, all entries at 8 bits": _trial(10, sparse(4096, 8), 0.04, 8e-3),
-    "H5, Muon 0.08, 384 entries": _trial(5, sparse(384), 0.08, 8e-3),
+    "H20, all entries, error feedback 1": _trial(20, sparse(4096), 0.04, 16e-3, error_feedback_decay=1.0),
+    "H30, all entries at 4 bits": _trial(30, sparse(4096, 4), 0.04, 16e-3),
+    "H20, 344 entries": _trial(20, sparse(344), 0.04, 16e-3),
+    "H60, 1,750 entries": _trial(60, sparse(1750), 0.04, 16e-3),
 }
-"""What decision 0022 lists; 2 bits both ways where nothing is said."""
+"""2 bits both ways where nothing is said."""

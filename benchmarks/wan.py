@@ -39,6 +39,7 @@ DATASET_BYTES = 2e9
 DAY = 86_400.0
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
 DEFAULTS = TrainingConfig()
+FULLER = Settings(960, 2, 960, 2)
 SPARSE = Settings(256, 2, 256, 2)
 SPARSER = Settings(64, 2, 64, 2)
 
@@ -136,7 +137,7 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     yield (
         "efficiency_1b_h48_k960",
         "H 48, k 960, joined by four processes",
-        replace(best, settings=base.settings, steps=48, tree=4),
+        replace(best, settings=FULLER, steps=48, tree=4),
     )
     yield "efficiency_1b_h96_no_delay", "H 96, round_delay 0", replace(best, delay=0, steps=96)
     plain = f"nothing set: H {base.steps}, k {DEFAULTS.top_k}, {DEFAULTS.value_bits} bits, round_delay 0"

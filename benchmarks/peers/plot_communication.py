@@ -16,7 +16,8 @@ def main(picture: str) -> None:
     rows = {row["name"]: row for row in json.load(sys.stdin)["rows"]}
     figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for panel, way in zip(panels, ("up", "down"), strict=True):
-        points = [(rows[f"{name}_{way}_ratio"]["value"], rows[f"{name}_loss"]) for name in OURS]
+        measured = [name for name in OURS if f"{name}_loss" in rows]
+        points = [(rows[f"{name}_{way}_ratio"]["value"], rows[f"{name}_loss"]) for name in measured]
         panel.plot([ratio for ratio, _ in points], [loss["value"] for _, loss in points], "o-", label="ours")
         for ratio, loss in points:
             panel.vlines(ratio, loss["min"], loss["max"], color="C0")

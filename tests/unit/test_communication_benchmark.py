@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.communication import Kept, equal_bytes_deficit, outcomes_of, rows_of
+from benchmarks.communication import Kept, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
 from benchmarks.trainers import Outcome
 from training_gym.config import ModelConfig
@@ -43,10 +43,11 @@ def test_at_equal_bytes_only_points_that_are_no_dearer_count() -> None:
     found = outcomes() | {name: Outcome(3.0, 10, 10) for name in OURS}
     found |= {"at_20x": Outcome(1.0, 50, 50), "default": Outcome(2.2, 5, 5)}
     found["sparseloco"] = Outcome(1.5, 7, 100)
-    deficit, peer = equal_bytes_deficit(found)
-    assert (deficit, peer) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
+    assert equal_bytes_deficit(found) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
     found["sparseloco"] = Outcome(1.5, 60, 60)  # now the better and dearer point counts too
-    assert equal_bytes_deficit(found)[0] == pytest.approx(2.2 / 2.0 - 1)
+    deficit = equal_bytes_deficit(found)
+    assert deficit
+    assert deficit[0] == pytest.approx(2.2 / 2.0 - 1)
 
 
 @pytest.mark.parametrize("scale", [FULL, QUICK])
@@ -57,13 +58,24 @@ def test_every_method_trains_on_as_many_tokens(scale: Scale) -> None:
         assert (training.batch_size, training.seed) == (scale.batch_size, 1)
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     tiny = Scale(ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), 10, 1, 2, 1)
-    methods = {"at_20x": METHODS["at_20x"]}
-    first = outcomes_of(methods, tiny, 1, "validation", Kept(tmp_path / "kept.jsonl"))
+    runs = [Run("at_20x", METHODS["at_20x"], tiny, seed, "validation") for seed in (1, 2)]
+    first = outcomes_of(runs, Kept(tmp_path / "kept.jsonl"), processes)
+    assert first.keys() == set(runs)
+    monkeypatch.setattr("benchmarks.communication.train", lambda run: pytest.fail("was kept"))
     again = Kept(tmp_path / "kept.jsonl")
-    monkeypatch.setattr("benchmarks.communication.train", lambda *arguments: pytest.fail("was kept"))
-    assert outcomes_of(methods, tiny, 1, "validation", again) == first
-    assert again.found == 1
+    assert outcomes_of(runs, again, 1) == first
+    assert again.found == 2
+    other = [Run("at_20x", METHODS["at_20x"], tiny, 3, "validation")]
+    assert not outcomes_of(other, again, 0)  # --kept measures nothing
     with pytest.raises(pytest.fail.Exception):  # another seed is another run
-        outcomes_of(methods, tiny, 2, "validation", again)
+        outcomes_of(other, again, 1)
+
+
+def test_a_seed_without_its_dense_runs_has_losses_but_no_gap() -> None:
+    found = {"default": Outcome(2.0, 10, 10)}
+    names = {row.name for row in rows_of([found], UNIT)}
+    assert "default_loss" in names
+    assert not {"default_loss_gap", "equal_bytes_deficit"} & names

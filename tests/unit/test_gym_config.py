@@ -75,9 +75,9 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
         (document(training_config={"method": "fedavg"}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"method": ["x"]}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
-        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "10"),
+        (document(training_config={"segment_steps": 7}), "training_config.segment_steps", "not_divisible", "20"),
         (document(training_config={"inner_steps": 960}), "training_config.segment_steps", "out_of_range", "480 seg"),
-        (document(training_config={"warmup_steps": 81}), "training_config.warmup_steps", "out_of_range", "80"),
+        (document(training_config={"warmup_steps": 161}), "training_config.warmup_steps", "out_of_range", "160"),
         (document(model_config={"num_heads": 5}), "model_config.num_heads", "not_divisible", "10"),
         (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt'"),
         (
