@@ -2,10 +2,11 @@
 
 ``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
 Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled). ``efficiency_1b`` is taken at
-the settings that docs/planning.md recommends for such links and so many parameters: rounds of 24 steps, 64 of 4,096
-entries at 2 bits both ways, ``round_delay`` 1 (``method: slow_links``), a checkpoint kept every 24 rounds. ``_plain_defaults`` has none of it.
-Sizes and the market's times are measured on real payloads and extrapolated by parameter
-(``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is not asked here. Assumed, and not measured:
+the settings that docs/planning.md recommends for such links and so many parameters (``method: slow_links``): rounds of
+24 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds.
+``_plain_defaults`` has none of it. Sizes and the market's times are measured on real payloads and extrapolated by
+parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is not asked here.
+Assumed, and not measured:
 
 - a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
   it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;

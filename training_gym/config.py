@@ -133,7 +133,8 @@ METHODS: dict[str, dict[str, Any]] = {
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
 ``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
-latter. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement (``docs/decisions/0022``)."""
+latter. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement
+(``docs/decisions/0022``)."""
 
 
 @dataclass(frozen=True, slots=True)
