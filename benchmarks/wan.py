@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
 Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled). ``efficiency_1b`` is taken at
-the settings that docs/planning.md recommends for such links and so many parameters: rounds of 24 steps, 64 of 4,096
-entries at 2 bits both ways, ``round_delay`` 1, a checkpoint kept every 24 rounds. ``_plain_defaults`` has none of it.
-Sizes and the market's times are
-measured on real payloads and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as
-well at sparser settings is not asked here. Assumed, and not measured:
+the settings that docs/planning.md recommends for such links and so many parameters (``method: slow_links``): rounds of
+24 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds.
+``_plain_defaults`` has none of it. Sizes and the market's times are measured on real payloads and extrapolated by
+parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is not asked here.
+Assumed, and not measured:
 
 - a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
   it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
@@ -31,7 +31,7 @@ from benchmarks.simulator.real_run import compare
 from benchmarks.simulator.rounds import Outcome, simulate
 from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
 from market.jobs.schemas import MAX_NODES
-from training_gym.config import TrainingConfig
+from training_gym.config import METHODS, TrainingConfig
 
 BILLION = 1_000_000_000
 TOKENS_PER_STEP = 64 * 2048
@@ -41,7 +41,7 @@ H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
 DEFAULTS = TrainingConfig()
 FULLER = Settings(960, 2, 960, 2)
 SPARSE = Settings(256, 2, 256, 2)
-SPARSER = Settings(64, 2, 64, 2)
+SLOW_LINKS = TrainingConfig(**METHODS["slow_links"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Plan:
         return Scenario(work, nodes, market, self.rounds, unmeasured=self.unmeasured, seed=seed, round_delay=self.delay)
 
 
-RECOMMENDED = Plan(SPARSER, steps=24, pin_interval=24, delay=1)
+RECOMMENDED = Plan(Settings.of(SLOW_LINKS), SLOW_LINKS.inner_steps, pin_interval=24, delay=SLOW_LINKS.round_delay)
 """What docs/planning.md recommends for a billion parameters over such links."""
 
 

@@ -118,13 +118,23 @@ METHODS: dict[str, dict[str, Any]] = {
         "outer_momentum": 0.9,
         "down_top_k": 0,
     },
+    "slow_links": {
+        "inner_steps": 24,
+        "segment_steps": 6,
+        "top_k": 64,
+        "value_bits": 2,
+        "down_top_k": 64,
+        "down_value_bits": 2,
+        "round_delay": 1,
+    },
     "ddp": {"averaging": "steps"},
     "powersgd": {"averaging": "steps", "powersgd_rank": 4},
 }
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
 ``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
-latter. The defaults were chosen by measurement (``docs/decisions/0022``)."""
+latter. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement
+(``docs/decisions/0022``)."""
 
 
 @dataclass(frozen=True, slots=True)

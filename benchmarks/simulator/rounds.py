@@ -304,7 +304,7 @@ class _Job:
             self._slots[unit.slot].holder = None
             if unit.node.alive:
                 self._spares.append(unit.node)
-        if self._round_state(always=False).lacks_quorum:
+        if self._counts.lacks_quorum:
             self._go_on()
         else:
             self._fill()
@@ -322,7 +322,7 @@ class _Job:
         unit.overdue = self._clock.after(self._scenario.market.upload_seconds, lambda: self._lose(unit))
         unit.task = unit.node.start(self._delivery(unit), lambda: self._deliver(unit))
         if self._scenario.round_delay:
-            self._offer_next(unit.slot, unit.node, self._round_state(always=False))
+            self._offer_next(unit.slot, unit.node, self._counts)
 
     def _deliver(self, unit: _Unit) -> None:
         state, unit.delivered = unit.state, True
@@ -369,6 +369,12 @@ class _Job:
             ends = (found.started_at + found.deadline - now).total_seconds()
             swept = -(-ends // market.sweep_seconds) * market.sweep_seconds if market.sweep_seconds else ends
             state.timer = self._clock.after(max(swept, 1e-3), self._consider)
+
+    @property
+    def _counts(self) -> RoundState:
+        """The round's state without its times, for a slot whose own unit is there: these do not count for it."""
+        state, nothing = self._round, timedelta(0)
+        return RoundState(len(self._slots), state.open, state.delivered, _EPOCH, nothing, nothing)
 
     def _round_state(self, *, always: bool) -> RoundState:
         """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
