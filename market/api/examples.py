@@ -64,6 +64,7 @@ FIELDS: dict[str, Any] = {
     "draw": 0,
     "checkpoint_cid": CID,
     "restored_payload_cid": None,
+    "eager_payload_cid": None,
     "organisation": 7,
     "organisation_id": 7,
     "event_id": 1_204,
