@@ -59,6 +59,12 @@ def _cid(world: World, job_id: str, round_: int) -> str:
     return str(world.rows(lambda session: session.scalars(query).one()))
 
 
+def _age(world: World, job_id: str, age: timedelta) -> None:
+    """The units of the first round were offered so long ago."""
+    offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 0).values(created_at=utc_now() - age)
+    world.rows(lambda session: session.execute(offered))
+
+
 def _late_in_the_round(world: World, job_id: str) -> None:
     """Units have taken 100 s each, and this round's were offered 100 s ago: what is offered now comes too late."""
     world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
@@ -229,9 +235,9 @@ def test_a_late_unit_keeps_its_slot_waiting_and_is_joined_later(world: World, no
     late.declares = False
     late.commit()
     _deliver(world, job_id, *nodes[:3])
-    long_ago = update(Unit).where(Unit.job_id == job_id).values(created_at=utc_now() - timedelta(days=1))
-    world.rows(lambda session: session.execute(long_ago))
+    _age(world, job_id, timedelta(days=1))
     _close(world, job_id)
+    _age(world, job_id, timedelta(0))  # or what is offered later would seem to come too late
     assert world.units(job_id, round=1, slot=3) == []
     late.complete()
     world.dispatch(job_id)
