@@ -179,12 +179,6 @@ def _set(path: str, value: Any) -> Callable[[Body], None]:
     return change
 
 
-def _take_more_than_can_be_uploaded(body: Body) -> None:
-    """A model whose states have 3.6 MB, in cheap units."""
-    body["model_config"] = body["model_config"] | {"hidden_size": 64, "num_layers": 8}
-    body["training_config"] |= {"inner_steps": 1, "segment_steps": 1, "warmup_steps": 0, "batch_size": 1}
-
-
 FOREIGN = "0x" + "11" * 64 + "1b"
 """A well-formed signature of nobody in particular."""
 
@@ -206,7 +200,6 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
         (_set("training_config.segment_steps", 10), "invalid-spec", "training_config.segment_steps"),  # 100 segments
         (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
-        (_take_more_than_can_be_uploaded, "invalid-spec", "model_config"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
