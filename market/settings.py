@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     )
     window_seconds: PositiveFloat = 10.0
     inclusion_seconds: int = Field(default=3600, ge=60, le=MAX_PROMISE_SECONDS)
+    canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments with a canary beside")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500

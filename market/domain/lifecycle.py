@@ -171,6 +171,24 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
 }
 
 
+class CanaryStatus(StrEnum):
+    PLANTED = "planted"  # verifiers replay it
+    ANSWERED = "answered"  # enough of them agree
+    DROPPED = "dropped"  # nobody is left to ask, and they do not
+
+
+class CanaryEvent(StrEnum):
+    ANSWER = "answer"
+    DROP = "drop"
+
+
+_C, _CE = CanaryStatus, CanaryEvent
+CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
+    (_C.PLANTED, _CE.ANSWER): _C.ANSWERED,
+    (_C.PLANTED, _CE.DROP): _C.DROPPED,
+}
+
+
 class ReplayStatus(StrEnum):
     ASSIGNED = "assigned"  # a verifier is to replay the segment
     COMMITTED = "committed"  # it gave the hash of its result

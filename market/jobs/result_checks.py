@@ -190,7 +190,7 @@ def _check_state(
         raise
     except (StorageError, InvalidCid) as error:
         return Refusal("state_missing", "state_cid", f"The state cannot be read: {error}")
-    work = _unit_of(storage, spec, job, unit)
+    work = unit_of(storage, spec, job, unit)
     feedback = error_feedback_digest(work.slot_state.error_feedback)
     try:
         leaf = inner_leaf(work, segment, load_boundary_state(spec, data), feedback)
@@ -201,7 +201,7 @@ def _check_state(
     return None
 
 
-def _unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
+def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
     """The unit's input as the training library takes it, without the data, which only training needs.
 
     What it starts from is public by now.

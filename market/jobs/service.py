@@ -31,6 +31,7 @@ from market.jobs.payment import (
     unpaid_count,
 )
 from market.jobs.placing import deal
+from market.jobs.planting import altered_state
 from market.jobs.reservations import Reservation, reserve
 from market.jobs.slot_states import starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
@@ -65,6 +66,7 @@ __all__ = [
     "UnitFacts",
     "acknowledged_unit",
     "aggregate",
+    "altered_state",
     "assign",
     "assign_window",
     "busy_providers",

@@ -27,9 +27,9 @@ from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.storage.service import Storage
-from market.verification import repository
+from market.verification import canaries, repository
 from market.verification.calls import ask
-from market.verification.models import Sample, Slash
+from market.verification.models import Canary, Sample, Slash
 from market.verification.moves import move_sample, move_window
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
@@ -63,13 +63,14 @@ def decide_units(database: Database, storage: Storage) -> None:
         with database.transaction() as session:
             units = jobs.window_units(session, window_id)
             samples = repository.samples_of_units(session, [unit.id for unit in units])
+            watched = repository.units_with_a_canary(session, [unit.id for unit in units])
         for unit in units:
             if unit.status != UnitStatus.CHECKING:
                 continue
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
             if SampleStatus.FAILED in states:
                 _convict(database, storage, unit)
-            elif states <= {SampleStatus.PASSED}:
+            elif states <= {SampleStatus.PASSED} and unit.id not in watched:
                 with database.transaction() as session:
                     jobs.pass_unit(session, unit.id)
         _close_if_decided(database, window_id)
@@ -119,9 +120,15 @@ def slash_verifiers(database: Database, storage: Storage) -> None:
         due = repository.replays_to_punish(session)
     for replay_id in due:
         with database.transaction() as session:
-            replay, sample = repository.replay_and_sample(session, replay_id)
-            unit = jobs.unit_facts(session, sample.unit_id)
-            document = _evidence(session, unit, sample) | {"offence": WRONG_REPLAY, "verifier": replay.verifier}
+            posed = repository.lock_posed(session, replay_id)
+            replay = repository.lock_replay(session, replay_id)
+            assert replay is not None  # replays are not deleted
+            unit = jobs.unit_facts(session, posed.unit_id)
+            if isinstance(posed, Canary):
+                document = canaries.evidence(session, unit, posed)
+            else:
+                document = _evidence(session, unit, posed)
+            document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
         if unit.status in UNIT_DECIDED:
             evidence_cid = storage.put_block(canonical_json(document)).cid
             with database.transaction() as session:
@@ -224,16 +231,7 @@ def _evidence(session: Session, unit: UnitFacts, sample: Sample) -> dict[str, ob
         "segment": sample.segment,
         "state_cid": sample.state_cid,
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
-        "replays": [
-            {
-                "verifier": replay.verifier,
-                "status": replay.status,
-                "result_hash": replay.result_hash,
-                "end_leaf": replay.end_leaf,
-                "salt": replay.salt,
-            }
-            for replay in repository.lock_replays(session, sample.id)
-        ],
+        "replays": [replay.as_evidence() for replay in repository.lock_replays(session, sample.id)],
     }
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKey, Integer, String, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, ForeignKey, Integer, String, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
@@ -55,22 +55,53 @@ class Sample(Base, CreatedAt):
     state_cid: Mapped[str | None] = mapped_column(Cid)  # start state, served by the provider (None for segment 0)
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # to be planted on it
+
+
+class Canary(Base, CreatedAt):
+    """A drawn segment posed once more from an altered state, to see whether verifiers replay. No part of its unit."""
+
+    __tablename__ = "canaries"
+    __table_args__ = (UniqueConstraint("unit_id", "segment"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"))
+    segment: Mapped[int] = mapped_column(Integer)
+    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.CanaryStatus
+    reason: Mapped[str | None] = mapped_column(String(64))
+    state_cid: Mapped[str] = mapped_column(Cid)
+    start_leaf: Mapped[str] = mapped_column(Hash32)
 
 
 class Replay(Base, CreatedAt):
-    """One verifier's replay of a sample: it commits its result before the claimed end leaf can be known to it."""
+    """One verifier's replay, of a sample or a canary: it commits its result before it can know the claimed end leaf."""
 
     __tablename__ = "replays"
-    __table_args__ = (UniqueConstraint("sample_id", "verifier"),)
+    __table_args__ = (
+        UniqueConstraint("sample_id", "verifier"),
+        UniqueConstraint("canary_id", "verifier"),
+        CheckConstraint("(sample_id IS NULL) <> (canary_id IS NULL)", name="of_one"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    sample_id: Mapped[int] = mapped_column(ForeignKey("samples.id"), index=True)
+    sample_id: Mapped[int | None] = mapped_column(ForeignKey("samples.id"), index=True)
+    canary_id: Mapped[int | None] = mapped_column(ForeignKey("canaries.id"))
     verifier: Mapped[str] = mapped_column(Address)
     status: Mapped[str] = mapped_column(String(16))  # lifecycle.ReplayStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     result_hash: Mapped[str | None] = mapped_column(Hash32)
     end_leaf: Mapped[str | None] = mapped_column(Hash32)
     salt: Mapped[str | None] = mapped_column(Hash32)
+
+    def as_evidence(self) -> dict[str, object]:
+        """What a document of evidence says of it."""
+        return {
+            "verifier": self.verifier,
+            "status": self.status,
+            "result_hash": self.result_hash,
+            "end_leaf": self.end_leaf,
+            "salt": self.salt,
+        }
 
 
 class Slash(Base, CreatedAt):

@@ -1,4 +1,4 @@
-"""Every query on windows, omission claims, samples, replays and slashes.
+"""Every query on windows, omission claims, samples, canaries, replays and slashes.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Rows here are locked after those of
 jobs, units and leases.
@@ -11,11 +11,11 @@ from typing import TypeVar
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
+from market.domain.lifecycle import CanaryStatus, OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
 from market.domain.verification import Overruled
-from market.verification.models import OmissionClaim, Replay, Sample, Slash, Window
+from market.verification.models import Canary, OmissionClaim, Replay, Sample, Slash, Window
 
-Row = TypeVar("Row", Window, OmissionClaim, Sample, Replay, Slash)
+Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Replay, Slash)
 
 
 def _locked(query: Select[Row]) -> Select[Row]:
@@ -109,6 +109,31 @@ def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, l
     return found
 
 
+def samples_due_for_a_canary(session: Session) -> list[int]:
+    """Ids of the samples that one is to be planted on and whose start state is at hand, oldest first."""
+    due = (Sample.canary_due, Sample.status != SampleStatus.DRAWN)
+    return list(session.scalars(select(Sample.id).where(*due).order_by(Sample.id)))
+
+
+# --- canaries
+
+
+def planted_canaries(session: Session) -> list[int]:
+    """Ids of those that are not answered, oldest first."""
+    query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
+    return list(session.scalars(query.order_by(Canary.id)))
+
+
+def lock_canary(session: Session, canary_id: int) -> Canary | None:
+    return session.scalar(_locked(select(Canary).where(Canary.id == canary_id)))
+
+
+def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
+    """Those of the units on which one is planted that is not answered."""
+    planted = select(Canary.unit_id).where(Canary.unit_id.in_(unit_ids), Canary.status == CanaryStatus.PLANTED)
+    return set(session.scalars(planted))
+
+
 # --- replays
 
 
@@ -121,10 +146,27 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
     return list(session.scalars(_locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
-def replay_and_sample(session: Session, replay_id: int) -> tuple[Replay, Sample]:
-    """A replay that there is, and what it is of."""
-    query = select(Replay, Sample).join(Sample, Replay.sample_id == Sample.id).where(Replay.id == replay_id)
-    return session.execute(query).tuples().one()
+def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
+    """A canary's replays, oldest first."""
+    return list(session.scalars(_locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
+
+
+def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
+    """The replays of the canary that was planted on a sample, oldest first."""
+    query = select(Replay).join(Canary, Replay.canary_id == Canary.id)
+    return session.scalars(query.where(Canary.unit_id == unit_id, Canary.segment == segment).order_by(Replay.id)).all()
+
+
+def lock_posed(session: Session, replay_id: int) -> Sample | Canary:
+    """What a replay that there is was asked for: a sample or a canary, locked."""
+    replay = session.get_one(Replay, replay_id)
+    posed: Sample | Canary | None
+    if replay.canary_id is not None:
+        posed = lock_canary(session, replay.canary_id)
+    else:
+        posed = lock_sample(session, replay.sample_id or 0)
+    assert posed is not None  # neither is deleted
+    return posed
 
 
 def replays_to_punish(session: Session) -> Sequence[int]:

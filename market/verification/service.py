@@ -8,6 +8,7 @@ from market.domain.network import NetworkParameters
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
+from market.verification.canaries import plant_canaries
 from market.verification.decisions import (
     SlashFacts,
     decide_units,
@@ -82,6 +83,7 @@ def advance(
         commit_windows(database)
         draw_samples(database, settings, network)
         request_states(database, settings)
+        plant_canaries(database, storage, settings)
         assign_replays(database, settings)
         decide_units(database, storage)
         slash_verifiers(database, storage)

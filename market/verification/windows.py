@@ -20,7 +20,7 @@ from market.domain.verification import sampling_rate_bps
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings
-from market.verification import repository
+from market.verification import canaries, repository
 from market.verification.calls import ask
 from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
@@ -162,6 +162,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
     for segment in draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate):
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
+        sample.canary_due = canaries.is_due(settings, segment)
         session.add(sample)
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has

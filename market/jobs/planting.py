@@ -1,0 +1,33 @@
+"""Altered start states for canaries (:mod:`market.verification.canaries`)."""
+
+import secrets
+
+from market.db.session import Database
+from market.jobs import repository
+from market.jobs.result_checks import unit_of
+from market.jobs.units import unit_spec
+from market.storage.service import Storage
+from training_gym.distributed.canary import altered_state as alter
+from zoo_protocol.hashing import to_hex
+
+
+def altered_state(
+    database: Database, storage: Storage, unit_id: int, segment: int, state_cid: str, max_blob_bytes: int
+) -> tuple[str, str] | None:
+    """Store an altered copy of a served state; its CID and start leaf (0x hex). None: there is nothing to alter yet.
+
+    No session is open while it works.
+
+    Raises:
+        StorageError: storage failed. GymError: the file is not what it was when it was served.
+    """
+    with database.transaction() as session:
+        found = repository.unit(session, unit_id)
+    assert found is not None  # units are not deleted
+    job, unit = found
+    work = unit_of(storage, unit_spec(job, unit), job, unit)
+    altered = alter(work, segment, storage.get(state_cid, max_bytes=max_blob_bytes), secrets.randbits(128))
+    if altered is None:
+        return None
+    data, leaf = altered
+    return storage.put(data, max_bytes=max_blob_bytes).cid, to_hex(leaf)
