@@ -15,7 +15,7 @@ from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex
 from zoo_protocol.messages import UnitCommitment
 
-KIND = "zoo-job-record/4"
+KIND = "zoo-job-record/5"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
@@ -38,7 +38,8 @@ class UnitRecord:
     ``slot_state_cid``; such files stay on their nodes unless somebody needed them. ``top_k`` is how many entries of
     each chunk it was told to send; None is what the specification says. ``window`` is the id in the WorkWindows
     contract, None if the unit never entered one; ``window_index`` its leaf there. ``sampling_bps`` is the rate its
-    segments were drawn at.
+    segments were drawn at. ``tolerated_segments`` are those of the drawn ones that only a verifier of another
+    environment class replayed, which passed them by tolerance: weaker than equal bits.
     """
 
     round: int
@@ -60,6 +61,7 @@ class UnitRecord:
     window_index: int | None
     sampling_bps: int | None
     drawn_segments: list[int]
+    tolerated_segments: list[int]
 
 
 @dataclass(frozen=True, slots=True)

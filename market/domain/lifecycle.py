@@ -189,6 +189,28 @@ CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
 }
 
 
+class ComparisonStatus(StrEnum):
+    ASKED = "asked"  # a verifier of another class replays the segment
+    COMPUTED = "computed"  # its end state is there; the provider's is asked for
+    PASSED = "passed"  # near enough
+    FAILED = "failed"  # not; only a verifier of the class can tell why
+
+
+class ComparisonEvent(StrEnum):
+    COMPUTE = "compute"
+    PASS = "pass"
+    FAIL = "fail"
+
+
+_X, _XE = ComparisonStatus, ComparisonEvent
+COMPARISON: dict[tuple[ComparisonStatus, ComparisonEvent], ComparisonStatus] = {
+    (_X.ASKED, _XE.COMPUTE): _X.COMPUTED,
+    (_X.ASKED, _XE.FAIL): _X.FAILED,
+    (_X.COMPUTED, _XE.PASS): _X.PASSED,
+    (_X.COMPUTED, _XE.FAIL): _X.FAILED,
+}
+
+
 class ReplayStatus(StrEnum):
     ASSIGNED = "assigned"  # a verifier is to replay the segment
     COMMITTED = "committed"  # it gave the hash of its result

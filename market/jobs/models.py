@@ -163,6 +163,8 @@ class Unit(Base, CreatedAt):
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)
     sampling_bps: Mapped[int | None] = mapped_column(Integer)
+    # Drawn ones that no verifier of the job's class replayed: one of another passed them. None: not decided.
+    tolerated_segments: Mapped[list[int] | None] = mapped_column(JSONB)
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -70,6 +70,11 @@ def check(
                 return _check_reveal(storage, *found, lease.task, result, max_blob_bytes) or Accepted()
             case CompleteReplay():
                 require_kind(lease, LeaseKind.REPLAY)
+                if lease.task.get("across"):
+                    assert found is not None  # every replay lease has a unit
+                    return (
+                        _check_end_state(storage, *found, lease.task["segment"], result, max_blob_bytes) or Accepted()
+                    )
                 return Accepted()  # verification judges it in the transaction that applies it
             case CompletePin():
                 require_kind(lease, LeaseKind.PIN)
@@ -148,13 +153,18 @@ def _check_reveal(
     """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
     asked = task["slot_state_cid"]
     if asked is not None:
-        digest = unit.start_slot_state_digest
+        digest = asked_digest(unit, task)
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
     if task["segment"] == 0:
         return None  # starts from the checkpoint and the slot state
     return _check_state(storage, job, unit, task["segment"], result, max_blob_bytes)
+
+
+def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
+    """Of the slot state that a reveal lease asks for: what the unit starts from, or for a comparison, what it left."""
+    return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
 
 
 def _check_slot_state(
@@ -198,6 +208,28 @@ def _check_state(
         return Refusal(error.code, "state_cid", str(error))
     if unit.leaves is None or to_hex(leaf) != unit.leaves[segment]:
         return Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
+    return None
+
+
+def _check_end_state(
+    storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReplay, max_blob_bytes: int
+) -> Refusal | None:
+    """Whether the end state that a verifier of another class uploaded is the one that its leaf is of."""
+    if result.end_state_cid is None:
+        return Refusal("state_missing", "end_state_cid", "A replay in another class shows the state that it ends in.")
+    spec = unit_spec(job, unit)
+    try:
+        state = load_boundary_state(spec, storage.get(result.end_state_cid, max_bytes=max_blob_bytes))
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return Refusal("state_missing", "end_state_cid", f"The state cannot be read: {error}")
+    except GymError as error:
+        return Refusal(error.code, "end_state_cid", str(error))
+    work = unit_of(storage, spec, job, unit)
+    leaf = inner_leaf(work, segment + 1, state, error_feedback_digest(work.slot_state.error_feedback))
+    if to_hex(leaf) != result.end_leaf:
+        return Refusal("wrong_state", "end_state_cid", "The state does not hash to the end leaf.")
     return None
 
 

@@ -242,6 +242,10 @@ class UnitView(BaseModel):
     payload_hash: str | None
     payload_cid: str | None
     train_loss: str | None
+    tolerated_segments: list[int] | None = Field(
+        description="Drawn segments that no verifier of the job's environment class replayed, but one of another, "
+        "whose result was near: weaker than equal bits."
+    )
     committed_at: datetime | None
     uploaded_at: datetime | None
     decided_at: datetime | None

@@ -1,6 +1,7 @@
 """What other features, workers and routers may use of jobs."""
 
 from market.jobs.aggregation import aggregate
+from market.jobs.comparing import ends_apart
 from market.jobs.dispatch import dispatch, due_jobs
 from market.jobs.facts import (
     CheckpointFacts,
@@ -80,6 +81,7 @@ __all__ = [
     "due_jobs",
     "end_long_pauses",
     "end_settlement",
+    "ends_apart",
     "expire_due_jobs",
     "expire_due_leases",
     "expire_uploads",

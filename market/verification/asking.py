@@ -42,6 +42,7 @@ class Question:
     of_the_other: Sequence[Replay]
     sample_id: int | None = None
     canary_id: int | None = None
+    comparison_id: int | None = None  # then verifiers of other classes are asked
 
 
 def is_asked(replays: Iterable[Replay]) -> bool:
@@ -52,14 +53,17 @@ def is_asked(replays: Iterable[Replay]) -> bool:
 def ask(session: Session, settings: Settings, question: Question) -> bool:
     """Draw a verifier and lease the replay to it; False where nobody is left to be asked."""
     unit = question.unit
-    verifier = _draw(session, settings, question)
-    if verifier is None:
+    drawn = _draw(session, settings, question)
+    if drawn is None:
         return False
+    verifier, verifier_class = drawn.address, drawn.environment_class
     replay = next((known for known in question.replays if known.verifier == verifier), None)
     if replay is None:
         replay = Replay(
             sample_id=question.sample_id,
             canary_id=question.canary_id,
+            comparison_id=question.comparison_id,
+            environment_class=None if question.comparison_id is None else verifier_class,
             verifier=verifier,
             status=ReplayStatus.ASSIGNED,
         )
@@ -81,6 +85,8 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
         "start_leaf": question.start_leaf,
         "environment": unit.environment_class,
     }
+    if question.comparison_id is not None:
+        task["across"] = True
     jobs.create_lease(
         session,
         kind="replay",
@@ -98,19 +104,22 @@ def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str,
     """The live verifiers of the unit's class, never its own provider, by address."""
     return {
         facts.address: facts
-        for facts in providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
+        for facts in _live(session, settings)
         if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
     }
 
 
-def _draw(session: Session, settings: Settings, question: Question) -> str | None:
-    """By lot, weighted by stake times reliability, among live verifiers of the unit's class, never its own provider.
+def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
+    """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
+    those of others; never its own provider.
 
     First among those whose stake covers the segment. One that gave a result is not asked again; one that gave none
     only if nobody else is left.
     """
     unit = question.unit
     live = of_class(session, settings, unit)
+    if question.comparison_id is not None:
+        live = {facts.address: facts for facts in _live(session, settings) if facts.address != unit.provider}
     asked = {replay.verifier for replay in question.replays}
     elsewhere = {replay.verifier for replay in question.of_the_other}
     silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
@@ -130,7 +139,11 @@ def _draw(session: Session, settings: Settings, question: Question) -> str | Non
     attempt = len(question.replays) + len(question.of_the_other)
     subject = from_hex(unit.trace_root) + question.segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
     drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address].weight for address in candidates])
-    return candidates[drawn]
+    return live[candidates[drawn]]
+
+
+def _live(session: Session, settings: Settings) -> list[VerifierFacts]:
+    return providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
 
 
 def pay(session: Session, replay: Replay, unit: UnitFacts) -> None:

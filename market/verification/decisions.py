@@ -29,7 +29,8 @@ from market.providers import service as providers
 from market.storage.service import Storage
 from market.verification import canaries, repository
 from market.verification.calls import ask
-from market.verification.models import Canary, Sample, Slash
+from market.verification.comparing import TOLERANCE
+from market.verification.models import Canary, Comparison, Sample, Slash
 from market.verification.moves import move_sample, move_window
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
@@ -71,8 +72,9 @@ def decide_units(database: Database, storage: Storage) -> None:
             if SampleStatus.FAILED in states:
                 _convict(database, storage, unit)
             elif states <= {SampleStatus.PASSED} and unit.id not in watched:
+                tolerated = [sample.segment for sample in samples.get(unit.id, []) if sample.reason == TOLERANCE]
                 with database.transaction() as session:
-                    jobs.pass_unit(session, unit.id)
+                    jobs.pass_unit(session, unit.id, tolerated)
         _close_if_decided(database, window_id)
 
 
@@ -127,6 +129,7 @@ def slash_verifiers(database: Database, storage: Storage) -> None:
             if isinstance(posed, Canary):
                 document = canaries.evidence(session, unit, posed)
             else:
+                assert not isinstance(posed, Comparison)  # which blames nobody
                 document = _evidence(session, unit, posed)
             document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
         if unit.status in UNIT_DECIDED:

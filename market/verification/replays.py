@@ -24,10 +24,10 @@ from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings
-from market.verification import canaries, repository
+from market.verification import canaries, comparing, repository
 from market.verification.asking import Question, ask, is_asked, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
-from market.verification.models import Canary, Replay, Sample
+from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
 from market.verification.windows import ADVANCE
 from zoo_protocol.hashing import from_hex, keccak, to_hex
@@ -79,6 +79,10 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
 
 def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
     """The provider served what a replay starts from, which was found to be what its trace commits to."""
+    if (comparison_id := lease.task.get("comparison_id")) is not None:
+        comparing.claim_shown(session, comparison_id, state_cid or lease.task["slot_state_cid"])
+        wake_after_commit(session, ADVANCE)
+        return
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.status == SampleStatus.DRAWN:
         sample.state_cid = state_cid
@@ -88,6 +92,9 @@ def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -
 
 def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
     """The provider went silent or failed; it is asked again by the next sweep, until the deadline."""
+    if (comparison_id := lease.task.get("comparison_id")) is not None:
+        comparing.claim_abandoned(session, comparison_id, lease.id)
+        return
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.reveal_lease_id == lease.id:
         sample.reveal_lease_id = None
@@ -131,6 +138,8 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
     )
     if not ask(session, settings, question):
         _judge(session, sample, unit, replays, nobody_left=True)
+        if sample.status == SampleStatus.REVEALED:
+            comparing.ask_another_class(session, settings, sample, unit)
 
 
 def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> None:
@@ -148,8 +157,12 @@ def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> N
     move_replay(session, replay, ReplayEvent.COMMIT)
 
 
-def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: str) -> None:
+def replay_revealed(
+    session: Session, lease: LeaseFacts, end_leaf: str, salt: str, end_state_cid: str | None = None
+) -> None:
     """The verifier opened its commitment; compare its result with the provider's claim.
+
+    In another class it uploaded its end state too, which was found to be what it had committed to.
 
     Raises:
         ReplayNotCommitted: nothing was committed.
@@ -162,6 +175,12 @@ def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: st
     if to_hex(opened) != replay.result_hash:
         raise ReplayMismatch(f"End leaf, verifier and salt do not hash to {replay.result_hash}.", field="end_leaf")
     replay.salt = salt
+    if isinstance(posed, Comparison):
+        assert end_state_cid is not None  # checked with the state
+        replay.end_leaf = end_leaf
+        comparing.computed(session, posed, end_state_cid)
+        wake_after_commit(session, ADVANCE)
+        return
     _conclude(session, posed, replay, end_leaf)
 
 
@@ -180,7 +199,7 @@ def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
         move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
 
 
-def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary, Replay]:
+def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary | Comparison, Replay]:
     """What a replay lease is about, then the replay."""
     posed = repository.lock_posed(session, lease.replay_id)
     replay = repository.lock_replay(session, lease.replay_id)
@@ -188,11 +207,14 @@ def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary, Replay]
     return posed, replay
 
 
-def _conclude(session: Session, posed: Sample | Canary, replay: Replay, end_leaf: str) -> None:
+def _conclude(session: Session, posed: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
     """Note a result and judge what it is of, unless that is decided already."""
     wake_after_commit(session, ADVANCE)
     replay.end_leaf = end_leaf
     unit = jobs.unit_facts(session, posed.unit_id)
+    if isinstance(posed, Comparison):
+        comparing.found_no_end(session, posed, replay)
+        return
     if isinstance(posed, Canary):
         move_replay(session, replay, ReplayEvent.DISAGREE)  # its claim is false, so nobody can agree with it
         canaries.judge(session, posed, unit)
@@ -217,6 +239,7 @@ def _judge(
             move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
         case Verdict.OPEN:
             return
+    comparing.note_verdict(session, sample, unit, passed=found is Verdict.PASSED)
     wrong = outvoted(results)
     for known in replays:
         if known.end_leaf in wrong:

@@ -11,11 +11,18 @@ from typing import TypeVar
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import CanaryStatus, OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
+from market.domain.lifecycle import (
+    CanaryStatus,
+    ComparisonStatus,
+    OmissionStatus,
+    ReplayStatus,
+    SampleStatus,
+    WindowStatus,
+)
 from market.domain.verification import Overruled
-from market.verification.models import Canary, OmissionClaim, Replay, Sample, Slash, Window
+from market.verification.models import Canary, ClassDrift, Comparison, OmissionClaim, Replay, Sample, Slash, Window
 
-Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Replay, Slash)
+Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash)
 
 
 def _locked(query: Select[Row]) -> Select[Row]:
@@ -134,6 +141,34 @@ def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]
     return set(session.scalars(planted))
 
 
+# --- comparisons
+
+
+def lock_comparison(session: Session, comparison_id: int) -> Comparison | None:
+    return session.scalar(_locked(select(Comparison).where(Comparison.id == comparison_id)))
+
+
+def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
+    return session.scalar(_locked(select(Comparison).where(Comparison.sample_id == sample_id)))
+
+
+def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
+    """Ids of the comparisons in a state, oldest first."""
+    return list(session.scalars(select(Comparison.id).where(Comparison.status == status).order_by(Comparison.id)))
+
+
+def comparisons_to_make(session: Session) -> list[int]:
+    """Ids of those of which both states are there, oldest first."""
+    both = (Comparison.status == ComparisonStatus.COMPUTED, Comparison.claimed_cid.is_not(None))
+    return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
+
+
+def drifts(session: Session, job_id: str, provider_class: str, verifier_class: str) -> Sequence[float]:
+    """Drifts of honest segments of a job between two classes, as measured so far."""
+    pair = (ClassDrift.provider_class == provider_class, ClassDrift.verifier_class == verifier_class)
+    return session.scalars(select(ClassDrift.whole).where(ClassDrift.job_id == job_id, *pair)).all()
+
+
 # --- replays
 
 
@@ -151,18 +186,26 @@ def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
     return list(session.scalars(_locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
 
 
+def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
+    """A comparison's replays, oldest first."""
+    mine = Replay.comparison_id == comparison_id
+    return list(session.scalars(_locked(select(Replay).where(mine).order_by(Replay.id))))
+
+
 def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
     """The replays of the canary that was planted on a sample, oldest first."""
     query = select(Replay).join(Canary, Replay.canary_id == Canary.id)
     return session.scalars(query.where(Canary.unit_id == unit_id, Canary.segment == segment).order_by(Replay.id)).all()
 
 
-def lock_posed(session: Session, replay_id: int) -> Sample | Canary:
-    """What a replay that there is was asked for: a sample or a canary, locked."""
+def lock_posed(session: Session, replay_id: int) -> Sample | Canary | Comparison:
+    """What a replay that there is was asked for: a sample, a canary or a comparison, locked."""
     replay = session.get_one(Replay, replay_id)
-    posed: Sample | Canary | None
+    posed: Sample | Canary | Comparison | None
     if replay.canary_id is not None:
         posed = lock_canary(session, replay.canary_id)
+    elif replay.comparison_id is not None:
+        posed = lock_comparison(session, replay.comparison_id)
     else:
         posed = lock_sample(session, replay.sample_id or 0)
     assert posed is not None  # neither is deleted

@@ -9,6 +9,7 @@ from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
 from market.verification.canaries import plant_canaries
+from market.verification.comparing import compare_states, request_claims
 from market.verification.decisions import (
     SlashFacts,
     decide_units,
@@ -85,6 +86,8 @@ def advance(
         request_states(database, settings)
         plant_canaries(database, storage, settings)
         assign_replays(database, settings)
+        request_claims(database, settings)
+        compare_states(database, storage, settings)
         decide_units(database, storage)
         slash_verifiers(database, storage)
         execute_slashes(database)

@@ -1,10 +1,11 @@
-"""Canaries, and replays of them.
+"""Canaries and comparisons across environment classes, and replays of both.
 
 Revision: 0020, after 0015.
 """
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0020"
 down_revision = "0015"
@@ -35,16 +36,72 @@ def upgrade() -> None:
     op.add_column("replays", sa.Column("canary_id", sa.Integer(), nullable=True))
     op.create_foreign_key(op.f("fk_replays_canary_id_canaries"), "replays", "canaries", ["canary_id"], ["id"])
     op.create_unique_constraint(op.f("uq_replays_canary_id_verifier"), "replays", ["canary_id", "verifier"])
-    op.create_check_constraint(op.f("ck_replays_of_one"), "replays", "(sample_id IS NULL) <> (canary_id IS NULL)")
+    _create_comparisons()
+    op.create_check_constraint(
+        op.f("ck_replays_of_one"), "replays", "num_nonnulls(sample_id, canary_id, comparison_id) = 1"
+    )
+
+
+def _create_comparisons() -> None:
+    op.create_table(
+        "comparisons",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("sample_id", sa.Integer(), nullable=False),
+        sa.Column("unit_id", sa.Integer(), nullable=False),
+        sa.Column("segment", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.String(length=64), nullable=True),
+        sa.Column("computed_cid", sa.String(length=128), nullable=True),
+        sa.Column("claimed_cid", sa.String(length=128), nullable=True),
+        sa.Column("reveal_lease_id", sa.String(length=36), nullable=True),
+        sa.Column("reveal_deadline_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("whole", sa.Float(), nullable=True),
+        sa.Column("widest", sa.Float(), nullable=True),
+        sa.Column(
+            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
+        ),
+        sa.ForeignKeyConstraint(["sample_id"], ["samples.id"], name=op.f("fk_comparisons_sample_id_samples")),
+        sa.ForeignKeyConstraint(["unit_id"], ["units.id"], name=op.f("fk_comparisons_unit_id_units")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_comparisons")),
+        sa.UniqueConstraint("sample_id", name=op.f("uq_comparisons_sample_id")),
+    )
+    op.create_index(op.f("ix_comparisons_status"), "comparisons", ["status"])
+    op.create_table(
+        "class_drifts",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.String(length=66), nullable=False),
+        sa.Column("provider_class", sa.String(length=66), nullable=False),
+        sa.Column("verifier_class", sa.String(length=66), nullable=False),
+        sa.Column("whole", sa.Float(), nullable=False),
+        sa.Column("widest", sa.Float(), nullable=True),
+        sa.Column(
+            "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
+        ),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_class_drifts_job_id_jobs")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_class_drifts")),
+    )
+    op.create_index("ix_class_drifts_pair", "class_drifts", ["job_id", "provider_class", "verifier_class"])
+    op.add_column("replays", sa.Column("comparison_id", sa.Integer(), nullable=True))
+    op.add_column("replays", sa.Column("environment_class", sa.String(length=66), nullable=True))
+    op.create_foreign_key(
+        op.f("fk_replays_comparison_id_comparisons"), "replays", "comparisons", ["comparison_id"], ["id"]
+    )
+    op.create_unique_constraint(op.f("uq_replays_comparison_id_verifier"), "replays", ["comparison_id", "verifier"])
+    op.add_column("units", sa.Column("tolerated_segments", JSONB(), nullable=True))
 
 
 def downgrade() -> None:
     # Who failed a canary lost its stake on chain: that row goes too, as in 0013.
-    of_canary = "(SELECT id FROM replays WHERE canary_id IS NOT NULL)"
-    op.execute(f"DELETE FROM slashes WHERE replay_id IN {of_canary}")
-    op.execute(f"UPDATE leases SET replay_id = NULL WHERE replay_id IN {of_canary}")
-    op.execute("DELETE FROM replays WHERE canary_id IS NOT NULL")
+    of_no_sample = "(SELECT id FROM replays WHERE sample_id IS NULL)"
+    op.execute(f"DELETE FROM slashes WHERE replay_id IN {of_no_sample}")
+    op.execute(f"UPDATE leases SET replay_id = NULL WHERE replay_id IN {of_no_sample}")
+    op.execute("DELETE FROM replays WHERE sample_id IS NULL")
     op.drop_constraint(op.f("ck_replays_of_one"), "replays", type_="check")
+    op.drop_column("units", "tolerated_segments")
+    op.drop_column("replays", "environment_class")
+    op.drop_column("replays", "comparison_id")
+    op.drop_table("class_drifts")
+    op.drop_table("comparisons")
     op.drop_column("replays", "canary_id")
     op.alter_column("replays", "sample_id", existing_type=sa.Integer(), nullable=False)
     op.drop_column("samples", "canary_due")

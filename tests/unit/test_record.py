@@ -38,6 +38,7 @@ def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
         0,
         2_500,
         [1],
+        [],
     )
 
 
