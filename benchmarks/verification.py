@@ -15,7 +15,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import gas, replays, strategies
+from benchmarks import consistency, gas, replays, strategies
 from benchmarks.report import Row, progress, row, run
 from benchmarks.strategies import Outcome
 from market.domain.network import ZEN
@@ -39,6 +39,7 @@ def measure(quick: bool) -> list[Row]:
             *_detection(200 if quick else CHEATERS),
             *_honest(Path(directory), quick),
             *_classes(Path(directory), quick),
+            *_consistency(quick),
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
@@ -218,6 +219,32 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
             f"the cap of every tolerance is {CAP:.0e}; aim above 1; {least / limit.whole:,.0f} times the usual one",
         ),
     ]
+
+
+def _consistency(quick: bool) -> list[Row]:
+    """How often the statistics doubt honest nodes that differ, and exclude them, and what they notice."""
+    progress("judging payloads of honest nodes that differ")
+    found = consistency.judge(6 if quick else 16, 1 if quick else 4)
+    of, doubted, excluded = (sum(counts.values()) for counts in (found.nodes, found.doubted, found.excluded))
+    by_kind = ", ".join(f"{kind} {found.doubted[kind]}/{of_kind}" for kind, of_kind in found.nodes.items())
+    spread = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in consistency.spread(found).items())
+    noticed = ", ".join(f"{name} {100 * found.noticed[name] / tried:.0f} %" for name, tried in found.attacks.items())
+    return [
+        _share("honest_doubted", doubted, of, f"{by_kind}; honest statistics: {spread}"),
+        _share("honest_excluded", excluded, of, "of the same payloads left out of the aggregate by statistics"),
+        _share(
+            "attacks_noticed",
+            sum(found.noticed.values()),
+            sum(found.attacks.values()),
+            f"by one of eight, doubted or left out: {noticed}; none of it slashes, replay finds each",
+        ),
+    ]
+
+
+def _share(name: str, found: int, of: int, note: str) -> Row:
+    """A share in per cent with Wilson's 99 % bounds."""
+    low, high = wilson(found, of)
+    return Row(name, 100 * found / of, "%", 100 * low, 100 * high, f"{found} of {of}, 99 % bounds; {note}")
 
 
 def _cheats(directory: Path, quick: bool) -> list[Row]:

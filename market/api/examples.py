@@ -170,6 +170,7 @@ FIELDS: dict[str, Any] = {
     "top_k": 128,
     "rounds_late": None,
     "tolerated_segments": [],
+    "doubts": [],
     "unit_weight_us": 450_000_000,
     "segments_per_unit": 8,
     "detection_probability": 0.25,

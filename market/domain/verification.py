@@ -7,6 +7,9 @@ from enum import StrEnum
 
 CLEAN_UNITS_PER_HALVING = 16
 
+DOUBTED_UNITS = 16
+"""Among so many of a provider's newest units one doubt counts."""
+
 # Rows of the staking contract's penalty table.
 OFFENCE_IDS = {
     "downtime": 1,
@@ -38,21 +41,24 @@ def is_finding(reason: str | None, segment: int) -> bool:
     return reason == DIVERGED or (reason == WRONG_START and segment == 0)
 
 
-def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int) -> int:
+def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int, *, doubted: bool = False) -> int:
     """Share of a unit's segments that is replayed, in basis points.
 
     Starts at ``newcomer_bps`` and halves with every 16 units of the provider that were verified, down to
-    ``floor_bps``; it never reaches zero, so no history makes cheating safe.
+    ``floor_bps``; it never reaches zero, so no history makes cheating safe. Of a doubted provider it is twice a
+    newcomer's, whatever its history.
 
     Args:
         clean_units: units of the provider verified so far, over all jobs.
+        doubted: one of its newest ``DOUBTED_UNITS`` was unusual beside the others of its round.
 
     Raises:
         ValueError: if ``clean_units`` is negative.
     """
     if clean_units < 0:
         raise ValueError(f"clean_units={clean_units} must not be negative")
-    return max(floor_bps, newcomer_bps >> (clean_units // CLEAN_UNITS_PER_HALVING))
+    usual = max(floor_bps, newcomer_bps >> (clean_units // CLEAN_UNITS_PER_HALVING))
+    return min(10_000, max(usual, 2 * newcomer_bps)) if doubted else usual
 
 
 def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_class: str) -> bool:

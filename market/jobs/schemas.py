@@ -238,6 +238,10 @@ class UnitView(BaseModel):
     top_k: int | None = Field(description="Entries per 4096 parameters that it was told to send.")
     rounds_late: int | None = Field(description="How many rounds had closed since its own when it was delivered.")
     exclusion_reason: str | None
+    doubts: list[str] | None = Field(
+        description="What is unusual about the payload beside the round's others. It costs nothing: more of the "
+        "node's next segments are replayed. Null: not examined."
+    )
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None

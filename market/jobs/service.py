@@ -2,6 +2,7 @@
 
 from market.jobs.aggregation import aggregate
 from market.jobs.comparing import ends_apart
+from market.jobs.consistency import is_doubted
 from market.jobs.dispatch import dispatch, due_jobs
 from market.jobs.facts import (
     CheckpointFacts,
@@ -87,6 +88,7 @@ __all__ = [
     "expire_uploads",
     "get",
     "ids_of",
+    "is_doubted",
     "job_units",
     "jobs_to_settle",
     "jobs_to_validate",

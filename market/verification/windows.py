@@ -157,7 +157,8 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
     clean = jobs.clean_units_of(session, unit.provider)
-    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps)
+    doubted = jobs.is_doubted(session, unit.provider)
+    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
     deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
     for segment in draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate):

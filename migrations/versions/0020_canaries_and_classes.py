@@ -88,6 +88,7 @@ def _create_comparisons() -> None:
     )
     op.create_unique_constraint(op.f("uq_replays_comparison_id_verifier"), "replays", ["comparison_id", "verifier"])
     op.add_column("units", sa.Column("tolerated_segments", JSONB(), nullable=True))
+    op.add_column("units", sa.Column("doubts", JSONB(), nullable=True))
 
 
 def downgrade() -> None:
@@ -97,6 +98,7 @@ def downgrade() -> None:
     op.execute(f"UPDATE leases SET replay_id = NULL WHERE replay_id IN {of_no_sample}")
     op.execute("DELETE FROM replays WHERE sample_id IS NULL")
     op.drop_constraint(op.f("ck_replays_of_one"), "replays", type_="check")
+    op.drop_column("units", "doubts")
     op.drop_column("units", "tolerated_segments")
     op.drop_column("replays", "environment_class")
     op.drop_column("replays", "comparison_id")
