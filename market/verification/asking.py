@@ -113,19 +113,22 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
     those of others; never its own provider.
 
-    First among those whose stake covers the segment. One that gave a result is not asked again; one that gave none
-    only if nobody else is left.
+    First among those whose stake covers the segment, and who know nothing of it. One that gave a result is not asked
+    again; one that gave none only if nobody else is left.
     """
     unit = question.unit
     live = of_class(session, settings, unit)
     if question.comparison_id is not None:
         live = {facts.address: facts for facts in _live(session, settings) if facts.address != unit.provider}
     asked = {replay.verifier for replay in question.replays}
-    elsewhere = {replay.verifier for replay in question.of_the_other}
+    # Who replays a neighbouring segment has been told a leaf that is this one's end, or may be told so.
+    neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)
+    elsewhere = {replay.verifier for replay in question.of_the_other} | neighbours
     silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
     covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
     preferred = (
         covered - asked - elsewhere,
+        covered - asked,
         live.keys() - asked - elsewhere,
         live.keys() - asked,
         live.keys() & silent,

@@ -198,6 +198,12 @@ def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequen
     return session.scalars(query.where(Canary.unit_id == unit_id, Canary.segment == segment).order_by(Replay.id)).all()
 
 
+def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set[str]:
+    """Who was asked for the segments before and after this one."""
+    beside = (Sample.unit_id == unit_id, Sample.segment.in_((segment - 1, segment + 1)))
+    return set(session.scalars(select(Replay.verifier).join(Sample, Replay.sample_id == Sample.id).where(*beside)))
+
+
 def lock_posed(session: Session, replay_id: int) -> Sample | Canary | Comparison:
     """What a replay that there is was asked for: a sample, a canary or a comparison, locked."""
     replay = session.get_one(Replay, replay_id)
