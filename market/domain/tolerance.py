@@ -14,7 +14,7 @@ MARGIN = 10
 """How many times the measured drift of honest work passes."""
 CAP = 1e-4
 """No drift widens the tolerance beyond this; the smallest cheats lie above (``benchmarks.verification``)."""
-TENSOR_SHARE = 30
+TENSOR_SHARE = 20
 """How much further a single tensor may be apart: small ones, such as the gains of a norm, drift more."""
 
 

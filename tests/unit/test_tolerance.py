@@ -45,9 +45,9 @@ def test_it_follows_what_was_measured() -> None:
 
 def test_what_passes() -> None:
     limit = tolerance(30, [])
-    assert limit.passes(1e-5, 3e-4)
+    assert limit.passes(1e-5, 2e-4)
     assert not limit.passes(1.1e-5, 0)
-    assert not limit.passes(0, 3.1e-4)
+    assert not limit.passes(0, 2.1e-4)
     assert not limit.passes(math.nan, 0)
     assert not limit.passes(0, math.inf)
 
