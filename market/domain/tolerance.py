@@ -14,8 +14,8 @@ MARGIN = 10
 """How many times the measured drift of honest work passes."""
 CAP = 1e-4
 """No drift widens the tolerance beyond this; the smallest cheats lie above (``benchmarks.verification``)."""
-TENSOR_SHARE = 20
-"""How much further a single tensor may be apart: small ones, such as the gains of a norm, drift more."""
+TENSOR_SHARE, TENSOR_CAP = 200, 2e-3
+"""How much further a single tensor may be apart, and its own cap: small ones drift more, and cheats show there too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +48,4 @@ def tolerance(segment_steps: int, drifts: Sequence[float]) -> Tolerance:
         raise ValueError(f"segment_steps={segment_steps} must be positive, and no drift negative")
     measured = MARGIN * median(drifts) if drifts else 0.0
     whole = min(CAP, max(START_PER_STEP * segment_steps, measured))
-    return Tolerance(whole, TENSOR_SHARE * whole)
+    return Tolerance(whole, min(TENSOR_CAP, TENSOR_SHARE * whole))
