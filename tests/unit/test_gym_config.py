@@ -21,7 +21,12 @@ def document(**sections: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "module",
-    ["training_gym.config", "training_gym.aggregation", "training_gym.distributed.trace", "training_gym.hardware_proof"],
+    [
+        "training_gym.config",
+        "training_gym.aggregation",
+        "training_gym.distributed.trace",
+        "training_gym.hardware_proof",
+    ],
 )
 def test_the_market_can_import_this_without_torch(module: str) -> None:
     check = f"import sys, {module}; sys.exit('torch' in sys.modules)"
