@@ -35,6 +35,7 @@ class Case:
     checkpoint_cid: str
     slot_state_cid: str | None
     restored_payload_cid: str | None
+    eager_payload_cid: str | None
     top_k: int | None
     salt: str | None
 
@@ -71,6 +72,7 @@ def _case_in(record: JobRecord, unit_id: str) -> Case | None:
                 checkpoint_cid=unit.start_checkpoint_cid,
                 slot_state_cid=unit.start_slot_state_cid,
                 restored_payload_cid=unit.start_restored_payload_cid,
+                eager_payload_cid=unit.start_eager_payload_cid,
                 top_k=unit.top_k,
                 salt=unit.salt,
             )
@@ -100,6 +102,7 @@ def told_case(document: Mapping[str, Any]) -> Case | None:
         checkpoint_cid=told["checkpoint_cid"],
         slot_state_cid=told["slot_state_cid"],
         restored_payload_cid=told["restored_payload_cid"],
+        eager_payload_cid=told["eager_payload_cid"],
         top_k=told["top_k"],
         salt=told["salt"],
     )

@@ -55,6 +55,7 @@ def case(session: Session, unit_key: str) -> CaseView | None:
         checkpoint_cid=unit.start_checkpoint_cid,
         slot_state_cid=unit.start_slot_state_cid,
         restored_payload_cid=unit.start_restored_payload_cid,
+        eager_payload_cid=unit.start_eager_payload_cid,
         top_k=unit.top_k,
         salt=unit.salt or None if unit.status in UNIT_DECIDED else None,
     )

@@ -39,6 +39,7 @@ UNIT_FIELDS = (
     "checkpoint_cid",
     "slot_state_cid",
     "restored_payload_cid",
+    "eager_payload_cid",
     "environment",
 )
 """What determines a unit's result, of the fields of its lease: all that :func:`unit_task` reads."""

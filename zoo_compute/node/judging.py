@@ -122,6 +122,7 @@ def judge(case: Case, shown: ShownTrace, step: int, state_cid: str | None, patie
         "checkpoint_cid": case.checkpoint_cid,
         "slot_state_cid": case.slot_state_cid,
         "restored_payload_cid": case.restored_payload_cid,
+        "eager_payload_cid": case.eager_payload_cid,
         "environment": shown.environment,
     }
     try:
