@@ -30,7 +30,7 @@ _SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size
 _SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
 SPECS = {
     "small": TrainingSpec(_SMALL, "corpus", _SETTINGS),
-    "muon": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="muon")),
+    "adamw": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="adamw")),
     "demo": TrainingSpec(ModelConfig(), "corpus", replace(_SETTINGS, batch_size=16)),
     "wide": TrainingSpec(ModelConfig(hidden_size=128), "corpus", _SETTINGS),
 }
@@ -74,8 +74,11 @@ class Plan:
             yield from ((spec, number) for number in range(count))
 
 
-FULL = Plan({"small": 36, "muon": 16, "demo": 8, "wide": 4})
-QUICK = Plan({"small": 2, "muon": 1})
+FULL = Plan({"small": 36, "adamw": 16, "demo": 8, "wide": 4})
+QUICK = Plan({"small": 2, "adamw": 1})
+PLANS = {"full": FULL, "quick": QUICK}
+DRIFT_UNITS = 4
+"""Units of each specification and class whose ends are compared across classes."""
 
 
 def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str) -> Any:
@@ -180,6 +183,62 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
     return found
 
 
+def _drift(directory: Path, others: list[str]) -> Any:
+    """How far this class's replays end from the honest states of others, by specification: (whole, widest) each.
+
+    Segment by segment from the other's own start state, as a verifier replays; the last end is none of a file's.
+    """
+    from training_gym.distributed.trace import load_boundary_state
+    from training_gym.distributed.unit import replayed
+    from training_gym.tolerance import difference
+
+    found: dict[str, list[tuple[float, float]]] = {}
+    for other in others:
+        trained = json.loads((directory / other / "trained.json").read_text())
+        for name, leaves in trained["leaves"].items():
+            spec, number = name.split()
+            if int(number) >= DRIFT_UNITS:
+                continue
+            unit, folder = (
+                unit_of(spec, int(number), trained["environment"]),
+                _folder(directory, other, spec, int(number)),
+            )
+            states = [state_path(folder, segment).read_bytes() for segment in range(unit.spec.segments)]
+            for segment, claimed in enumerate(states[1:]):
+                ended, _ = replayed(unit, segment, from_hex(leaves[segment]), states[segment])
+                apart = difference(load_boundary_state(unit.spec, claimed), ended)
+                found.setdefault(spec, []).append((apart.whole, apart.widest))
+    return found
+
+
+def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
+    """How far each smallest cheat's state at a segment's end is from the honest one: (whole, widest) by spec, cheat."""
+    from training_gym.distributed.cheats import Cheat, cheating, movement
+    from training_gym.distributed.trace import load_boundary_state
+    from training_gym.distributed.unit import run_unit, steps_of, train_steps
+    from training_gym.tolerance import difference
+
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for spec in specs:
+        before = unit_of(spec, 0, environment)
+        run_unit(before, directory)
+        middle = state_path(directory, before.spec.segments - 1).read_bytes()
+        earlier = movement(before, load_boundary_state(before.spec, middle))
+        unit = unit_of(spec, 1, environment)
+        run_unit(unit, directory)
+        for cheat in Cheat:
+            for segment in range(unit.spec.segments):
+                start, steps = (
+                    load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
+                    steps_of(unit.spec, segment),
+                )
+                honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
+                false, _ = cheating(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
+                apart = difference(false, honest)
+                found.setdefault(spec, {}).setdefault(cheat.value, []).append((apart.whole, apart.widest))
+    return found
+
+
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
     """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
     from training_gym.distributed.trace import inner_leaf, load_boundary_state
@@ -225,11 +284,15 @@ def main() -> None:
     folder = Path(directory)
     match work:
         case "train":
-            answer = _train(folder, class_name, environment, QUICK if arguments[0] == "quick" else FULL)
+            answer = _train(folder, class_name, environment, PLANS[arguments[0]])
         case "replay":
             answer = {other: _replay(folder, other) for other in arguments}
         case "cheat":
             answer = _cheat(folder, environment, arguments)
+        case "drift":
+            answer = _drift(folder, arguments)
+        case "cheats-apart":
+            answer = _cheats_apart(folder, environment, arguments)
         case "time":
             answer = _time(folder, environment, arguments[0], int(arguments[1]))
         case _:

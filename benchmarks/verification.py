@@ -15,10 +15,11 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import gas, replays, strategies
+from benchmarks import consistency, gas, replays, strategies
 from benchmarks.report import Row, progress, row, run
 from benchmarks.strategies import Outcome
 from market.domain.network import ZEN
+from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
 from zoo_protocol.sampling import detection_probability, draw_segments
@@ -37,6 +38,8 @@ def measure(quick: bool) -> list[Row]:
         return [
             *_detection(200 if quick else CHEATERS),
             *_honest(Path(directory), quick),
+            *_classes(Path(directory), quick),
+            *_consistency(quick),
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
@@ -111,7 +114,7 @@ def wilson(found: int, of: int) -> tuple[float, float]:
 
 def _honest(directory: Path, quick: bool) -> list[Row]:
     """Honest units of every class, replayed by fresh processes of the same class and of others."""
-    names = list(replays.CLASSES)[:3:2] if quick else list(replays.CLASSES)
+    names = _class_names(quick)
     trained = {}
     for name in names:
         progress(f"training honest units as {name}")
@@ -155,6 +158,93 @@ def _honest(directory: Path, quick: bool) -> list[Row]:
             f"drawn from the other class alone, {slashes_without_classes} segments would be slashed",
         ),
     ]
+
+
+def _class_names(quick: bool) -> list[str]:
+    return list(replays.CLASSES)[:3:2] if quick else list(replays.CLASSES)
+
+
+def _classes(directory: Path, quick: bool) -> list[Row]:
+    """How far honest ends of segments are apart across classes, and the smallest cheats' from honest ones."""
+    names = _class_names(quick)
+    limit = tolerance(replays.SPECS["small"].training.segment_steps, [])
+    honest: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name in names:
+        progress(f"comparing ends as {name}")
+        others = [other for other in names if other != name]
+        for spec, found in replays.call("drift", replays.CLASSES[name], directory, *others).items():
+            honest[spec] += [(whole, widest) for whole, widest in found]
+    progress("comparing the ends of cheats")
+    specs = ["small"] if quick else list(replays.SPECS)
+    cheats = replays.call("cheats-apart", CPU, directory, *specs)
+    ends = [end for of_spec in honest.values() for end in of_spec]
+    beyond = sum(not limit.passes(*end) for end in ends)
+    drifts = [whole for whole, _ in ends]
+    tried = [end for of_spec in cheats.values() for found in of_spec.values() for end in found]
+    least = min(whole for whole, _ in tried)
+    by_spec = ", ".join(f"{spec} {max(whole for whole, _ in found):.1e}" for spec, found in honest.items())
+    by_cheat = ", ".join(
+        f"{cheat} {min(whole for of_spec in cheats.values() for whole, _ in of_spec[cheat]):.1e}"
+        for cheat in cheats[specs[0]]
+    )
+    return [
+        row(
+            "honest_beyond_tolerance",
+            "segments",
+            [beyond],
+            f"of {len(ends)} honest ends between {len(names)} classes; tolerance of two steps {limit.whole:.1e}; aim 0",
+        ),
+        Row(
+            "drift_across_classes",
+            max(drifts),
+            "relative L2",
+            min(drifts),
+            max(drifts),
+            f"largest by specification: {by_spec}; widest tensor {max(widest for _, widest in ends):.1e}, of which "
+            f"{limit.widest:.1e} passes",
+        ),
+        Row(
+            "smallest_cheat_apart",
+            least,
+            "relative L2",
+            least,
+            max(whole for whole, _ in tried),
+            f"of {len(tried)} false segments; smallest by cheat: {by_cheat}; widest tensor at least "
+            f"{min(widest for _, widest in tried):.1e}",
+        ),
+        row(
+            "smallest_cheat_over_cap",
+            "times",
+            [least / CAP],
+            f"the cap of every tolerance is {CAP:.0e}; aim above 1; {least / limit.whole:,.0f} times the usual one",
+        ),
+    ]
+
+
+def _consistency(quick: bool) -> list[Row]:
+    """How often the statistics doubt honest nodes that differ, and exclude them, and what they notice."""
+    progress("judging payloads of honest nodes that differ")
+    found = consistency.judge(6 if quick else 16, 1 if quick else 4)
+    of, doubted, excluded = (sum(counts.values()) for counts in (found.nodes, found.doubted, found.excluded))
+    by_kind = ", ".join(f"{kind} {found.doubted[kind]}/{of_kind}" for kind, of_kind in found.nodes.items())
+    spread = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in consistency.spread(found).items())
+    noticed = ", ".join(f"{name} {100 * found.noticed[name] / tried:.0f} %" for name, tried in found.attacks.items())
+    return [
+        _share("honest_doubted", doubted, of, f"{by_kind}; honest statistics: {spread}"),
+        _share("honest_excluded", excluded, of, "of the same payloads left out of the aggregate by statistics"),
+        _share(
+            "attacks_noticed",
+            sum(found.noticed.values()),
+            sum(found.attacks.values()),
+            f"by one of eight, doubted or left out: {noticed}; none of it slashes, replay finds each",
+        ),
+    ]
+
+
+def _share(name: str, found: int, of: int, note: str) -> Row:
+    """A share in per cent with Wilson's 99 % bounds."""
+    low, high = wilson(found, of)
+    return Row(name, 100 * found / of, "%", 100 * low, 100 * high, f"{found} of {of}, 99 % bounds; {note}")
 
 
 def _cheats(directory: Path, quick: bool) -> list[Row]:

@@ -72,6 +72,7 @@ class Settings(BaseSettings):
     attestation_root_ca: str | None = Field(
         default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
     )
+    canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments with a canary beside")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500

@@ -178,6 +178,7 @@ def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, uni
     result.expect("sampled_too_little", where, True, unit.sampling_bps >= least)
     drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), record.segments, unit.sampling_bps)
     result.expect("wrong_draw", where, drawn, unit.drawn_segments)
+    result.expect("wrong_tolerated", where, True, set(unit.tolerated_segments) <= set(unit.drawn_segments))
 
 
 def _check_slashes(

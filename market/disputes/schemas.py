@@ -18,7 +18,7 @@ class CaseView(BaseModel):
     checkpoint_cid: str = Field(description="The checkpoint that the round starts from.")
     slot_state_cid: str | None = Field(description="The slot state that the unit starts from; null: a fresh one.")
     restored_payload_cid: str | None = Field(description="A payload that is added back to it.")
-    eager_payload_cid: str | None = Field(description="A payload by which the slot went on before it was joined.")
+    eager_payload_cid: str | None = Field(description="A payload that moves the checkpoint before the unit starts.")
     top_k: int | None = Field(description="What the unit was told to send of each chunk; null: as the specification.")
     salt: str | None = Field(description="Of the payload's hash; null until the unit is decided.")
 

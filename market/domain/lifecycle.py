@@ -229,6 +229,46 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
 }
 
 
+class CanaryStatus(StrEnum):
+    PLANTED = "planted"  # verifiers replay it
+    ANSWERED = "answered"  # enough of them agree
+    DROPPED = "dropped"  # nobody is left to ask, and they do not
+
+
+class CanaryEvent(StrEnum):
+    ANSWER = "answer"
+    DROP = "drop"
+
+
+_K, _KE = CanaryStatus, CanaryEvent
+CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
+    (_K.PLANTED, _KE.ANSWER): _K.ANSWERED,
+    (_K.PLANTED, _KE.DROP): _K.DROPPED,
+}
+
+
+class ComparisonStatus(StrEnum):
+    ASKED = "asked"  # a verifier of another class replays the segment
+    COMPUTED = "computed"  # its end state is there; the provider's is asked for
+    PASSED = "passed"  # near enough
+    FAILED = "failed"  # not; only a verifier of the class can tell why
+
+
+class ComparisonEvent(StrEnum):
+    COMPUTE = "compute"
+    PASS = "pass"
+    FAIL = "fail"
+
+
+_X, _XE = ComparisonStatus, ComparisonEvent
+COMPARISON: dict[tuple[ComparisonStatus, ComparisonEvent], ComparisonStatus] = {
+    (_X.ASKED, _XE.COMPUTE): _X.COMPUTED,
+    (_X.ASKED, _XE.FAIL): _X.FAILED,
+    (_X.COMPUTED, _XE.PASS): _X.PASSED,
+    (_X.COMPUTED, _XE.FAIL): _X.FAILED,
+}
+
+
 class ReplayStatus(StrEnum):
     ASSIGNED = "assigned"  # a verifier is to replay the segment
     COMMITTED = "committed"  # it gave the hash of its result

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 CLEAN_UNITS_PER_HALVING = 16
 
+DOUBTED_UNITS = 16
+"""Among so many of a provider's newest units one doubt counts."""
+
 # Rows of the staking contract's penalty table.
 OFFENCE_IDS = {
     "downtime": 1,
@@ -38,16 +41,20 @@ def is_finding(reason: str | None, segment: int) -> bool:
     return reason == DIVERGED or (reason == WRONG_START and segment == 0)
 
 
-def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False) -> int:
+def sampling_rate_bps(
+    clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False, doubted: bool = False
+) -> int:
     """Share of a unit's segments that is replayed, in basis points.
 
     Starts at ``newcomer_bps`` and halves with every 16 units of the provider that were verified, down to
     ``floor_bps``; it never reaches zero, so no history makes cheating safe. An attestation halves it once more, down
-    to the same floor: that is what stakes cover.
+    to the same floor: that is what stakes cover. Of a doubted provider it is twice a newcomer's, whatever its history
+    and wherever its key lives.
 
     Args:
         clean_units: units of the provider verified so far, over all jobs.
         attested: its key lives in an environment whose software the network accepted.
+        doubted: one of its newest ``DOUBTED_UNITS`` was unusual beside the others of its round.
 
     Raises:
         ValueError: if ``clean_units`` is negative.
@@ -55,7 +62,8 @@ def sampling_rate_bps(clean_units: int, newcomer_bps: int, floor_bps: int, *, at
     if clean_units < 0:
         raise ValueError(f"clean_units={clean_units} must not be negative")
     halvings = clean_units // CLEAN_UNITS_PER_HALVING + attested
-    return max(floor_bps, newcomer_bps >> halvings)
+    usual = max(floor_bps, newcomer_bps >> halvings)
+    return min(10_000, max(usual, 2 * newcomer_bps)) if doubted else usual
 
 
 def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_class: str) -> bool:

@@ -123,9 +123,15 @@ class CompleteReveal(RequestModel):
 
 
 class CompleteReplay(RequestModel):
+    """The opened commitment. In another class than the unit's (task ``across``) the end state is uploaded too.
+
+    Its ``end_leaf`` is then of the state before anything is compressed, also of the last segment.
+    """
+
     token: Token
     end_leaf: HashString
     salt: HashString
+    end_state_cid: CidString | None = None
 
 
 class CompletePin(RequestModel):

@@ -171,12 +171,16 @@ class Unit(Base, CreatedAt):
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # as the market read them
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
     included: Mapped[bool | None]  # in its round's aggregate, or a later one's if it was late; None: not decided
+    # What is unusual about its payload beside the others' (training_gym.consistency); None: not examined.
+    doubts: Mapped[list[str] | None] = mapped_column(JSONB)
     rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)
     sampling_bps: Mapped[int | None] = mapped_column(Integer)
+    # Drawn ones that no verifier of the job's class replayed: one of another passed them. None: not decided.
+    tolerated_segments: Mapped[list[int] | None] = mapped_column(JSONB)
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

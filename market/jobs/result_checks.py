@@ -4,6 +4,8 @@ import hmac
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from market.api.errors import StorageDown
 from market.domain.lifecycle import UnitStatus
 from market.jobs.checkpoints import load_parameters
@@ -31,7 +33,14 @@ from training_gym.distributed.trace import Ends, boundary_state_bytes, check_end
 from training_gym.errors import GymError, PayloadError
 from training_gym.lateness import start_slot_state
 from training_gym.models.layout import Arrays
-from training_gym.slot_state import SlotStateFacts, facts_of, fresh_slot_state, slot_state_bytes, stream_slot_state
+from training_gym.slot_state import (
+    SlotState,
+    SlotStateFacts,
+    facts_of,
+    fresh_slot_state,
+    slot_state_bytes,
+    stream_slot_state,
+)
 from zoo_protocol import trace
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -69,6 +78,9 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 return _check_reveal(storage, *found, lease.task, result) or Accepted()
             case CompleteReplay():
                 require_kind(lease, LeaseKind.REPLAY)
+                if lease.task.get("across"):
+                    assert found is not None  # every replay lease has a unit
+                    return _check_end_state(storage, *found, lease.task["segment"], result) or Accepted()
                 return Accepted()  # verification judges it in the transaction that applies it
             case CompletePin():
                 require_kind(lease, LeaseKind.PIN)
@@ -157,13 +169,18 @@ def _check_reveal(
     """Whether what was revealed is what the unit started from, and what its trace committed to at the segment."""
     asked = task["slot_state_cid"]
     if asked is not None:
-        digest = unit.start_slot_state_digest
+        digest = asked_digest(unit, task)
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
     if task["segment"] == 0:
         return None  # starts from the checkpoint and the slot state
     return _check_state(storage, job, unit, task["segment"], result)
+
+
+def asked_digest(unit: Unit, task: dict[str, Any]) -> str | None:
+    """Of the slot state that a reveal lease asks for: what the unit starts from, or for a comparison, what it left."""
+    return unit.start_slot_state_digest if task.get("comparison_id") is None else unit.slot_state_digest
 
 
 def _check_slot_state(
@@ -188,35 +205,82 @@ def _check_slot_state(
 
 def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReveal) -> Refusal | None:
     """Whether a revealed state is the one that the unit's trace committed to at the segment's start."""
-    spec = unit_spec(job, unit)
     if result.state_cid is None:
         return Refusal("state_missing", "state_cid", f"Segment {segment} starts from a state that must be revealed.")
-    start = _start(storage, spec, unit)
-    try:
-        pieces = storage.open_stream(result.state_cid, max_bytes=boundary_state_bytes(spec))
-        leaf = stream_inner_leaf(spec, _place(job, unit), segment, start, pieces)
-    except StorageUnavailable:
-        raise
-    except (StorageError, InvalidCid) as error:
-        return Refusal("state_missing", "state_cid", f"The state cannot be read: {error}")
-    except GymError as error:
-        return Refusal(error.code, "state_cid", str(error))
-    if unit.leaves is None or to_hex(leaf) != unit.leaves[segment]:
+    leaf = _leaf(storage, job, unit, segment, "state_cid", result.state_cid)
+    if isinstance(leaf, Refusal):
+        return leaf
+    if unit.leaves is None or leaf != unit.leaves[segment]:
         return Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
     return None
 
 
+def _check_end_state(storage: Storage, job: Job, unit: Unit, segment: int, result: CompleteReplay) -> Refusal | None:
+    """Whether the end state that a verifier of another class uploaded is the one that its leaf is of."""
+    if result.end_state_cid is None:
+        return Refusal("state_missing", "end_state_cid", "A replay in another class shows the state that it ends in.")
+    leaf = _leaf(storage, job, unit, segment + 1, "end_state_cid", result.end_state_cid)
+    if isinstance(leaf, Refusal):
+        return leaf
+    if leaf != result.end_leaf:
+        return Refusal("wrong_state", "end_state_cid", "The state does not hash to the end leaf.")
+    return None
+
+
+def _leaf(storage: Storage, job: Job, unit: Unit, boundary: int, field: str, cid: str) -> str | Refusal:
+    """The leaf (0x hex) of a state that was uploaded, as one of before anything is compressed."""
+    spec = unit_spec(job, unit)
+    start = _start(storage, spec, unit)
+    try:
+        pieces = storage.open_stream(cid, max_bytes=boundary_state_bytes(spec))
+        return to_hex(stream_inner_leaf(spec, _place(job, unit), boundary, start, pieces))
+    except StorageUnavailable:
+        raise
+    except (StorageError, InvalidCid) as error:
+        return Refusal("state_missing", field, f"The state cannot be read: {error}")
+    except GymError as error:
+        return Refusal(error.code, field, str(error))
+
+
 def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
     """The slot state that the unit started with, which is public by now. Read whole only if a payload was added."""
+    cid = unit.start_slot_state_cid
+    if cid is None or unit.start_restored_payload_cid is not None:
+        return facts_of(_whole_start(storage, spec, unit))
+    try:
+        return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
+    except StorageError as error:
+        raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
+
+
+def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotState:
     cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
-        if cid is not None and payload_cid is None:
-            return stream_slot_state(spec, storage.open_stream(cid, max_bytes=slot_state_bytes(spec)))
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
         payload = None if payload_cid is None else storage.get(payload_cid, max_bytes=_most_bytes(spec))
     except StorageError as error:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
-    return facts_of(start_slot_state(spec, data, payload))
+    return start_slot_state(spec, data, payload)
+
+
+def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace_of_unit.Unit:
+    """The unit's input as the training library takes it, without the data, which only training needs.
+
+    What it starts from is public by now. All of it is read; checks of what was handed in need less.
+
+    Raises:
+        StorageUnavailable: it cannot be read.
+    """
+    return trace_of_unit.Unit(
+        spec=spec,
+        job_id=job.id,
+        round=unit.round,
+        slot=unit.slot,
+        checkpoint=_checkpoint(storage, spec, unit),
+        train=np.zeros(0, np.uint8),
+        slot_state=_whole_start(storage, spec, unit),
+        environment=job.environment_class or "",
+    )
 
 
 def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:

@@ -33,7 +33,7 @@ from market.jobs.models import Job, Lease, Slot, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
 from market.jobs.replaying import verification
-from market.jobs.result_checks import Accepted, Completion, Refusal, check, require_kind
+from market.jobs.result_checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
 from market.storage.service import Storage
 from training_gym.lateness import MAX_STALENESS
 from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
@@ -151,10 +151,10 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_states.make_public(session, job.id, cid, unit.start_slot_state_digest)
+                slot_states.make_public(session, job.id, cid, asked_digest(unit, lease.task))
             verification().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
-            verification().replay_revealed(session, lease, result.end_leaf, result.salt)
+            verification().replay_revealed(session, lease, result.end_leaf, result.salt, result.end_state_cid)
         case CompletePin():
             keep = record_pin if lease.unit_id is None else state_pins.record
             keep(session, lease, result.proof, found.size)

@@ -238,10 +238,18 @@ class UnitView(BaseModel):
     top_k: int | None = Field(description="Entries per 4096 parameters that it was told to send.")
     rounds_late: int | None = Field(description="How many rounds had closed since its own when it was delivered.")
     exclusion_reason: str | None
+    doubts: list[str] | None = Field(
+        description="What is unusual about the payload beside the round's others. It costs nothing: more of the "
+        "node's next segments are replayed. Null: not examined."
+    )
     trace_root: str | None
     payload_hash: str | None
     payload_cid: str | None
     train_loss: str | None
+    tolerated_segments: list[int] | None = Field(
+        description="Drawn segments that no verifier of the job's environment class replayed, but one of another, "
+        "whose result was near: weaker than equal bits."
+    )
     committed_at: datetime | None
     uploaded_at: datetime | None
     decided_at: datetime | None

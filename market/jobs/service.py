@@ -1,6 +1,8 @@
 """What other features, workers and routers may use of jobs."""
 
 from market.jobs.aggregation import aggregate
+from market.jobs.comparing import ends_apart
+from market.jobs.consistency import is_doubted
 from market.jobs.dispatch import dispatch, due_jobs
 from market.jobs.facts import (
     CheckpointFacts,
@@ -33,6 +35,7 @@ from market.jobs.payment import (
     unpaid_count,
 )
 from market.jobs.placing import deal
+from market.jobs.planting import altered_state
 from market.jobs.releasing import release_states
 from market.jobs.reservations import Reservation, reserve
 from market.jobs.slot_states import shown_bytes, starts_privately
@@ -73,6 +76,7 @@ __all__ = [
     "acknowledged_unit",
     "acquit_unit",
     "aggregate",
+    "altered_state",
     "assign",
     "assign_window",
     "batch_of",
@@ -90,11 +94,13 @@ __all__ = [
     "due_jobs",
     "end_long_pauses",
     "end_settlement",
+    "ends_apart",
     "expire_due_jobs",
     "expire_due_leases",
     "expire_uploads",
     "get",
     "ids_of",
+    "is_doubted",
     "job_units",
     "jobs_to_settle",
     "jobs_to_validate",

@@ -69,6 +69,7 @@ class UnitFacts:
     leaves: list[str]
     window_id: int | None
     sampling_bps: int | None
+    tolerated_segments: list[int]  # drawn, and passed by tolerance alone
     least_sampling_bps: int
     gross_wei: int  # what the payer pays for it, if it is verified
 
@@ -126,6 +127,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
         leaves=unit.leaves or [],
         window_id=unit.window_id,
         sampling_bps=unit.sampling_bps,
+        tolerated_segments=unit.tolerated_segments or [],
         least_sampling_bps=job.sampling_bps,
         gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
     )
@@ -210,10 +212,14 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
         move_unit(session, unit, UnitEvent.DRAW, at=utc_now())
 
 
-def pass_unit(session: Session, unit_id: int) -> None:
-    """The unit stands and will be paid. Does nothing to a unit already decided."""
+def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
+    """The unit stands and will be paid; ``tolerated``: segments that passed by tolerance, in another class alone.
+
+    Does nothing to a unit already decided.
+    """
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
+        unit.tolerated_segments = sorted(tolerated)
         move_unit(session, unit, UnitEvent.PASS, at=utc_now())
         settle_if_decided(session, job, utc_now())
 

@@ -32,7 +32,8 @@ from zoo_protocol.cid import parse
 from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
 PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_state"
-"""What a file of a unit is for; states between segments are ``state_<segment>``."""
+"""What a file of a unit is for; states between segments are ``state_<segment>``, and those in which verifiers of other
+classes end are ``end_state_<segment>``."""
 
 MAX_NAMED = 64
 """Missing pieces that a refusal names."""
@@ -78,8 +79,14 @@ def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
             return Expected(unit.id, START_SLOT_STATE, slot_state_bytes(spec))
         case LeaseKind.REVEAL if lease.task["segment"]:
             return Expected(unit.id, f"state_{lease.task['segment']}", boundary_state_bytes(spec))
+        case LeaseKind.REPLAY if lease.task.get("across"):
+            return Expected(unit.id, _end_state(lease), boundary_state_bytes(spec))
     what = f"the slot state {asked}" if asked else "no file"
     raise FileNotAsked(f"This {lease.kind} lease asks for {what}.", field="cid")
+
+
+def _end_state(lease: Lease) -> str:
+    return f"end_state_{lease.task.get('segment')}"
 
 
 def progress(database: Database, storage: Storage, lease_id: str, address: str, token: str, cid: str) -> Progress:
@@ -213,6 +220,7 @@ def accepted(session: Session, lease: Lease) -> None:
         LeaseKind.TRAIN: [PAYLOAD],
         LeaseKind.PUBLISH: [SLOT_STATE],
         LeaseKind.REVEAL: [START_SLOT_STATE, f"state_{lease.task.get('segment')}"],
+        LeaseKind.REPLAY: [_end_state(lease)],
     }
     upload_repository.drop(session, lease.unit_id, purposes.get(LeaseKind(lease.kind), []))
 

@@ -12,6 +12,7 @@ from market.domain.lifecycle import JobStatus
 from market.events.service import emit
 from market.jobs import repository
 from market.jobs.checkpoints import load_parameters, validation_loss
+from market.jobs.consistency import examine
 from market.jobs.models import Checkpoint, Job
 from market.storage.service import Storage
 from training_gym.config import TrainingSpec
@@ -26,7 +27,7 @@ def jobs_to_validate(database: Database) -> list[str]:
 
 
 def validate(database: Database, storage: Storage, job_id: str) -> None:
-    """Compute the losses of the job's checkpoints that are not known, the newest first.
+    """Compute the losses of the job's checkpoints that are not known, the newest first; then examine the last round.
 
     Nothing if there are none, or another worker is at it.
 
@@ -39,6 +40,8 @@ def validate(database: Database, storage: Storage, job_id: str) -> None:
             loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))
             with database.transaction() as session:
                 _note(session, checkpoint.id, loss)
+        if alone:
+            examine(database, storage, job_id)
 
 
 def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:

@@ -93,4 +93,5 @@ def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -
         window_index=index,
         sampling_bps=unit.sampling_bps,
         drawn_segments=verification.drawn_segments(session, unit.id),
+        tolerated_segments=unit.tolerated_segments,
     )

@@ -36,6 +36,7 @@ from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.storage.service import Storage
 from market.verification import repository
+from market.verification.comparing import TOLERANCE
 from market.verification.court import Court
 from market.verification.models import Sample, Slash, Window
 from market.verification.moves import move_sample, move_window
@@ -62,6 +63,7 @@ def decide_units(database: Database, storage: Storage, court: Court) -> None:
         with database.transaction() as session:
             units = jobs.window_units(session, window_id)
             samples = repository.samples_of_units(session, [unit.id for unit in units])
+            watched = repository.units_with_a_canary(session, [unit.id for unit in units])
         for unit in units:
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
             if unit.status == UnitStatus.DISPUTED:
@@ -69,10 +71,12 @@ def decide_units(database: Database, storage: Storage, court: Court) -> None:
             elif unit.status != UnitStatus.CHECKING:
                 continue
             elif SampleStatus.FAILED in states:
-                _refuted(database, storage, court, unit, is_open=bool(states & SAMPLE_OPEN))
-            elif states <= {SampleStatus.PASSED}:
+                is_open = bool(states & SAMPLE_OPEN) or unit.id in watched
+                _refuted(database, storage, court, unit, is_open=is_open)
+            elif states <= {SampleStatus.PASSED} and unit.id not in watched:
+                tolerated = [sample.segment for sample in samples.get(unit.id, []) if sample.reason == TOLERANCE]
                 with database.transaction() as session:
-                    jobs.pass_unit(session, unit.id)
+                    jobs.pass_unit(session, unit.id, tolerated)
         _close_if_decided(database, window_id)
 
 

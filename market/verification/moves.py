@@ -1,19 +1,23 @@
-"""The moves of windows, omission claims, samples and replays, filed under their own names in the audit log."""
+"""The moves of windows, omission claims, samples, canaries, comparisons and replays, by name in the audit log."""
 
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import (
+    CANARY,
+    COMPARISON,
     OMISSION,
     REPLAY,
     SAMPLE,
     WINDOW,
+    CanaryEvent,
+    ComparisonEvent,
     OmissionEvent,
     ReplayEvent,
     SampleEvent,
     WindowEvent,
 )
 from market.events.service import move
-from market.verification.models import OmissionClaim, Replay, Sample, Window
+from market.verification.models import Canary, Comparison, OmissionClaim, Replay, Sample, Window
 
 
 def move_window(session: Session, window: Window, event: WindowEvent) -> None:
@@ -26,6 +30,16 @@ def move_omission(session: Session, claim: OmissionClaim, event: OmissionEvent) 
 
 def move_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:
     move(session, sample, SAMPLE, event, subject=("sample", str(sample.id)), reason=reason)
+
+
+def move_canary(session: Session, canary: Canary, event: CanaryEvent) -> None:
+    move(session, canary, CANARY, event, subject=("canary", str(canary.id)))
+
+
+def move_comparison(
+    session: Session, comparison: Comparison, event: ComparisonEvent, *, reason: str | None = None
+) -> None:
+    move(session, comparison, COMPARISON, event, subject=("comparison", str(comparison.id)), reason=reason)
 
 
 def move_replay(session: Session, replay: Replay, event: ReplayEvent, *, reason: str | None = None) -> None:

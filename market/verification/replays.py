@@ -5,6 +5,7 @@ asked; :func:`market.domain.verification.verdict` says when it is enough. Decisi
 touch other jobs, are left to the background (:mod:`market.verification.decisions`).
 """
 
+import secrets
 from typing import Any, Protocol
 
 from sqlalchemy.orm import Session
@@ -19,20 +20,17 @@ from market.domain.lifecycle import (
     SampleStatus,
     UnitStatus,
 )
-from market.domain.verification import Verdict, covers, is_finding, may_judge, outvoted, verdict
+from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
-from market.providers import service as providers
 from market.settings import Settings
-from market.verification import repository
+from market.verification import canaries, comparing, repository
+from market.verification.asking import Question, ask, is_asked, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
-from market.verification.models import Replay, Sample
+from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
 from market.verification.windows import ADVANCE
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.sampling import draw_weighted
-
-OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
 
 
 class LeaseFacts(Protocol):
@@ -81,6 +79,10 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
 
 def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
     """The provider served what a replay starts from, which was found to be what its trace commits to."""
+    if (comparison_id := lease.task.get("comparison_id")) is not None:
+        comparing.claim_shown(session, comparison_id, state_cid or lease.task["slot_state_cid"])
+        wake_after_commit(session, ADVANCE)
+        return
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.status == SampleStatus.DRAWN:
         sample.state_cid = state_cid
@@ -90,6 +92,9 @@ def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -
 
 def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
     """The provider went silent or failed; it is asked again by the next sweep, until the deadline."""
+    if (comparison_id := lease.task.get("comparison_id")) is not None:
+        comparing.claim_abandoned(session, comparison_id, lease.id)
+        return
     sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is not None and sample.reveal_lease_id == lease.id:
         sample.reveal_lease_id = None
@@ -99,10 +104,19 @@ def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
 
 
 def assign_replays(database: Database, settings: Settings) -> None:
-    """Draw a verifier for every revealed sample that waits for a result, where one is there to be drawn."""
-    for sample_id in _ids(database, SampleStatus.REVEALED):
+    """Draw a verifier for every revealed sample and every canary that waits for a result, where one is there.
+
+    In secret order: a verifier that recomputes the lot must not learn from it which of the two it was drawn for.
+    """
+    with database.transaction() as session:
+        waiting = [(Sample, id_) for id_ in repository.samples_with(session, SampleStatus.REVEALED)]
+        planted = [(Canary, id_) for id_ in repository.planted_canaries(session)]
+    for kind, row_id in secrets.SystemRandom().sample([*waiting, *planted], len(waiting) + len(planted)):
         with database.transaction() as session:
-            sample = repository.lock_sample(session, sample_id)
+            if kind is Canary:
+                canaries.assign(session, settings, row_id)
+                continue
+            sample = repository.lock_sample(session, row_id)
             if sample is not None and sample.status == SampleStatus.REVEALED:
                 _assign(session, settings, sample)
 
@@ -110,71 +124,22 @@ def assign_replays(database: Database, settings: Settings) -> None:
 def _assign(session: Session, settings: Settings, sample: Sample) -> None:
     replays = repository.lock_replays(session, sample.id)
     unit = jobs.unit_facts(session, sample.unit_id)
-    if unit.status != UnitStatus.CHECKING or any(replay.status in OPEN for replay in replays):
+    if unit.status != UnitStatus.CHECKING or is_asked(replays):
         return
-    verifier = _draw_verifier(session, settings, sample, unit, replays)
-    if verifier is None:
-        _judge(session, sample, unit, replays, nobody_left=True)
-        return
-    replay = next((known for known in replays if known.verifier == verifier), None)
-    if replay is None:
-        replay = Replay(sample_id=sample.id, verifier=verifier, status=ReplayStatus.ASSIGNED)
-        session.add(replay)
-        session.flush()
-    else:
-        replay.result_hash = None
-        move_replay(session, replay, ReplayEvent.ASSIGN)
-    task = {
-        "job_id": unit.job_id,
-        "spec": unit.spec,
-        "round": unit.round,
-        "slot": unit.slot,
-        "segment": sample.segment,
-        "checkpoint_cid": unit.start_checkpoint_cid,
-        "slot_state_cid": unit.start_slot_state_cid,
-        "restored_payload_cid": unit.start_restored_payload_cid,
-        "eager_payload_cid": unit.start_eager_payload_cid,
-        "state_cid": sample.state_cid,
-        "start_leaf": unit.leaves[sample.segment],
-        "environment": unit.environment_class,
-    }
-    jobs.create_lease(
-        session,
-        kind="replay",
-        holder=verifier,
-        job_id=unit.job_id,
-        task=task,
-        unit_id=unit.id,
-        replay_id=replay.id,
-        seconds=settings.lease_seconds,
+    of_canary = repository.replays_of_canary_on(session, sample.unit_id, sample.segment)
+    question = Question(
+        unit=unit,
+        segment=sample.segment,
+        state_cid=sample.state_cid,
+        start_leaf=unit.leaves[sample.segment],
+        replays=replays,
+        of_the_other=of_canary,
+        sample_id=sample.id,
     )
-
-
-def _draw_verifier(
-    session: Session, settings: Settings, sample: Sample, unit: UnitFacts, replays: list[Replay]
-) -> str | None:
-    """By lot, weighted by stake times reliability, among live verifiers of the unit's class, never its own provider.
-
-    First among those whose stake covers the segment. One that gave a result is not asked again; one that gave none
-    only if nobody else is left.
-    """
-    live = {
-        facts.address: facts
-        for facts in providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
-        if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
-    }
-    asked = {replay.verifier for replay in replays}
-    silent = {replay.verifier for replay in replays if replay.status == ReplayStatus.ABANDONED}
-    covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
-    candidates = sorted(covered - asked) or sorted(live.keys() - asked) or sorted(live.keys() & silent)
-    if not candidates:
-        return None
-    window = repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples are drawn by a window's seed
-    assert window.seed is not None
-    subject = from_hex(unit.trace_root) + sample.segment.to_bytes(8, "big") + len(replays).to_bytes(8, "big")
-    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address].weight for address in candidates])
-    return candidates[drawn]
+    if not ask(session, settings, question):
+        _judge(session, sample, unit, replays, nobody_left=True)
+        if sample.status == SampleStatus.REVEALED:
+            comparing.ask_another_class(session, settings, sample, unit)
 
 
 def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> None:
@@ -192,21 +157,31 @@ def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> N
     move_replay(session, replay, ReplayEvent.COMMIT)
 
 
-def replay_revealed(session: Session, lease: LeaseFacts, end_leaf: str, salt: str) -> None:
+def replay_revealed(
+    session: Session, lease: LeaseFacts, end_leaf: str, salt: str, end_state_cid: str | None = None
+) -> None:
     """The verifier opened its commitment; compare its result with the provider's claim.
+
+    In another class it uploaded its end state too, which was found to be what it had committed to.
 
     Raises:
         ReplayNotCommitted: nothing was committed.
         ReplayMismatch: something else was.
     """
-    sample, replay = _lock(session, lease)
+    posed, replay = _lock(session, lease)
     if replay.status != ReplayStatus.COMMITTED:
         raise ReplayNotCommitted(f"This replay is {replay.status}.")
     opened = keccak(from_hex(end_leaf) + from_hex(replay.verifier, 20) + from_hex(salt))
     if to_hex(opened) != replay.result_hash:
         raise ReplayMismatch(f"End leaf, verifier and salt do not hash to {replay.result_hash}.", field="end_leaf")
     replay.salt = salt
-    _conclude(session, sample, replay, end_leaf)
+    if isinstance(posed, Comparison):
+        assert end_state_cid is not None  # checked with the state
+        replay.end_leaf = end_leaf
+        comparing.computed(session, posed, end_state_cid)
+        wake_after_commit(session, ADVANCE)
+        return
+    _conclude(session, posed, replay, end_leaf)
 
 
 def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
@@ -215,34 +190,39 @@ def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
     Training that diverges is a result like any other: an honest provider could not have finished it. So is a first leaf
     that is not of the unit's start, which the market has checked itself unless a payload was added back to that.
     """
-    sample, replay = _lock(session, lease)
-    if replay.status not in OPEN:
+    posed, replay = _lock(session, lease)
+    if not is_asked([replay]):
         return
-    if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, sample.segment):
-        _conclude(session, sample, replay, lease.reason)
+    if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, posed.segment):
+        _conclude(session, posed, replay, lease.reason)
     else:
         move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
 
 
-def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample, Replay]:
-    """The sample, then the replay, of a replay lease."""
-    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
+def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary | Comparison, Replay]:
+    """What a replay lease is about, then the replay."""
+    posed = repository.lock_posed(session, lease.replay_id)
     replay = repository.lock_replay(session, lease.replay_id)
-    assert sample is not None  # leases are only made with both
-    assert replay is not None
-    return sample, replay
+    assert replay is not None  # leases are only made with one
+    return posed, replay
 
 
-def _conclude(session: Session, sample: Sample, replay: Replay, end_leaf: str) -> None:
-    """Note a result and judge the sample, unless that is decided already."""
-    unit = jobs.unit_facts(session, sample.unit_id)
-    claimed = unit.leaves[sample.segment + 1]
-    replay.end_leaf = end_leaf
-    move_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
+def _conclude(session: Session, posed: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
+    """Note a result and judge what it is of, unless that is decided already."""
     wake_after_commit(session, ADVANCE)
-    if sample.status != SampleStatus.REVEALED:
+    replay.end_leaf = end_leaf
+    unit = jobs.unit_facts(session, posed.unit_id)
+    if isinstance(posed, Comparison):
+        comparing.found_no_end(session, posed, replay)
         return
-    _judge(session, sample, unit, repository.lock_replays(session, sample.id))
+    if isinstance(posed, Canary):
+        move_replay(session, replay, ReplayEvent.DISAGREE)  # its claim is false, so nobody can agree with it
+        canaries.judge(session, posed, unit)
+        return
+    claimed = unit.leaves[posed.segment + 1]
+    move_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
+    if posed.status == SampleStatus.REVEALED:
+        _judge(session, posed, unit, repository.lock_replays(session, posed.id))
 
 
 def _judge(
@@ -289,7 +269,7 @@ def _doubt(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str]) -
     claimed = unit.leaves[sample.segment + 1]
     for known in repository.lock_replays(session, sample.id):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
-            _overrule(session, known)
+            overrule(session, known)
     counting = _counting(repository.lock_replays(session, sample.id))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
@@ -302,21 +282,15 @@ def _counting(replays: list[Replay]) -> list[Replay]:
 
 
 def _reward(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str], *, stands: bool) -> None:
-    """Pay the verifiers whose results agree with what was decided, and see to those with ``wrong`` ones."""
+    """The sample is decided for good, once: pay the verifiers whose results agree with that, see to those with
+    ``wrong`` ones, and note what it says of a comparison in another class."""
+    comparing.note_verdict(session, sample, unit, passed=stands)
     claimed = unit.leaves[sample.segment + 1]
     for known in _counting(repository.lock_replays(session, sample.id)):
         if known.end_leaf in wrong:
-            _overrule(session, known)
+            overrule(session, known)
         elif known.end_leaf is not None and (known.end_leaf == claimed) is stands:
-            # By what the segment weighs: all of a unit's have as many steps.
-            providers.note_replay(session, known.verifier, unit.gross_wei // unit.segments, utc_now())
-
-
-def _overrule(session: Session, replay: Replay) -> None:
-    """More verifiers agree on another result, or a committee does: this one is not paid; the reason says what follows
-    for its verifier."""
-    follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now())
-    move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)
+            pay(session, known, unit)
 
 
 def _ids(database: Database, status: SampleStatus) -> list[int]:

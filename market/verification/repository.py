@@ -1,4 +1,4 @@
-"""Every query on windows, omission claims, samples, replays and slashes.
+"""Every query on windows, omission claims, samples, canaries, replays and slashes.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Rows here are locked after those of
 jobs, units and leases.
@@ -8,14 +8,21 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Select, exists, func, select, update
+from sqlalchemy import Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import OmissionStatus, ReplayStatus, SampleStatus, WindowStatus
+from market.domain.lifecycle import (
+    CanaryStatus,
+    ComparisonStatus,
+    OmissionStatus,
+    ReplayStatus,
+    SampleStatus,
+    WindowStatus,
+)
 from market.domain.verification import Overruled
-from market.verification.models import OmissionClaim, Replay, Sample, Slash, Window
+from market.verification.models import Canary, ClassDrift, Comparison, OmissionClaim, Replay, Sample, Slash, Window
 
-Row = TypeVar("Row", Window, OmissionClaim, Sample, Replay, Slash)
+Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash)
 
 
 def _locked(query: Select[Row]) -> Select[Row]:
@@ -123,9 +130,70 @@ def drop_states(session: Session, sample_ids: Collection[int]) -> None:
 
 
 def is_revealed(session: Session, cid: str, besides: Collection[int] = ()) -> bool:
-    """Whether a drawn segment, none of the samples ``besides``, starts from the state in this file."""
-    query = select(Sample.id).where(Sample.state_cid == cid, Sample.id.not_in(besides))
-    return session.scalar(query.limit(1)) is not None
+    """Whether a drawn segment, none of the samples ``besides``, starts from the state in this file, or a comparison
+    that is not made needs it."""
+    of_sample = exists().where(Sample.state_cid == cid, Sample.id.not_in(besides))
+    is_named = or_(Comparison.computed_cid == cid, Comparison.claimed_cid == cid)
+    of_comparison = exists().where(Comparison.status == ComparisonStatus.COMPUTED, is_named)
+    return bool(session.scalar(select(or_(of_sample, of_comparison))))
+
+
+def samples_due_for_a_canary(session: Session) -> list[int]:
+    """Ids of the samples that one is to be planted on and whose start state is at hand, oldest first."""
+    due = (Sample.canary_due, Sample.status != SampleStatus.DRAWN)
+    return list(session.scalars(select(Sample.id).where(*due).order_by(Sample.id)))
+
+
+# --- canaries
+
+
+def planted_canaries(session: Session) -> list[int]:
+    """Ids of those that are not answered, oldest first."""
+    query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
+    return list(session.scalars(query.order_by(Canary.id)))
+
+
+def lock_canary(session: Session, canary_id: int) -> Canary | None:
+    return session.scalar(_locked(select(Canary).where(Canary.id == canary_id)))
+
+
+def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
+    """Those of the units on which one is planted that is not answered."""
+    planted = select(Canary.unit_id).where(Canary.unit_id.in_(unit_ids), Canary.status == CanaryStatus.PLANTED)
+    return set(session.scalars(planted))
+
+
+# --- comparisons
+
+
+def lock_comparison(session: Session, comparison_id: int) -> Comparison | None:
+    """Its sample is locked first, as by who judges that and then sees to its comparison."""
+    sample_id = session.scalar(select(Comparison.sample_id).where(Comparison.id == comparison_id))
+    if sample_id is None:
+        return None
+    lock_sample(session, sample_id)
+    return session.scalar(_locked(select(Comparison).where(Comparison.id == comparison_id)))
+
+
+def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
+    return session.scalar(_locked(select(Comparison).where(Comparison.sample_id == sample_id)))
+
+
+def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
+    """Ids of the comparisons in a state, oldest first."""
+    return list(session.scalars(select(Comparison.id).where(Comparison.status == status).order_by(Comparison.id)))
+
+
+def comparisons_to_make(session: Session) -> list[int]:
+    """Ids of those of which both states are there, oldest first."""
+    both = (Comparison.status == ComparisonStatus.COMPUTED, Comparison.claimed_cid.is_not(None))
+    return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
+
+
+def drifts(session: Session, job_id: str, provider_class: str, verifier_class: str) -> Sequence[float]:
+    """Drifts of honest segments of a job between two classes, as measured so far."""
+    pair = (ClassDrift.provider_class == provider_class, ClassDrift.verifier_class == verifier_class)
+    return session.scalars(select(ClassDrift.whole).where(ClassDrift.job_id == job_id, *pair)).all()
 
 
 # --- replays
@@ -140,10 +208,41 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
     return list(session.scalars(_locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
-def replay_and_sample(session: Session, replay_id: int) -> tuple[Replay, Sample]:
-    """A replay that there is, and what it is of."""
-    query = select(Replay, Sample).join(Sample, Replay.sample_id == Sample.id).where(Replay.id == replay_id)
-    return session.execute(query).tuples().one()
+def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
+    """A canary's replays, oldest first."""
+    return list(session.scalars(_locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
+
+
+def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
+    """A comparison's replays, oldest first."""
+    mine = Replay.comparison_id == comparison_id
+    return list(session.scalars(_locked(select(Replay).where(mine).order_by(Replay.id))))
+
+
+def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
+    """The replays of the canary that was planted on a sample, oldest first."""
+    query = select(Replay).join(Canary, Replay.canary_id == Canary.id)
+    return session.scalars(query.where(Canary.unit_id == unit_id, Canary.segment == segment).order_by(Replay.id)).all()
+
+
+def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set[str]:
+    """Who was asked for the segments before and after this one."""
+    beside = (Sample.unit_id == unit_id, Sample.segment.in_((segment - 1, segment + 1)))
+    return set(session.scalars(select(Replay.verifier).join(Sample, Replay.sample_id == Sample.id).where(*beside)))
+
+
+def lock_posed(session: Session, replay_id: int) -> Sample | Canary | Comparison:
+    """What a replay that there is was asked for: a sample, a canary or a comparison, locked."""
+    replay = session.get_one(Replay, replay_id)
+    posed: Sample | Canary | Comparison | None
+    if replay.canary_id is not None:
+        posed = lock_canary(session, replay.canary_id)
+    elif replay.comparison_id is not None:
+        posed = lock_comparison(session, replay.comparison_id)
+    else:
+        posed = lock_sample(session, replay.sample_id or 0)
+    assert posed is not None  # neither is deleted
+    return posed
 
 
 def replays_to_punish(session: Session) -> Sequence[int]:

@@ -10,6 +10,8 @@ from market.domain.network import NetworkParameters
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
+from market.verification.canaries import plant_canaries
+from market.verification.comparing import compare_states, request_claims
 from market.verification.court import Court
 from market.verification.decisions import decide_units, on_dispute_ended
 from market.verification.omissions import (
@@ -97,7 +99,10 @@ def advance(
         commit_windows(database)
         draw_samples(database, settings, network)
         request_states(database, settings)
+        plant_canaries(database, storage, settings)
         assign_replays(database, settings)
+        request_claims(database, settings)
+        compare_states(database, storage)
         account = None if challenger is None else Challenger(challenger, chain, network.disputes)
         decide_units(database, storage, Court(account, settings.disputes))
         slash_verifiers(database, storage)

@@ -15,9 +15,9 @@ from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.storage.service import Storage
-from market.verification import repository
+from market.verification import canaries, repository
 from market.verification.calls import ask
-from market.verification.models import Sample, Slash
+from market.verification.models import Canary, Comparison, Sample, Slash
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
@@ -52,16 +52,23 @@ def slash_verifiers(database: Database, storage: Storage) -> None:
         due = repository.replays_to_punish(session)
     for replay_id in due:
         with database.transaction() as session:
-            replay, sample = repository.replay_and_sample(session, replay_id)
-            unit = jobs.unit_facts(session, sample.unit_id)
-            document = evidence(session, unit, sample, BY_OPERATOR) | {
-                "offence": WRONG_REPLAY,
-                "verifier": replay.verifier,
-            }
+            posed = repository.lock_posed(session, replay_id)
+            replay = repository.lock_replay(session, replay_id)
+            assert replay is not None  # replays are not deleted
+            unit = jobs.unit_facts(session, posed.unit_id)
+            document = _evidence_of_replays(session, unit, posed)
+            document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
         if unit.status in UNIT_DECIDED:
             evidence_cid = storage.put_block(canonical_json(document)).cid
             with database.transaction() as session:
                 _punish(session, unit, replay_id, evidence_cid)
+
+
+def _evidence_of_replays(session: Session, unit: UnitFacts, posed: Sample | Canary | Comparison) -> dict[str, object]:
+    assert not isinstance(posed, Comparison)  # which blames nobody
+    if isinstance(posed, Canary):
+        return canaries.evidence(session, unit, posed, BY_OPERATOR)
+    return evidence(session, unit, posed, BY_OPERATOR)
 
 
 def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
@@ -169,16 +176,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
         "segment": sample.segment,
         "state_cid": sample.state_cid,
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
-        "replays": [
-            {
-                "verifier": replay.verifier,
-                "status": replay.status,
-                "result_hash": replay.result_hash,
-                "end_leaf": replay.end_leaf,
-                "salt": replay.salt,
-            }
-            for replay in repository.lock_replays(session, sample.id)
-        ],
+        "replays": [replay.as_evidence() for replay in repository.lock_replays(session, sample.id)],
     }
 
 

@@ -22,7 +22,7 @@ from market.jobs.units import UnitFacts
 from market.providers import service as providers
 from market.providers.attestations import attested_until
 from market.settings import Settings
-from market.verification import repository
+from market.verification import canaries, repository
 from market.verification.calls import ask
 from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
@@ -162,13 +162,16 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     assert window.seed is not None  # latched windows have one
     clean = _clean_units(session, unit.provider)
     attested = bool(attested_until(session, [unit.provider], utc_now()))
-    rate = sampling_rate_bps(clean, network.newcomer_sampling_bps, unit.least_sampling_bps, attested=attested)
+    doubted = jobs.is_doubted(session, unit.provider)
+    newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
+    rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
     transfer = jobs.shown_bytes(session, unit, drawn) / REVEAL_BYTES_PER_SECOND
     deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds + transfer)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
+        sample.canary_due = canaries.is_due(settings, segment)
         session.add(sample)
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has

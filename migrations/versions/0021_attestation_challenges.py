@@ -1,13 +1,13 @@
 """Challenges that quotes of trusted environments are bound to.
 
-Revision: 0021, after 0019.
+Revision: 0021, after 0020.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0021"
-down_revision = "0019"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 

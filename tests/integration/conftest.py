@@ -75,6 +75,7 @@ def common_settings(redis_url: str, ipfs: dict[str, str], tmp_path_factory: pyte
         public_url="https://market.test",
         max_blob_bytes=3_000_000,
         requests_per_minute_ip=0,  # all tests come from one address
+        canary_bps=0,  # planted by lot; tests of canaries plant on every segment
         log_level="WARNING",
     )
 

@@ -137,6 +137,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
                     window_index=len(units),
                     sampling_bps=2500,
                     drawn_segments=[],
+                    tolerated_segments=[],
                 )
             )
     leaves = [unit_leaf(JOB, 0, 1, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]

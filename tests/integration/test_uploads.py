@@ -13,11 +13,13 @@ import httpx
 import pytest
 from api_support import refusal
 from jobs_world import World
+from sqlalchemy import select
 
 from market.api.services import Services
 from market.db.base import utc_now
 from market.jobs import aggregation, leases, publishing, uploads
 from market.jobs.lease_schemas import CompletePublish
+from market.jobs.models import Unit
 from market.storage.errors import BlobNotFound
 from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
@@ -353,3 +355,30 @@ def test_attempts_that_brought_the_upload_on_are_not_counted(node: Node, state: 
         leases.expire_due(world.database, utc_now())
         world.dispatch(job_id)
     assert node.market.next_lease(["publish"], 0) is None
+
+
+def test_a_verifier_of_another_class_uploads_its_end_state_in_pieces_and_other_verifiers_nothing(
+    node: Node, world: World, api: httpx.Client, tmp_path: Path
+) -> None:
+    verifier = Node(world, api, world.node())
+    with world.database.transaction() as session:
+        unit = session.scalars(select(Unit).where(Unit.round == 0)).one()
+    end = tmp_path / "end"
+    end.write_bytes(bytes(2 * PIECE_BYTES + 1))
+    for task in ({"segment": 1, "across": True}, {"segment": 1}):
+        with world.database.transaction() as session:
+            leases.create_lease(
+                session,
+                kind="replay",
+                holder=verifier.address,
+                job_id=unit.job_id,
+                task=task,
+                unit_id=unit.id,
+                seconds=600,
+            )
+    cid = verifier.upload(verifier.lease("replay"), end)
+    assert (cid, verifier.sent) == (_cid(end), 3)
+    assert world.storage.is_pinned(cid)
+    with pytest.raises(ApiError) as refused:
+        verifier.upload(verifier.lease("replay"), end)
+    assert refused.value.code == "file-not-asked"

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 from verification_world import RATE, VerificationWorld
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
-from market.jobs.models import Unit
+from market.jobs.models import Job, Unit
 from market.providers import service as providers
 from market.providers.models import Attestation
 from market.settings import Settings
@@ -63,6 +64,24 @@ def unit_ids(world: VerificationWorld, nodes: list[str]) -> list[int]:
 
 def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:
     return [(unit.status, unit.reason) for unit in map(world.unit, unit_ids)]
+
+
+def test_nobody_replays_two_neighbouring_segments_while_others_are_there(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """The start leaf of the second segment is the end that is claimed of the first."""
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    asked: dict[int, list[str]] = {}
+    segments = {sample.id: sample.unit_id for sample in world.samples()}
+    for replay in world.replays():
+        asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
+    assert set(asked) == set(unit_ids)
+    assert all(len(set(found)) == len(found) == 2 for found in asked.values())
 
 
 # --- windows

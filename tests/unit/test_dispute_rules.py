@@ -140,7 +140,7 @@ SPEC = TrainingSpec.from_dict(
 PAYLOAD, SALT = "0x" + "77" * 32, "0x" + "55" * 32
 ORDER = JobOrder(A, SPEC.spec_hash(), 1, 1, 1, 4, 200, 1, 1, 1, 1)
 COMMITMENT = UnitCommitment(UNIT, 0, 1, B, "0x" + "33" * 32, to_hex(payload_hash(from_hex(PAYLOAD), B, from_hex(SALT))))
-CASE = Case(ORDER, COMMITMENT, ENVIRONMENT, "spec", "checkpoint", None, None, None, SALT)
+CASE = Case(ORDER, COMMITMENT, ENVIRONMENT, "spec", "checkpoint", None, None, None, None, SALT)
 
 
 def leaf(boundary: int, digest: str | None = None) -> str:

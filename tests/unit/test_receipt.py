@@ -147,6 +147,7 @@ class World:
             window_index=None,
             sampling_bps=2_500,
             drawn_segments=draw_segments(from_hex(SEED), from_hex(root), 4, 2_500),
+            tolerated_segments=[],
         )
 
     def leaf(self, unit: UnitRecord) -> str:
@@ -305,6 +306,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("not_in_window", lambda w: w.change_unit(window_index=1)),
     ("paid_unverified", lambda w: setattr(w, "on_chain", replace(w.on_chain, seed=None))),
     ("wrong_draw", lambda w: w.change_unit(drawn_segments=[])),
+    ("wrong_tolerated", lambda w: w.change_unit(tolerated_segments=[9])),
     ("not_slashed", lambda w: setattr(w, "slashed", None)),
     (
         "wrong_slash",

@@ -39,6 +39,7 @@ def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
         0,
         2_500,
         [1],
+        [],
     )
 
 

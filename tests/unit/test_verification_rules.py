@@ -30,6 +30,18 @@ def test_rate_halves_with_clean_work_down_to_the_floor(clean: int, rate: int) ->
     assert sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
 
 
+def test_a_doubt_doubles_a_newcomers_rate_whatever_the_history() -> None:
+    for clean in (0, 64, 10**9):
+        assert sampling_rate_bps(clean, 2_500, 200, doubted=True) == 5_000
+    assert sampling_rate_bps(0, 2_500, 9_000, doubted=True) == 9_000
+    assert sampling_rate_bps(0, 8_000, 200, doubted=True) == 10_000
+
+
+def test_an_attestation_does_not_lower_a_doubted_providers_rate() -> None:
+    for clean in (0, 16, 10**9):
+        assert sampling_rate_bps(clean, 2_500, 200, attested=True, doubted=True) == 5_000
+
+
 def test_rate_refuses_a_negative_history() -> None:
     with pytest.raises(ValueError, match="clean_units=-1"):
         sampling_rate_bps(-1, 2_500, 200)

@@ -120,20 +120,26 @@ def replay(
         StateError: if the revealed file is malformed.
         TrainingDiverged: if a loss is not finite.
     """
+    state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
+    if segment + 1 < unit.spec.segments:
+        return inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback)), None
+    end = finished(unit, [], state, loss)
+    return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
+
+
+def replayed(
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+) -> tuple[Arrays, float]:
+    """The state that :func:`replay` ends in, before it is compressed, and its mean loss; raises as that."""
     if segment == 0:
         state = start_state(unit)
     elif state_file is None:
         raise StartStateMismatch("start_state_missing", "state", f"segment {segment} needs the revealed start state")
     else:
         state = load_boundary_state(unit.spec, state_file)
-    feedback = error_feedback_digest(unit.slot_state.error_feedback)
-    if inner_leaf(unit, segment, state, feedback) != start_leaf:
+    if inner_leaf(unit, segment, state, error_feedback_digest(unit.slot_state.error_feedback)) != start_leaf:
         raise StartStateMismatch("start_state_mismatch", "state", f"does not hash to the committed leaf {segment}")
-    state, loss = train_steps(unit, state, steps_of(unit.spec, segment), on_step)
-    if segment + 1 < unit.spec.segments:
-        return inner_leaf(unit, segment + 1, state, feedback), None
-    end = finished(unit, [], state, loss)
-    return leaf_at(unit.place, unit.spec.segments, end.state_digests[-1]), end.payload_sha256
+    return train_steps(unit, state, steps_of(unit.spec, segment), on_step)
 
 
 def steps_of(spec: TrainingSpec, segment: int) -> range:

@@ -5,7 +5,9 @@ Every path names a file that was fetched and verified before; ``output`` names a
 ``train``     spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
               null: added back to the slot state), eager_payload (path or null: taken ahead of the checkpoint),
               environment, output
-``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0)
+``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0);
+              with ``across`` (true) the unit may be of another environment class, and output is where the end state
+              goes, which end_leaf is of, before it is compressed
 ``evaluate``  spec, checkpoint, validation_data
 ``probe``     nothing more
 ``prove_ready``  work, seed: makes the pool of a hardware challenge and keeps it for the other two
@@ -91,7 +93,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
     """
     spec = take_spec(task)
     wanted = take_hash(task, "environment")
-    if wanted != environment:
+    if wanted != environment and not is_across(task):
         raise TaskError("environment_mismatch", "task.environment", f"is {wanted}; this process is of {environment}")
     return Unit(
         spec=spec,
@@ -105,9 +107,14 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         slot_state=start_slot_state(
             spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
         ),
-        environment=environment,
+        environment=wanted,
         device=device,
     )
+
+
+def is_across(task: Task) -> bool:
+    """Whether a ``replay`` task is of a unit of another environment class, to be compared by tolerance."""
+    return bool(task.get("kind") == "replay" and task.get("across"))
 
 
 def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str, Any]:

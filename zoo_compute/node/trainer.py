@@ -11,16 +11,19 @@ import torch
 from training_gym.checkpoint import load_state
 from training_gym.data.dataset import tokens_of
 from training_gym.determinism import configure
-from training_gym.distributed.trace import Unit, UnitResult
-from training_gym.distributed.unit import OnStep, replay, run_unit
+from training_gym.distributed.trace import Unit, UnitResult, inner_leaf
+from training_gym.distributed.unit import OnStep, replay, replayed, run_unit
 from training_gym.environment import environment_class
 from training_gym.evaluation.loss import validation_loss
 from training_gym.hardware_proof import Work
 from training_gym.profile import ExecutionProfile
 from training_gym.prover import Prover
+from training_gym.slot_state import error_feedback_digest
+from training_gym.tensors import write_arrays
 from zoo_compute.node.tasks import (
     Task,
     TaskError,
+    is_across,
     take,
     take_count,
     take_file,
@@ -94,9 +97,20 @@ class Trainer:
             on_progress({"step": step + 1 - segment * steps, "steps": steps, "loss": loss})
 
         start_leaf = from_hex(take_hash(task, "start_leaf"))
+        if is_across(task):
+            return self._replay_across(task, unit, segment, start_leaf, report)
         end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
         sent = None if payload is None else to_hex(payload)
         return {"end_leaf": to_hex(end_leaf), "payload_sha256": sent, "steps": steps}
+
+    def _replay_across(
+        self, task: Task, unit: Unit, segment: int, start_leaf: bytes, on_step: OnStep
+    ) -> dict[str, Any]:
+        state, _ = replayed(unit, segment, start_leaf, take_optional_file(task, "state"), on_step)
+        path = Path(take(task, "output", str)) / f"across-{segment}.safetensors"
+        write_arrays(path, state)
+        end_leaf = inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback))
+        return {"end_leaf": to_hex(end_leaf), "end_state": str(path), "steps": unit.spec.training.segment_steps}
 
     def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         spec = take_spec(task)

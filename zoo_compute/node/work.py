@@ -222,12 +222,20 @@ class Worker:
             "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
             **unit_task(task, self.workspace, self.gateway),
         }
+        if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
+            directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
+            job |= {"across": True, "output": str(directory)}
         result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress)
         salt = self._salt(lease)
         verifier = bytes.fromhex(self.wallet.address.removeprefix("0x"))
         result_hash = keccak(from_hex(result["end_leaf"]) + verifier + salt)
         self.market.commit(lease, {"result_hash": to_hex(result_hash)})
-        self.market.complete(lease, {"end_leaf": result["end_leaf"], "salt": to_hex(salt)})
+        opened = {"end_leaf": result["end_leaf"], "salt": to_hex(salt)}
+        if task.get("across"):
+            end = Path(result["end_state"])
+            opened["end_state_cid"] = upload_file(self.market, held, end)
+            end.unlink()
+        self.market.complete(lease, opened)
 
     def _salt(self, lease: Lease) -> bytes:
         """32 bytes that nobody else can know, and the same again when a lease is taken up after a crash."""

@@ -1,0 +1,91 @@
+"""Statistics of a round's payloads: what is unusual has more of its node's segments replayed, and nothing else.
+
+They are computed beside the rounds, as losses are, over the newest round alone. What is left out of an aggregate is
+decided when that is made, by rules that anybody recomputes (:mod:`training_gym.robust`); such a verdict is a doubt too.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from market.db.session import Database
+from market.domain.verification import DOUBTED_UNITS
+from market.jobs import repository
+from market.jobs.checkpoints import load_parameters
+from market.jobs.models import Unit
+from market.storage.service import Storage
+from training_gym.adaptation import decode_adapted
+from training_gym.aggregation import sketch_seed
+from training_gym.compression.wire import payload_size
+from training_gym.config import TrainingSpec
+from training_gym.consistency import doubts, held_out, measure
+from training_gym.data.dataset import DatasetManifest, tokens_of
+from training_gym.errors import PayloadError
+from training_gym.manifests import MAX_MANIFEST_BYTES
+from zoo_protocol.hashing import sha256
+
+MOST_VALUES = 1 << 27
+"""Payloads times parameters beyond which a round is not examined: all of them are held in memory at once."""
+EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
+"""Verdicts of :mod:`training_gym.robust` that say something about the node; others are about time or format."""
+
+
+def is_doubted(session: Session, provider: str) -> bool:
+    """Whether one of the provider's newest delivered units was unusual beside the others of its round."""
+    newest = (
+        select(Unit.doubts, Unit.exclusion_reason)
+        .where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
+        .order_by(Unit.uploaded_at.desc(), Unit.id.desc())
+        .limit(DOUBTED_UNITS)
+    )
+    return any(found or reason in EXCLUDED_FOR for found, reason in session.execute(newest).tuples())
+
+
+def examine(database: Database, storage: Storage, job_id: str) -> None:
+    """Examine the payloads of the job's last closed round, unless that was done. Late ones started from another model.
+
+    Raises:
+        StorageError: storage failed. GymError: the dataset is not what its manifest says.
+    """
+    with database.transaction() as session:
+        job = repository.job(session, job_id)
+        if job is None or job.current_round == 0:
+            return
+        spec, units = TrainingSpec.from_dict(job.spec), _unexamined(session, job_id, job.current_round - 1)
+    if not units or len(units) * spec.num_parameters() > MOST_VALUES:
+        return
+    payloads = {unit.slot: storage.get(unit.payload_cid or "", max_bytes=payload_size(spec)) for unit in units}
+    found = _doubts(storage, spec, units[0].start_checkpoint_cid, payloads)
+    with database.transaction() as session:
+        rows = repository.units_by_id(session, [unit.id for unit in units])
+        for unit in units:
+            rows[unit.id].doubts = found.get(unit.slot, [])
+
+
+def _unexamined(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
+    in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
+    query = select(Unit).where(
+        Unit.job_id == job_id, *in_time, Unit.status.in_(repository.DELIVERED_UNIT), Unit.doubts.is_(None)
+    )
+    return session.scalars(query.order_by(Unit.slot)).all()
+
+
+def _doubts(
+    storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
+) -> dict[int, list[str]]:
+    """Codes by slot of what is unusual. The held-out windows follow from all payloads, so no node knew them before."""
+    from training_gym.evaluation.loss import mean_loss  # imports torch, which only workers load
+
+    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
+    validation = tokens_of(storage.get(split.cid, max_bytes=split.size), spec, "validation")
+    windows = held_out(spec, validation, sketch_seed({slot: sha256(data) for slot, data in payloads.items()}))
+    decoded = {}
+    for slot, data in payloads.items():
+        try:
+            decoded[slot] = decode_adapted(spec, data)
+        except PayloadError:  # left out of the aggregate, by its own code
+            continue
+    parameters = load_parameters(storage, spec, checkpoint_cid)
+    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
+    return {slot: doubts(one) for slot, one in found.items()}

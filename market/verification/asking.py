@@ -1,0 +1,162 @@
+"""Asking a verifier to replay a segment, and what follows for it from its result.
+
+A drawn sample and a canary are asked for by the same lease with the same task, drawn by the same lot: a verifier must
+not be able to tell which it has.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from market.db.base import utc_now
+from market.domain.lifecycle import ReplayEvent, ReplayStatus
+from market.domain.verification import covers, may_judge
+from market.jobs import service as jobs
+from market.jobs.units import UnitFacts
+from market.providers import service as providers
+from market.providers.service import VerifierFacts
+from market.settings import Settings
+from market.verification import repository
+from market.verification.models import Replay
+from market.verification.moves import move_replay
+from zoo_protocol.hashing import from_hex
+from zoo_protocol.sampling import draw_weighted
+
+_OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A segment to be replayed from a state that hashes to ``start_leaf``: a sample's, or a canary's.
+
+    ``replays`` are those of this question, ``of_the_other`` those of the canary on the sample, or of the sample that
+    the canary was planted on. Who was asked the one is asked the other only where nobody else is left.
+    """
+
+    unit: UnitFacts
+    segment: int
+    state_cid: str | None
+    start_leaf: str
+    replays: Sequence[Replay]
+    of_the_other: Sequence[Replay]
+    sample_id: int | None = None
+    canary_id: int | None = None
+    comparison_id: int | None = None  # then verifiers of other classes are asked
+
+
+def is_asked(replays: Iterable[Replay]) -> bool:
+    """Whether a verifier holds one of these replays now."""
+    return any(replay.status in _OPEN for replay in replays)
+
+
+def ask(session: Session, settings: Settings, question: Question) -> bool:
+    """Draw a verifier and lease the replay to it; False where nobody is left to be asked."""
+    unit = question.unit
+    drawn = _draw(session, settings, question)
+    if drawn is None:
+        return False
+    verifier, verifier_class = drawn.address, drawn.environment_class
+    replay = next((known for known in question.replays if known.verifier == verifier), None)
+    if replay is None:
+        replay = Replay(
+            sample_id=question.sample_id,
+            canary_id=question.canary_id,
+            comparison_id=question.comparison_id,
+            environment_class=None if question.comparison_id is None else verifier_class,
+            verifier=verifier,
+            status=ReplayStatus.ASSIGNED,
+        )
+        session.add(replay)
+        session.flush()
+    else:
+        replay.result_hash = None
+        move_replay(session, replay, ReplayEvent.ASSIGN)
+    task = {
+        "job_id": unit.job_id,
+        "spec": unit.spec,
+        "round": unit.round,
+        "slot": unit.slot,
+        "segment": question.segment,
+        "checkpoint_cid": unit.start_checkpoint_cid,
+        "slot_state_cid": unit.start_slot_state_cid,
+        "restored_payload_cid": unit.start_restored_payload_cid,
+        "eager_payload_cid": unit.start_eager_payload_cid,
+        "state_cid": question.state_cid,
+        "start_leaf": question.start_leaf,
+        "environment": unit.environment_class,
+    }
+    if question.comparison_id is not None:
+        task["across"] = True
+    jobs.create_lease(
+        session,
+        kind="replay",
+        holder=verifier,
+        job_id=unit.job_id,
+        task=task,
+        unit_id=unit.id,
+        replay_id=replay.id,
+        seconds=settings.lease_seconds,
+    )
+    return True
+
+
+def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
+    """The live verifiers of the unit's class, never its own provider, by address."""
+    return {
+        facts.address: facts
+        for facts in _live(session, settings)
+        if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
+    }
+
+
+def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
+    """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
+    those of others; never its own provider.
+
+    First among those whose stake covers the segment, and who know nothing of it. One that gave a result is not asked
+    again; one that gave none only if nobody else is left.
+    """
+    unit = question.unit
+    live = of_class(session, settings, unit)
+    if question.comparison_id is not None:
+        live = {facts.address: facts for facts in _live(session, settings) if facts.address != unit.provider}
+    asked = {replay.verifier for replay in question.replays}
+    # Who replays a neighbouring segment has been told a leaf that is this one's end, or may be told so.
+    neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)
+    elsewhere = {replay.verifier for replay in question.of_the_other} | neighbours
+    silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
+    covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
+    preferred = (
+        covered - asked - elsewhere,
+        covered - asked,
+        live.keys() - asked - elsewhere,
+        live.keys() - asked,
+        live.keys() & silent,
+    )
+    candidates = next((sorted(some) for some in preferred if some), None)
+    if candidates is None:
+        return None
+    window = repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    assert window.seed is not None
+    attempt = len(question.replays) + len(question.of_the_other)
+    subject = from_hex(unit.trace_root) + question.segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
+    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address].weight for address in candidates])
+    return live[candidates[drawn]]
+
+
+def _live(session: Session, settings: Settings) -> list[VerifierFacts]:
+    return providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
+
+
+def pay(session: Session, replay: Replay, unit: UnitFacts) -> None:
+    """The replay was right: it is paid by what the segment weighs, and all of a unit's have as many steps."""
+    providers.note_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
+
+
+def overrule(session: Session, replay: Replay) -> None:
+    """More verifiers agree on another result, or a committee does: this one is not paid; the reason says what follows
+    for its verifier."""
+    follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now())
+    move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)

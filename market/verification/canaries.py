@@ -1,0 +1,138 @@
+"""Canaries: segments that nobody trained, planted among the drawn ones to see whether verifiers replay.
+
+A canary is a drawn segment posed once more from a state that the market has altered a little. Nobody has a claim
+about it: not the provider, not who replayed the segment itself, not who looks the unit's trace up. So only a verifier
+that replays it in full comes to the same end leaf as others who do. Its rows are no samples: what decides, pays or
+rejects units never reads them, and the provider never hears of them. The unit only waits until they are answered, or a
+verifier could tell a canary by its unit's being decided.
+"""
+
+import secrets
+
+import structlog
+from sqlalchemy.orm import Session
+
+from market.db.session import Database
+from market.disputes.route import Route
+from market.domain.canaries import LEAST_VERIFIERS, answer
+from market.domain.lifecycle import CanaryEvent, CanaryStatus, SampleStatus, UnitStatus
+from market.jobs import service as jobs
+from market.jobs.units import UnitFacts
+from market.settings import Settings
+from market.storage.errors import StorageError
+from market.storage.service import Storage
+from market.verification import repository
+from market.verification.asking import Question, ask, is_asked, of_class, overrule, pay
+from market.verification.models import Canary
+from market.verification.moves import move_canary
+from training_gym.errors import GymError
+
+_log = structlog.get_logger(__name__)
+
+
+def is_due(settings: Settings, segment: int) -> bool:
+    """Whether a canary is to be planted on a segment that was just drawn: by a secret lot, unlike the segments.
+
+    Never on the first one, which starts from public files that cannot be altered.
+    """
+    return segment > 0 and secrets.randbelow(10_000) < settings.canary_bps
+
+
+def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
+    """Plant one on every sample that is due for it and whose start state is at hand, before anybody replays that."""
+    with database.transaction() as session:
+        due = repository.samples_due_for_a_canary(session)
+    for sample_id in due:
+        with database.transaction() as session:
+            sample = repository.lock_sample(session, sample_id)
+            assert sample is not None  # samples are not deleted
+            unit = jobs.unit_facts(session, sample.unit_id)
+            sample.canary_due = False
+            posed = sample.segment, sample.state_cid
+            suitable = (
+                sample.status == SampleStatus.REVEALED
+                and unit.status == UnitStatus.CHECKING
+                and len(of_class(session, settings, unit)) >= LEAST_VERIFIERS
+            )
+        if suitable and posed[1] is not None:
+            _plant(database, storage, unit, posed[0], posed[1])
+
+
+def _plant(database: Database, storage: Storage, unit: UnitFacts, segment: int, state_cid: str) -> None:
+    try:
+        altered = jobs.altered_state(database, storage, unit.id, segment, state_cid)
+    except (StorageError, GymError) as error:  # then this segment has none: nothing may wait for a canary
+        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+        return
+    if altered is not None:
+        with database.transaction() as session:
+            canary = Canary(unit_id=unit.id, segment=segment, status=CanaryStatus.PLANTED)
+            canary.state_cid, canary.start_leaf = altered
+            session.add(canary)
+
+
+def assign(session: Session, settings: Settings, canary_id: int) -> None:
+    """Ask one more verifier, if nobody is at it; where none is left, or the unit is decided, judge by what is there."""
+    canary = repository.lock_canary(session, canary_id)
+    if canary is None or canary.status != CanaryStatus.PLANTED:
+        return
+    replays = repository.lock_canary_replays(session, canary.id)
+    if is_asked(replays):
+        return
+    unit = jobs.unit_facts(session, canary.unit_id)
+    sample = repository.lock_sample_of(session, canary.unit_id, canary.segment)
+    question = Question(
+        unit=unit,
+        segment=canary.segment,
+        state_cid=canary.state_cid,
+        start_leaf=canary.start_leaf,
+        replays=replays,
+        of_the_other=[] if sample is None else repository.lock_replays(session, sample.id),
+        canary_id=canary.id,
+    )
+    is_open = unit.status == UnitStatus.CHECKING  # else everybody sees that this is no sample
+    if not is_open or not ask(session, settings, question):
+        judge(session, canary, unit, nobody_left=True)
+
+
+def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: bool = False) -> None:
+    """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either."""
+    if canary.status != CanaryStatus.PLANTED:
+        return
+    replays = repository.lock_canary_replays(session, canary.id)
+    right = answer([known.end_leaf for known in replays if known.end_leaf is not None], nobody_left=nobody_left)
+    if right is None:
+        if nobody_left:
+            move_canary(session, canary, CanaryEvent.DROP)
+        return
+    move_canary(session, canary, CanaryEvent.ANSWER)
+    for known in replays:
+        if known.end_leaf == right:
+            pay(session, known, unit)
+        elif known.end_leaf is not None:
+            _log.warning("a verifier failed a canary", verifier=known.verifier, canary=canary.id)
+            overrule(session, known)
+
+
+def evidence(session: Session, unit: UnitFacts, canary: Canary, route: Route) -> dict[str, object]:
+    """All that an outsider needs to replay a canary and see who was right."""
+    return {
+        "kind": "zoo-canary/1",
+        "path": route.path,
+        "path_reason": route.reason,
+        "job_id": unit.job_id,
+        "spec": unit.spec,
+        "unit": {
+            "round": unit.round,
+            "slot": unit.slot,
+            "environment_class": unit.environment_class,
+            "start_checkpoint_cid": unit.start_checkpoint_cid,
+            "start_slot_state_cid": unit.start_slot_state_cid,
+            "start_restored_payload_cid": unit.start_restored_payload_cid,
+            "start_eager_payload_cid": unit.start_eager_payload_cid,
+        },
+        "segment": canary.segment,
+        "state_cid": canary.state_cid,
+        "start_leaf": canary.start_leaf,
+        "replays": [replay.as_evidence() for replay in repository.lock_canary_replays(session, canary.id)],
+    }

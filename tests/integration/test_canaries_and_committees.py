@@ -1,0 +1,104 @@
+"""Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import func, select, update
+from test_overruled_verifiers import OTHER_LEAF, asked_of, replay_records
+from verification_world import VerificationWorld
+
+from market.disputes.route import Path, Route
+from market.jobs import service as jobs
+from market.providers import service as providers
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import decisions, repository
+from market.verification.court import Court
+from market.verification.models import Canary, ClassDrift, Comparison, Replay
+from zoo_protocol.hashing import sha256, to_hex
+
+OTHER_CLASS = to_hex(sha256(b"another class"))
+
+
+@pytest.fixture
+def world(
+    database_url: str, settings: Settings, ipfs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[VerificationWorld]:
+    """What replays refute is disputed; the contract is left to the tests of the court."""
+    monkeypatch.setattr(Court, "route", lambda *_: Route(Path.DISPUTE))
+    monkeypatch.setattr(Court, "accuse", lambda *_: "0x" + "dd" * 32)
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture
+def verifiers(world: VerificationWorld) -> list[str]:
+    return [world.verifier() for _ in range(3)]
+
+
+@pytest.fixture
+def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
+    """A unit of which the first segment was drawn, and its first verifier asked."""
+    job_id = world.running([node := world.node()])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [0]})
+    return unit.id
+
+
+def refute(world: VerificationWorld) -> None:
+    (sample,) = world.samples()
+    for _ in range(2):
+        world.replay(asked_of(world, sample.id), OTHER_LEAF)
+    assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "incorrect_computation")]
+
+
+def test_no_committee_is_asked_before_the_units_canary_is_decided(world: VerificationWorld, unit_id: int) -> None:
+    with world.database.transaction() as session:
+        state_cid = world.storage.put(b"state", max_bytes=10).cid
+        canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
+        session.add(canary)
+    world.advance()
+    refute(world)
+    world.advance()
+    assert world.unit(unit_id).status == "checking"
+    with world.database.transaction() as session:
+        session.execute(update(Canary).values(status="answered"))
+    world.advance()
+    assert world.unit(unit_id).status == "disputed"
+    assert world.slashes() == []
+
+
+@pytest.mark.parametrize("acquitted", [True, False])
+def test_a_comparison_that_was_too_far_apart_is_paid_or_was_drift_by_how_the_dispute_ends(
+    world: VerificationWorld, unit_id: int, acquitted: bool
+) -> None:
+    other = world.verifier(environment=OTHER_CLASS)
+    (sample,) = world.samples()
+    with world.database.transaction() as session:
+        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
+        session.add(comparison)
+        session.flush()
+        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
+        session.add(Replay(comparison_id=comparison.id, **found))
+    refute(world)
+    assert world.unit(unit_id).status == "disputed"
+    assert replay_records(world) == {}  # nobody is paid or blamed before the end
+
+    with world.database.transaction() as session:
+        unit = jobs.unit_facts(session, unit_id)
+        providers.require(session, unit.provider, lock=True)
+        if acquitted:
+            jobs.acquit_unit(session, unit_id)
+            failed = repository.lock_sample_of(session, unit_id, 0)
+            assert failed is not None
+            decisions.cleared_by_committee(session, failed, unit)
+        else:
+            decisions._reject(session, unit_id, "incorrect_computation")
+    drifts = world.rows(lambda session: session.scalar(select(func.count()).select_from(ClassDrift)))
+    assert drifts == acquitted
+    right = {address for address, (replays, _, _) in replay_records(world).items() if replays}
+    assert (other in right) is not acquitted
+    assert world.provider(other).status == "active"
+    assert world.slashes() == []

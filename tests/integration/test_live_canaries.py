@@ -1,0 +1,235 @@
+"""Canaries beside drawn segments: real training, real replays, penalties on a real chain."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
+from sqlalchemy import func, select
+from support.chain import Chain
+
+from market.db.base import utc_now
+from market.jobs.lease_schemas import CompleteReplay, LeaseKind
+from market.jobs.models import Lease
+from market.providers.models import Provider, ProviderEpoch
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification import service as verification
+from market.verification.models import Canary, Replay
+from training_gym.data.dataset import DatasetManifest
+from zoo_compute.node.executor import Executor
+from zoo_compute.settlement_events import ChainReader
+
+ZEN = 10**18
+OTHER_LEAF, SALT = "0x" + "ee" * 32, "0x" + "55" * 32
+
+
+@pytest.fixture(scope="module")
+def honest_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
+        yield running[0]
+
+
+@pytest.fixture
+def live(
+    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
+) -> Iterator[LiveWorld]:
+    settings = settings.model_copy(update={"canary_bps": 10_000})
+    world = LiveWorld(
+        database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings, chain, ipfs["gateway"], tmp_path
+    )
+    world.be_patient()
+    yield world
+    world.database.dispose()
+
+
+class _ToldExecutor(Executor):
+    """A verifier's that replays nothing: it asks the provider what it has claimed."""
+
+    told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
+
+    def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None) -> dict[str, Any]:
+        leaves = self.told[task["job_id"], task["round"], task["slot"]]
+        return {"end_leaf": leaves[task["segment"] + 1], "steps": 0}
+
+
+def canaries(live: LiveWorld) -> list[Canary]:
+    return live.rows(lambda session: list(session.scalars(select(Canary).order_by(Canary.id))))
+
+
+def by_kind(live: LiveWorld, verifier: str) -> tuple[set[str], set[str]]:
+    """Statuses of a verifier's replays: of samples, of canaries."""
+    mine = [replay for replay in live.replays() if replay.verifier == verifier]
+    return {r.status for r in mine if r.canary_id is None}, {r.status for r in mine if r.canary_id is not None}
+
+
+def train_and_tell(live: LiveWorld, provider: Node) -> str:
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    for unit in live.units(job_id, provider=provider.address):
+        _ToldExecutor.told[job_id, unit.round, unit.slot] = list(unit.leaves or [])
+    return job_id
+
+
+def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
+    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+) -> None:
+    with executors(tmp_path, _ToldExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        with live.database.transaction() as session:
+            session.get_one(Provider, told.address).warned_at = utc_now() - timedelta(days=31)
+        honest = [live.verifier_node(honest_executor) for _ in range(4)]
+        for _ in range(6):  # until it was drawn by lot for both
+            job_id = train_and_tell(live, provider)
+            live.decide(job_id, [provider], [told, *honest])
+            if live.slashes():
+                break
+    of_samples, of_canaries = by_kind(live, told.address)
+    assert of_samples <= {"agreed"}  # by the drawn segments alone it would never have been found
+    assert of_canaries == {"overruled"}
+    assert {canary.status for canary in canaries(live)} == {"answered"}
+    for node in honest:
+        assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
+
+    # The verifier pays; nobody else, and not the unit's provider.
+    (slash,) = live.slashes()
+    views = live.deployed.views
+    on_chain = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts).slash(
+        slash.evidence, "wrong_replay"
+    )
+    assert (on_chain.provider, on_chain.amount) == (told.address, 100 * ZEN)
+    assert (views.stake_of(told.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
+    assert {live.provider(node.address).status for node in [provider, *honest]} == {"active"}
+    assert {unit.status for unit in live.units(job_id)} <= {"verified"}
+    with live.database.transaction() as session:
+        assert verification.job_slashes(session, job_id) == []
+    _check_evidence(live, honest_executor, slash.evidence_cid, tmp_path)
+
+    # A right answer is paid like any replay.
+    right = sum(r.canary_id is not None and r.status == "disagreed" for r in live.replays())
+    agreed = sum(r.status == "agreed" for r in live.replays())
+    paid = live.rows(lambda session: session.scalar(select(func.sum(ProviderEpoch.replays))))
+    assert paid == right + agreed
+
+
+def _check_evidence(live: LiveWorld, executor: Executor, cid: str, directory: Path) -> None:
+    """Whoever replays the canary from its evidence finds the leaf of those who were not slashed."""
+    document = json.loads(live.storage.get(cid, max_bytes=2**20))
+    assert document["kind"] == "zoo-canary/1"
+    spec, unit = document["spec"], document["unit"]
+    manifest = DatasetManifest.from_bytes(live.storage.get(spec["data_config"]["dataset"], max_bytes=2**20))
+    checkpoint = json.loads(live.storage.get(unit["start_checkpoint_cid"], max_bytes=2**20))
+
+    def file(cid: str) -> str:
+        (directory / cid).write_bytes(live.storage.get(cid, max_bytes=2**24))
+        return str(directory / cid)
+
+    task = {
+        "kind": "replay",
+        "spec": spec,
+        "job_id": document["job_id"],
+        "round": unit["round"],
+        "slot": unit["slot"],
+        "segment": document["segment"],
+        "start_leaf": document["start_leaf"],
+        "state": file(document["state_cid"]),
+        "checkpoint": file(checkpoint["model"]),
+        "train_data": file(manifest.train.cid),
+        "slot_state": None,
+        "restored_payload": None,
+        "environment": unit["environment_class"],
+    }
+    end_leaf = executor.run(task, 60.0)["end_leaf"]
+    found = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
+    assert found.pop(document["verifier"]) != end_leaf
+    assert set(found.values()) == {end_leaf}
+
+
+def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, honest_executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    verifiers = [live.verifier_node(honest_executor) for _ in range(3)]
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    for _ in range(10):
+        live.step()
+        live.work_off(provider, LeaseKind.REVEAL)
+        if live.replays():
+            break
+    live.step()
+
+    def leases(session: Any) -> list[tuple[Lease, Replay]]:
+        return list(session.execute(select(Lease, Replay).join(Replay, Lease.replay_id == Replay.id)).tuples())
+
+    found = live.rows(leases)
+    shapes = {
+        (lease.kind, lease.holder != provider.address, tuple(lease.task), lease.unit_id is not None)
+        for lease, replay in found
+        if lease.task["segment"] > 0
+    }
+    assert len(shapes) == 1
+    assert {replay.canary_id is None for _, replay in found} == {True, False}
+    # Nobody holds both a segment and the canary on it.
+    held = [(lease.holder, lease.task["segment"]) for lease, _ in found]
+    assert len(held) == len(set(held))
+    # All samples are answered, no canary is: the unit waits, and its trace stays private.
+    with live.database.transaction() as session:
+        of_canaries = {lease.id for lease, replay in leases(session) if replay.canary_id is not None}
+        for lease in session.scalars(select(Lease).where(Lease.id.in_(of_canaries))):
+            lease.kind = LeaseKind.PIN  # out of the verifiers' sight for now
+    for _ in range(4):
+        for node in verifiers:
+            live.work_off(node, LeaseKind.REPLAY)
+        live.step()
+    (unit,) = live.units(job_id)
+    assert {sample.status for sample in live.samples()} == {"passed"}
+    assert unit.status == "checking"
+    with live.database.transaction() as session:
+        for lease in session.scalars(select(Lease).where(Lease.id.in_(of_canaries))):
+            lease.kind = LeaseKind.REPLAY
+    live.decide(job_id, [provider], verifiers)
+    assert {canary.status for canary in canaries(live)} == {"answered"}
+    with live.database.transaction() as session:
+        assert verification.drawn_segments(session, live.units(job_id)[0].id) == [0, 1, 2, 3]
+
+
+def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(
+    live: LiveWorld, honest_executor: Executor
+) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    verifiers = [live.verifier(environment=honest_executor.environment_class) for _ in range(3)]
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    leaves = live.units(job_id)[0].leaves or []
+    for _ in range(40):
+        live.step()
+        live.work_off(provider, LeaseKind.REVEAL)
+        for verifier in verifiers:
+            while (lease := live.pull(verifier, LeaseKind.REPLAY)) is not None:
+                of_sample = live.rows(lambda session, id_=lease.id: _canary_of(session, id_)) is None
+                leaf = leaves[lease.task["segment"] + 1] if of_sample else OTHER_LEAF
+                live.commit_replay(verifier, lease, leaf, SALT)
+                live.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=SALT))
+        if all(unit.status == "verified" for unit in live.units(job_id)):
+            break
+    assert [unit.status for unit in live.units(job_id)] == ["verified"]
+    assert {canary.status for canary in canaries(live)} == {"answered"}  # wrongly, by all alike
+    assert live.slashes() == []
+    assert {live.provider(address).status for address in [provider.address, *verifiers]} == {"active"}
+
+
+def _canary_of(session: Any, lease_id: str) -> int | None:
+    return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
+
+
+def test_where_too_few_verifiers_are_live_none_is_planted(live: LiveWorld, honest_executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    verifiers = [live.verifier_node(honest_executor) for _ in range(2)]
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    live.decide(job_id, [provider], verifiers)
+    assert canaries(live) == []
+    assert [unit.status for unit in live.units(job_id)] == ["verified"]
