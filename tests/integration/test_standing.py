@@ -1,0 +1,74 @@
+"""A node's way to its tier and back to it, with a real training process that answers the market's challenges."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from eth_account import Account
+
+from market.db.session import Database
+from market.providers.models import BenchmarkRun, Provider
+from training_gym.profile import CPU
+from zoo_compute.errors import ZooError
+from zoo_compute.http import Connection
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.executor import Executor
+from zoo_compute.node.market import Market
+from zoo_compute.node.standing import Standing
+from zoo_compute.wallet import Wallet
+from zoo_protocol.hashing import to_hex
+
+
+@pytest.fixture
+def standing(api: httpx.Client, tmp_path: Path) -> Iterator[Standing]:
+    wallet = Wallet(to_hex(bytes(Account.create().key)))
+    config = NodeConfig(str(api.base_url), "provider", tmp_path, "n")
+    with Executor(CPU, 8 << 30, tmp_path) as executor, closing(Connection(config.api_url, wallet=wallet)) as connection:
+        standing = Standing(config, Market(connection), wallet, executor)
+        standing.register(executor.environment_class)
+        yield standing
+        standing.close()
+
+
+def heartbeat(standing: Standing) -> dict[str, object]:
+    return standing._market.heartbeat(False, standing.sign_challenge)
+
+
+def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
+    standing: Standing, database: Database
+) -> None:
+    assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
+    standing.advance("registered")
+    said = heartbeat(standing)
+    assert (said["status"], said["tier"], said["benchmark_by"]) == ("benchmarked", "bronze", None)
+
+    with database.transaction() as session:
+        session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
+    assert heartbeat(standing)["benchmark_by"] is not None
+    with standing._executor.exclusively():  # a unit is being trained: the heartbeats go on meanwhile
+        standing.advance("active", must_prove=True)
+        standing.advance("active", must_prove=True)
+        assert heartbeat(standing)["benchmark_by"] is not None
+    standing.close()
+    assert heartbeat(standing)["benchmark_by"] is None
+    with database.transaction() as session:
+        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
+    standing: Standing, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Market.commit_benchmark
+
+    def late(market: Market, benchmark_id: str, commitment: str) -> dict[str, object]:
+        with database.transaction() as session:
+            session.get_one(BenchmarkRun, benchmark_id).deadline_at = datetime(2020, 1, 1, tzinfo=UTC)
+        return commit(market, benchmark_id, commitment)
+
+    monkeypatch.setattr(Market, "commit_benchmark", late)
+    with pytest.raises(ZooError) as refused:
+        standing.advance("registered")
+    assert refused.value.code == "benchmark-too-slow"
