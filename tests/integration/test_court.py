@@ -15,7 +15,7 @@ from dispute_world import TERMS, ZEN
 from fastapi import FastAPI
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
 from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts, wallet
+from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
 
 from market.chain.client import ChainClient
 from market.domain.network import DEVNET
@@ -30,7 +30,9 @@ from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
+from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain
+from zoo_protocol.record import leaf_of
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 OTHER_CHEAT = wallet(9)
@@ -277,6 +279,10 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
     before = live.deployed.views.balance_of(payer)
     live.discloser(cheat).watch()
     assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
+    live.pass_time(DEVNET.challenge_seconds + 1)
+    live.keep()
+    assert live.deployed.views.balance_of(payer) == before  # no batch that this market knows: it is left to others
+    live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
     live.keep()
     assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
     found = live.provider(cheat.address)
