@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,7 @@ from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
 
 OMISSIONS = "0x" + "12" * 20  # of jobs_world.ACKNOWLEDGER
+_SEEDS = count(1)
 TRAINING = {"rounds": 2, "inner_steps": 8, "segment_steps": 2, "warmup_steps": 1, "batch_size": 4}
 _COMPLETIONS = {
     "train": CompleteTraining,
@@ -143,7 +145,8 @@ class LiveWorld(VerificationWorld):
         with self.database.transaction() as session:  # they leave what they worked for
             for slot in session.query(Slot).filter(Slot.provider.in_([node.address for node in nodes])):
                 slot.provider = None
-        document = {**self.spec.to_dict(), "training_config": TRAINING}
+        # With a seed of its own: no other test's job has the same states, which storage would know already.
+        document = {**self.spec.to_dict(), "training_config": TRAINING | {"seed": next(_SEEDS)}}
         job_id = self.job(nodes=len(nodes), sampling_bps=10_000, document=document)
         with self.database.transaction() as session:
             holders = [node.address for node in nodes]
