@@ -27,6 +27,9 @@ class AnvilProcess:
     ) -> None:
         self._log = tempfile.NamedTemporaryFile("w+", prefix="anvil-", suffix=".log")  # noqa: SIM115
         command = [str(find_anvil()), "--host", "127.0.0.1", "--port", "0", "--slots-in-an-epoch", str(epoch_blocks)]
+        # States of old blocks, gigabytes in a long test, go with the process, and not to the user's home.
+        self._states = tempfile.TemporaryDirectory(prefix="anvil-states-", ignore_cleanup_errors=True)
+        command += ["--cache-path", self._states.name]
         command += ["--mnemonic", MNEMONIC, *(("--block-time", str(block_time)) if block_time else ())]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         try:
@@ -108,6 +111,7 @@ class AnvilProcess:
             self._process.kill()
             self._process.wait(10)
         self._log.close()
+        self._states.cleanup()
 
     def __enter__(self) -> "AnvilProcess":
         return self

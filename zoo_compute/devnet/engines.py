@@ -137,6 +137,7 @@ def anvil(directory: StateDirectory, state: State) -> list[Part]:
         *("--accounts", str(accounts.account_count(options.providers, options.verifiers))),
         *("--block-time", BLOCK_SECONDS, "--slots-in-an-epoch", "1"),
         *("--state", str(directory.path("chain.json")), "--state-interval", "1", "--quiet"),
+        *("--cache-path", str(directory.path("chain-states"))),  # of old blocks; the default is the user's home
     ]
     rpc_url = f"http://{HOST}:{state.ports['anvil']}"
     return [Part("anvil", argv, ready=lambda: rpc_answers(rpc_url))]
