@@ -1,6 +1,7 @@
 """Real engines for the API's tests: Valkey and the embedded IPFS store, and the API on a free port."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from api_support import Cli, sign_in
 from eth_account import Account
 from fastapi import FastAPI
 from jobs_world import World
+from live_world import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from rewards_world import RewardsWorld
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
@@ -29,15 +32,17 @@ from market.chain.contracts import Deployment
 from market.db.session import Database
 from market.settings import Settings
 from market.storage.service import Storage
+from zoo_compute.devnet.processes import free_port
+from zoo_compute.node.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120  # many times what it takes: other tests run beside
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """URL of a Valkey server."""
-    with ValkeyServer() as server:
+    with ValkeyServer(port=free_port()) as server:  # by itself it would take the first that is free, as others do
         yield server.connection_url
 
 
@@ -54,6 +59,19 @@ def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     yield urls | {"directory": str(directory / "blocks")}
     process.send_signal(signal.SIGTERM)
     process.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def storage(ipfs: dict[str, str]) -> Storage:
+    """That store, as the market uses it; what it does not have it says at once."""
+    return Storage(ipfs["rpc"], lookup_timeout=0.2)
+
+
+@pytest.fixture(scope="session")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """A node's warm training child, the same for all tests: each task stands alone."""
+    with executors(tmp_path_factory.mktemp("training"), Executor) as running:
+        yield running[0]
 
 
 @pytest.fixture(scope="session")
@@ -135,9 +153,9 @@ def cli(api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
+def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[World]:
     """A market without its chain, to have jobs trained in."""
-    world = World(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    world = World(database_url, storage, settings)
     yield world
     world.database.dispose()
 
@@ -156,12 +174,47 @@ def own_anvil() -> Iterator[AnvilProcess]:
 
 
 @pytest.fixture
-def market(own_anvil: AnvilProcess, database: Database, ipfs: dict[str, str], tmp_path: Path) -> RewardsWorld:
-    """A market on that chain, with contracts of its own: the days that passed before are not this one's."""
+def own_chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
+    """That chain with new contracts: the days that passed before are not this test's."""
     deployment = deploy_contracts(own_anvil)
     own_anvil.mine(3)
-    chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-    return RewardsWorld(chain, database, Storage(ipfs["rpc"], lookup_timeout=0.2))
+    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+
+
+@pytest.fixture
+def market(own_chain: Chain, database: Database, storage: Storage) -> RewardsWorld:
+    """A market on that chain."""
+    return RewardsWorld(own_chain, database, storage)
+
+
+@pytest.fixture
+def live_of(
+    database_url: str,
+    storage: Storage,
+    settings: Settings,
+    chain: Chain,
+    ipfs: dict[str, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[LiveMaker]:
+    """Makes this test's market whose nodes train and replay, its stakes and windows on the chain, of a given class."""
+    caplog.set_level(logging.INFO, "zoo_compute")  # what nodes say
+    with ExitStack() as at_the_end:
+
+        def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:
+            world = kind(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+            at_the_end.callback(world.database.dispose)
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def live(live_of: LiveMaker) -> LiveWorld:
+    """One in which time plays no part."""
+    world: LiveWorld = live_of(LiveWorld)
+    world.be_patient()
+    return world
 
 
 def _wait_until(condition: object) -> None:

@@ -1,17 +1,21 @@
 """Disputes of live nodes' units on a chain of their own: real training, real windows, the real contract."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
 from live_world import TRAINING, LiveWorld, Node
-from support.chain import OPERATOR, OTHER, Wallet
+from support.chain import OPERATOR, OTHER, Chain, Wallet
 
 from market.domain.network import DEVNET
 from market.jobs import facts, matching
 from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Slot
+from market.settings import Settings
 from market.settlement.record import build_record
+from market.storage.service import Storage
 from market.verification import omissions
 from zoo_compute.dispute_chain import Dispute, DisputeChain, Opened
 from zoo_compute.node.disputes import Disputes
@@ -43,8 +47,27 @@ class Delivered:
         return to_hex(leaf_of(self.unit))
 
 
+@pytest.fixture(name="chain")
+def chain_of_disputes(own_chain: Chain) -> Chain:
+    """The days that pass in a dispute are not those of other tests."""
+    return own_chain
+
+
+@pytest.fixture(name="settings")
+def settings_of_disputes(settings: Settings, chain: Chain) -> Settings:
+    """The API's chain is this one."""
+    names = ("rpc_url", "deployment_file", "acknowledger_key")
+    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
+
+
 class DisputeWorld(LiveWorld):
-    """A live world in which units are disputed."""
+    """A live world in which units, signed for its contracts, are disputed."""
+
+    def __init__(
+        self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
+    ) -> None:
+        super().__init__(database_url, storage, settings, deployed, gateway, directory)
+        self.domain = Domain(31337, deployed.deployment.address("JobEscrow"))
 
     def delivered(self, node: Node) -> Delivered:
         """A unit of a new job that the node trained, committed to and delivered, in a window on chain."""

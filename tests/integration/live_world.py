@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from eth_account import Account as Wallets
 from jobs_world import ACKNOWLEDGER, DOMAIN, ZEN
@@ -80,6 +80,8 @@ class LiveWorld(VerificationWorld):
     """``challenger``: the market's account that disputes units; None: the operator's key slashes."""
 
     challenger: str | None = None
+    domain = DOMAIN
+    """Under which units are signed."""
 
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
@@ -129,7 +131,7 @@ class LiveWorld(VerificationWorld):
         worker = Worker(
             market=_Market(self, address),  # type: ignore[arg-type]
             wallet=Wallet(key),
-            domain=DOMAIN,
+            domain=self.domain,
             workspace=workspace,
             gateway=GatewayClient([self.gateway], store=workspace.store, link=link),
             executor=executor,
@@ -202,6 +204,10 @@ class LiveWorld(VerificationWorld):
         raise AssertionError(f"not decided: {[(unit.slot, unit.status) for unit in self.units(job_id)]}")
 
 
+AnyLiveWorld = TypeVar("AnyLiveWorld", bound=LiveWorld)
+LiveMaker = Callable[[type[AnyLiveWorld]], AnyLiveWorld]
+
+
 @dataclass
 class _Market:
     """What a node asks of the market, without HTTP."""
@@ -221,7 +227,7 @@ class _Market:
         model = CommitTraining if "trace_root" in body else CommitReplay
         given = model.model_validate({"token": lease.token, **body})
         with self.world.database.transaction() as session:
-            answer = results.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, self.node, given)
+            answer = results.commit(session, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
         return {} if answer is None else {"acknowledgement": json.loads(answer.model_dump_json())}
 
     def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:

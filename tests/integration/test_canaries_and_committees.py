@@ -1,17 +1,13 @@
 """Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
 
-from collections.abc import Iterator
-
 import pytest
 from sqlalchemy import func, select, update
 from test_overruled_verifiers import OTHER_LEAF, asked_of, replay_records
-from verification_world import VerificationWorld
+from verification_world import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
 
 from market.disputes.route import Path, Route
 from market.jobs import service as jobs
 from market.providers import service as providers
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import decisions, repository
 from market.verification.court import Court
 from market.verification.models import Canary, ClassDrift, Comparison, Replay
@@ -20,21 +16,11 @@ from zoo_protocol.hashing import sha256, to_hex
 OTHER_CLASS = to_hex(sha256(b"another class"))
 
 
-@pytest.fixture
-def world(
-    database_url: str, settings: Settings, ipfs: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[VerificationWorld]:
+@pytest.fixture(autouse=True)
+def court(monkeypatch: pytest.MonkeyPatch) -> None:
     """What replays refute is disputed; the contract is left to the tests of the court."""
     monkeypatch.setattr(Court, "route", lambda *_: Route(Path.DISPUTE))
     monkeypatch.setattr(Court, "accuse", lambda *_: "0x" + "dd" * 32)
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
-
-
-@pytest.fixture
-def verifiers(world: VerificationWorld) -> list[str]:
-    return [world.verifier() for _ in range(3)]
 
 
 @pytest.fixture

@@ -1,28 +1,18 @@
 """Which commitments enter windows: every one, once."""
 
 import secrets
-from collections.abc import Iterator
 
 import pytest
-from verification_world import VerificationWorld
+from verification_world import VerificationWorld, verification_world  # noqa: F401  (fixtures)
 
 from market.accounts.service import Principal
 from market.jobs import leases, repository
 from market.jobs import service as jobs
 from market.jobs.errors import CommitmentRepeated
 from market.providers import service as providers
-from market.settings import Settings
-from market.storage.service import Storage
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import unit_leaf
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
 
 
 def test_every_commitment_enters_a_window_whatever_becomes_of_its_unit(world: VerificationWorld) -> None:

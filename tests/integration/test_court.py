@@ -4,18 +4,15 @@ A committee decides, not the operator: the cheat is slashed by the contract, or 
 is paid. Where a committee cannot decide, the operator slashes, and says why.
 """
 
-import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from court_world import MARKET, CourtWorld, LyingExecutor
-from dispute_world import TERMS, ZEN
+from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
-from support.anvil import AnvilProcess
-from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from support.chain import OTHER, wallet
 
 from market.chain.client import ChainClient
 from market.domain.network import DEVNET
@@ -23,15 +20,12 @@ from market.jobs import facts
 from market.jobs.lease_schemas import LeaseKind
 from market.ledger.reconciliation import reconcile
 from market.providers import service as providers
-from market.settings import Settings
 from market.settlement.record import build_record
-from market.storage.service import Storage
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.messages import Domain
 from zoo_protocol.record import leaf_of
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
@@ -39,52 +33,29 @@ OTHER_CHEAT = wallet(9)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Executor]]:
-    makers = (Executor, executor_of("skip-step"), LyingExecutor)
-    with executors(tmp_path_factory.mktemp("executors"), *makers) as found:  # type: ignore[arg-type]
-        yield found
+def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """It leaves the last step of every segment away."""
+    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
+        yield running[0]
+
+
+@pytest.fixture(scope="module")
+def lying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with executors(tmp_path_factory.mktemp("lying"), LyingExecutor) as running:
+        yield running[0]
 
 
 @pytest.fixture
-def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """New contracts: the days that pass in a dispute are not those of other tests."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
-
-
-@pytest.fixture
-def live(
-    database_url: str,
-    settings: Settings,
-    ipfs: dict[str, str],
-    chain: Chain,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[CourtWorld]:
-    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
-    caplog.set_level(logging.INFO, "zoo_compute")
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = CourtWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
+    world: CourtWorld = live_of(CourtWorld)
     world.api_url = server[1]
     world.give_account()
-    yield world
-    world.database.dispose()
+    return world
 
 
 @pytest.fixture
-def with_referees(live: CourtWorld, running: list[Executor]) -> None:
-    live.referees_here = live.referees(running[0])
+def with_referees(live: CourtWorld, executor: Executor) -> None:
+    live.referees_here = live.referees(executor)
     live.step()
 
 
@@ -94,24 +65,23 @@ def provider(live: CourtWorld, account: Any, executor: Executor) -> Node:
 
 
 @pytest.fixture
-def honest(live: CourtWorld, running: list[Executor]) -> Node:
-    return provider(live, HONEST_ACCOUNT, running[0])
+def honest(live: CourtWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
 
 
 @pytest.fixture
-def cheat(live: CourtWorld, running: list[Executor]) -> Node:
-    """It leaves the last step of every segment away."""
-    return provider(live, CHEAT_ACCOUNT, running[1])
+def cheat(live: CourtWorld, cheating: Executor) -> Node:
+    return provider(live, CHEAT_ACCOUNT, cheating)
 
 
 @pytest.fixture
-def verifiers(live: CourtWorld, running: list[Executor]) -> list[Node]:
-    return [live.verifier_node(running[0]) for _ in range(2)]
+def verifiers(live: CourtWorld, executor: Executor) -> list[Node]:
+    return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture
-def liars(live: CourtWorld, running: list[Executor]) -> list[Node]:
-    return [live.verifier_node(running[2]) for _ in range(2)]
+def liars(live: CourtWorld, lying: Executor) -> list[Node]:
+    return [live.verifier_node(lying) for _ in range(2)]
 
 
 def unit_of(live: CourtWorld, job_id: str, node: Node) -> Any:
@@ -174,13 +144,13 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
 
 @pytest.mark.usefixtures("with_referees")
 def test_a_false_accusation_costs_the_market_its_bond_and_the_unit_is_paid(
-    live: CourtWorld, honest: Node, liars: list[Node], running: list[Executor]
+    live: CourtWorld, honest: Node, liars: list[Node], executor: Executor
 ) -> None:
     job_id = live.train(honest)
     live.until("disputed", job_id, honest, [honest], liars)
     live.until("checking", job_id, honest, [honest], liars)  # acquitted: what else they refuted is replayed anew
     assert live.provider(honest.address).disputed_at is None
-    fair = [live.verifier_node(running[0]) for _ in range(2)]
+    fair = [live.verifier_node(executor) for _ in range(2)]
     live.until_decided(job_id, [honest], [*liars, *fair])
 
     unit = unit_of(live, job_id, honest)
@@ -234,8 +204,8 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
 
 
 @pytest.mark.usefixtures("with_referees")
-def test_two_disputes_at_once(live: CourtWorld, cheat: Node, running: list[Executor], verifiers: list[Node]) -> None:
-    second = provider(live, OTHER_CHEAT, running[1])
+def test_two_disputes_at_once(live: CourtWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
+    second = provider(live, OTHER_CHEAT, cheating)
     job_id = live.train(cheat, second)
     live.until_decided(job_id, [cheat, second], verifiers)
     for node in (cheat, second):

@@ -1,23 +1,17 @@
 """A node answers disputes of its units by itself: live training, a live chain, challengers that are wrong."""
 
-import logging
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from api_support import Cli
-from dispute_world import TERMS, Delivered, DisputeWorld
+from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
-from live_world import HONEST_ACCOUNT, Node, executors
-from support.anvil import AnvilProcess
-from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
+from live_world import HONEST_ACCOUNT, LiveMaker, Node
+from support.chain import OTHER, wallet
 
-from market.settings import Settings
-from market.storage.service import Storage
 from zoo_compute import wallet as node_wallet
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ExitCode, Unreachable
@@ -27,49 +21,16 @@ from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Market
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
-from zoo_protocol.messages import MAX_PROMISE_SECONDS, Domain
+from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
 ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 
 
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
-        yield running[0]
-
-
 @pytest.fixture
-def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """New contracts: the hours that pass in a dispute are not those of other tests."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
-
-
-@pytest.fixture
-def live(
-    database_url: str,
-    settings: Settings,
-    ipfs: dict[str, str],
-    chain: Chain,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[DisputeWorld]:
-    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
-    caplog.set_level(logging.INFO, "zoo_compute")
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = DisputeWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
-    yield world
-    world.database.dispose()
+def live(live_of: LiveMaker) -> DisputeWorld:
+    world: DisputeWorld = live_of(DisputeWorld)
+    return world
 
 
 @pytest.fixture

@@ -1,24 +1,17 @@
 """Doubts about payloads raise the rate at which their nodes' next units are sampled, and cost nothing else."""
 
-from collections.abc import Iterator
-
 import pytest
-from verification_world import RATE, VerificationWorld
+from verification_world import RATE, VerificationWorld, verification_world  # noqa: F401  (fixtures)
 
 from market.domain.verification import DOUBTED_UNITS
 from market.jobs import aggregation, validation
 from market.jobs.models import Unit
 from market.jobs.service import is_doubted
-from market.settings import Settings
-from market.storage.service import Storage
 
 
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+@pytest.fixture(autouse=True)
+def patient(world: VerificationWorld) -> None:
     world.be_patient()
-    yield world
-    world.database.dispose()
 
 
 def doubted(world: VerificationWorld, node: str) -> bool:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,7 +25,6 @@ from market.jobs import leases, submission
 from market.jobs.facts import get
 from market.jobs.models import Job
 from market.providers.models import SignerNonce
-from market.settings import Settings
 from market.storage.service import Storage
 from training_gym.config import MAX_SEGMENTS
 from zoo_protocol.cid import cid_of_raw
@@ -54,8 +53,8 @@ def payer(api: httpx.Client, chain: FakeChain) -> Caller:
 
 
 @pytest.fixture(scope="module")
-def dataset(ipfs: dict[str, str]) -> str:
-    return store_dataset(Storage(ipfs["rpc"]))
+def dataset(storage: Storage) -> str:
+    return store_dataset(storage)
 
 
 @pytest.fixture
@@ -363,13 +362,6 @@ def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
 
 
 # --- leases
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[World]:
-    world = World(database_url, Storage(ipfs["rpc"]), settings)
-    yield world
-    world.database.dispose()
 
 
 def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: World) -> None:

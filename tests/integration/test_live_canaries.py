@@ -1,7 +1,6 @@
 """Canaries beside drawn segments: real training, real replays, penalties on a real chain."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,12 @@ from typing import Any
 import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
 from sqlalchemy import func, select
-from support.chain import Chain
 
 from market.db.base import utc_now
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.jobs.models import Lease
 from market.providers.models import Provider, ProviderEpoch
 from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.models import Canary, Replay
 from training_gym.data.dataset import DatasetManifest
@@ -27,23 +24,10 @@ ZEN = 10**18
 OTHER_LEAF, SALT = "0x" + "ee" * 32, "0x" + "55" * 32
 
 
-@pytest.fixture(scope="module")
-def honest_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
-        yield running[0]
-
-
 @pytest.fixture
-def live(
-    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
-) -> Iterator[LiveWorld]:
-    settings = settings.model_copy(update={"canary_bps": 10_000})
-    world = LiveWorld(
-        database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings, chain, ipfs["gateway"], tmp_path
-    )
-    world.be_patient()
-    yield world
-    world.database.dispose()
+def settings(settings: Settings) -> Settings:
+    """A canary is planted on every segment."""
+    return settings.model_copy(update={"canary_bps": 10_000})
 
 
 class _ToldExecutor(Executor):
@@ -75,14 +59,14 @@ def train_and_tell(live: LiveWorld, provider: Node) -> str:
 
 
 def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
-    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+    live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, _ToldExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
         told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         with live.database.transaction() as session:
             session.get_one(Provider, told.address).warned_at = utc_now() - timedelta(days=31)
-        honest = [live.verifier_node(honest_executor) for _ in range(4)]
+        honest = [live.verifier_node(executor) for _ in range(4)]
         for _ in range(6):  # until it was drawn by lot for both
             job_id = train_and_tell(live, provider)
             live.decide(job_id, [provider], [told, *honest])
@@ -107,7 +91,7 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
     assert {unit.status for unit in live.units(job_id)} <= {"verified"}
     with live.database.transaction() as session:
         assert verification.job_slashes(session, job_id) == []
-    _check_evidence(live, honest_executor, slash.evidence_cid, tmp_path)
+    _check_evidence(live, executor, slash.evidence_cid, tmp_path)
 
     # A right answer is paid like any replay.
     right = sum(r.canary_id is not None and r.status == "disagreed" for r in live.replays())
@@ -149,9 +133,9 @@ def _check_evidence(live: LiveWorld, executor: Executor, cid: str, directory: Pa
     assert set(found.values()) == {end_leaf}
 
 
-def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, honest_executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
-    verifiers = [live.verifier_node(honest_executor) for _ in range(3)]
+def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(3)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     for _ in range(10):
@@ -196,11 +180,9 @@ def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld,
         assert verification.drawn_segments(session, live.units(job_id)[0].id) == [0, 1, 2, 3]
 
 
-def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(
-    live: LiveWorld, honest_executor: Executor
-) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
-    verifiers = [live.verifier(environment=honest_executor.environment_class) for _ in range(3)]
+def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(live: LiveWorld, executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     leaves = live.units(job_id)[0].leaves or []
@@ -225,9 +207,9 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
     return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
 
 
-def test_where_too_few_verifiers_are_live_none_is_planted(live: LiveWorld, honest_executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
-    verifiers = [live.verifier_node(honest_executor) for _ in range(2)]
+def test_where_too_few_verifiers_are_live_none_is_planted(live: LiveWorld, executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.live_job([provider])
     live.work_off(provider, LeaseKind.TRAIN)
     live.decide(job_id, [provider], verifiers)

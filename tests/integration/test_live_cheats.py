@@ -4,21 +4,17 @@ A cheat's unit is not verified, hence never paid, and its stake is cut on chain 
 deserves; the honest provider's unit is verified and its stake whole.
 """
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
 from sqlalchemy import func, select
-from support.chain import Chain
 from verification_world import VerificationWorld
 
 from market.db.base import utc_now
 from market.jobs.lease_schemas import LeaseKind
 from market.providers.models import Provider, ProviderEpoch
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import omissions
 from market.verification.models import Sample
 from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
@@ -30,23 +26,6 @@ from zoo_protocol.record import unit_leaf
 ZEN = 10**18
 
 
-@pytest.fixture(scope="module")
-def honest_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """The training child of the honest provider and of the verifiers: each task stands alone."""
-    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
-        yield running[0]
-
-
-@pytest.fixture
-def live(
-    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
-) -> Iterator[LiveWorld]:
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = LiveWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
-    yield world
-    world.database.dispose()
-
-
 def let_time_run_out(live: LiveWorld) -> None:
     with live.database.transaction() as session:
         for sample in session.scalars(select(Sample)):
@@ -55,12 +34,12 @@ def let_time_run_out(live: LiveWorld) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
-    live: LiveWorld, honest_executor: Executor, tmp_path: Path, kind: str
+    live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
 ) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
-        honest = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        honest = live.provider_node(HONEST_ACCOUNT, executor)
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
-        verifiers = [live.verifier_node(honest_executor) for _ in range(2)]
+        verifiers = [live.verifier_node(executor) for _ in range(2)]
         providers = [honest, cheat]
         job_id = live.live_job(providers)
         if kind == "stale":  # what it repeats it must have trained once
@@ -112,9 +91,9 @@ def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
 
 
-def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, honest_executor: Executor) -> None:
+def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, executor: Executor) -> None:
     """A verifier that could see the claimed leaves need not replay."""
-    node = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    node = live.provider_node(HONEST_ACCOUNT, executor)
     job_id = live.live_job([node])
     live.work_off(node, LeaseKind.TRAIN)
     unit = unit_of(live, job_id, node)
@@ -132,13 +111,11 @@ class _GuessingExecutor(Executor):
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 
-def test_a_verifier_that_echoes_is_overruled_and_not_paid(
-    live: LiveWorld, honest_executor: Executor, tmp_path: Path
-) -> None:
+def test_a_verifier_that_echoes_is_overruled_and_not_paid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.verifier_node(lazy)
-        verifiers = [echo, *(live.verifier_node(honest_executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
         for _ in range(6):  # until it was drawn by lot at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)
@@ -162,14 +139,14 @@ def test_a_verifier_that_echoes_is_overruled_and_not_paid(
 
 
 def test_a_verifier_that_echoes_after_its_warning_loses_stake_on_chain(
-    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+    live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         with live.database.transaction() as session:
             session.get_one(Provider, echo.address).warned_at = utc_now() - timedelta(days=31)
-        verifiers = [echo, *(live.verifier_node(honest_executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
         for _ in range(6):  # until it was drawn by lot at least once
             job_id = live.live_job([provider])
             live.work_off(provider, LeaseKind.TRAIN)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
 from sqlalchemy import func, select
-from support.chain import Chain
 
 from benchmarks.replays import CLASSES
 from market.db.base import utc_now
@@ -15,8 +14,6 @@ from market.domain.tolerance import CAP, START_PER_STEP
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Lease
 from market.providers.models import ProviderEpoch
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import repository
 from market.verification.models import ClassDrift, Comparison, Sample
 from training_gym.profile import ExecutionProfile
@@ -45,27 +42,9 @@ class _SkewedExecutor(OtherClassExecutor):
 
 
 @pytest.fixture(scope="module")
-def honest_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("honest"), Executor) as running:
-        yield running[0]
-
-
-@pytest.fixture(scope="module")
 def other_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     with executors(tmp_path_factory.mktemp("other"), OtherClassExecutor) as running:
         yield running[0]
-
-
-@pytest.fixture
-def live(
-    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
-) -> Iterator[LiveWorld]:
-    world = LiveWorld(
-        database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings, chain, ipfs["gateway"], tmp_path
-    )
-    world.be_patient()
-    yield world
-    world.database.dispose()
 
 
 def trained(live: LiveWorld, provider: Node) -> str:
@@ -106,10 +85,10 @@ def claims_asked_for(live: LiveWorld) -> int:
 
 
 def test_a_verifier_of_another_class_passes_honest_work_and_the_unit_says_so(
-    live: LiveWorld, honest_executor: Executor, other_executor: Executor
+    live: LiveWorld, executor: Executor, other_executor: Executor
 ) -> None:
-    assert honest_executor.environment_class != other_executor.environment_class
-    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    assert executor.environment_class != other_executor.environment_class
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(other_executor) for _ in range(2)]
     job_id = trained(live, provider)
     live.step()
@@ -130,7 +109,7 @@ def test_a_verifier_of_another_class_passes_honest_work_and_the_unit_says_so(
 
 
 def test_work_too_far_away_waits_for_its_own_class_which_alone_convicts(
-    live: LiveWorld, honest_executor: Executor, other_executor: Executor, tmp_path: Path
+    live: LiveWorld, executor: Executor, other_executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, executor_of("skip-step")) as (cheating,):
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
@@ -142,7 +121,7 @@ def test_work_too_far_away_waits_for_its_own_class_which_alone_convicts(
         (unit,) = live.units(job_id)
         assert (unit.status, live.slashes(), paid(live)) == ("checking", [], 0)
         assert live.provider(cheat.address).status == "active"
-        own = [live.verifier_node(honest_executor) for _ in range(2)]
+        own = [live.verifier_node(executor) for _ in range(2)]
         live.decide(job_id, [cheat], [*verifiers, *own])
     (unit,) = live.units(job_id)
     assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
@@ -154,17 +133,17 @@ def test_work_too_far_away_waits_for_its_own_class_which_alone_convicts(
 
 
 def test_an_honest_unit_that_fails_is_replayed_in_its_class_and_nobody_is_slashed(
-    live: LiveWorld, honest_executor: Executor, tmp_path: Path
+    live: LiveWorld, executor: Executor, tmp_path: Path
 ) -> None:
     with executors(tmp_path, _SkewedExecutor) as (skewed,):
-        provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
         verifiers = [live.verifier_node(skewed)]
-        pair = honest_executor.environment_class, skewed.environment_class
+        pair = executor.environment_class, skewed.environment_class
         job_id = trained(live, provider)
         go_on(live, provider, verifiers)
         assert {row.status for row in comparisons(live)} == {"failed"}
         assert [unit.status for unit in live.units(job_id)] == ["checking"]
-        own = live.verifier_node(honest_executor)
+        own = live.verifier_node(executor)
         live.decide(job_id, [provider], [*verifiers, own])
     (unit,) = live.units(job_id)
     assert (unit.status, unit.tolerated_segments) == ("verified", [])
@@ -182,9 +161,9 @@ def test_an_honest_unit_that_fails_is_replayed_in_its_class_and_nobody_is_slashe
 
 
 def test_a_claim_that_is_not_shown_costs_nothing_but_time(
-    live: LiveWorld, honest_executor: Executor, other_executor: Executor
+    live: LiveWorld, executor: Executor, other_executor: Executor
 ) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, honest_executor)
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
     verifiers = [live.verifier_node(other_executor)]
     job_id = trained(live, provider)
     live.step()
@@ -197,7 +176,7 @@ def test_a_claim_that_is_not_shown_costs_nothing_but_time(
             comparison.reveal_deadline_at = utc_now() - timedelta(seconds=1)
     live.step()
     assert {(row.status, row.reason) for row in comparisons(live)} == {("failed", "claim_not_shown")}
-    own = live.verifier_node(honest_executor)
+    own = live.verifier_node(executor)
     live.decide(job_id, [provider], [*verifiers, own])
     assert [(unit.status, unit.tolerated_segments) for unit in live.units(job_id)] == [("verified", [])]
     assert live.slashes() == []

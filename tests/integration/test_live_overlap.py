@@ -1,38 +1,17 @@
 """Overlapped rounds and warm spares with nothing played: real training, all segments replayed by real verifiers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, TRAINING, LiveWorld, Node, executors
-from support.chain import Chain, wallet
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, TRAINING, LiveWorld, Node
+from support.chain import wallet
 
 from market.jobs import aggregation, leases, matching, payment
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Job, Unit
-from market.settings import Settings
-from market.storage.service import Storage
 from zoo_compute.node.executor import Executor
 
 SPARE_ACCOUNT = wallet(8)
-
-
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("training"), Executor) as running:
-        yield running[0]
-
-
-@pytest.fixture
-def live(
-    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
-) -> Iterator[LiveWorld]:
-    world = LiveWorld(
-        database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings, chain, ipfs["gateway"], tmp_path
-    )
-    world.be_patient()
-    yield world
-    world.database.dispose()
 
 
 def _start(live: LiveWorld, nodes: list[Node]) -> str:

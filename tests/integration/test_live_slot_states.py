@@ -1,43 +1,22 @@
 """Slot states with nothing played: nodes train from what they kept, verifiers replay from what was revealed."""
 
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node
 from sqlalchemy import select, update
-from support.chain import Chain, wallet
+from support.chain import wallet
 
 from market.db.base import utc_now
 from market.jobs import aggregation, leases, results
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Job, Unit
-from market.settings import Settings
 from market.storage.errors import BlobNotFound
-from market.storage.service import Storage
 from market.verification.models import Sample
 from zoo_compute.node.executor import Executor
 
 THIRD_ACCOUNT = wallet(8)
-
-
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with executors(tmp_path_factory.mktemp("training"), Executor) as running:
-        yield running[0]
-
-
-@pytest.fixture
-def live(
-    database_url: str, settings: Settings, ipfs: dict[str, str], chain: Chain, tmp_path: Path
-) -> Iterator[LiveWorld]:
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = LiveWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
-    world.be_patient()
-    yield world
-    world.database.dispose()
 
 
 def _close_round(live: LiveWorld, job_id: str) -> None:

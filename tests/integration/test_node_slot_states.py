@@ -11,7 +11,6 @@ from test_node_work import (
     JOB,
     Killed,
     Market,
-    executor,  # noqa: F401  (a fixture)
     lease,
     train_task,  # noqa: F401  (a fixture)
     work,
@@ -50,7 +49,7 @@ def is_stored(store: StoreProcess, cid: str) -> bool:  # noqa: F811
 
 def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_what_stayed(
     store: StoreProcess,  # noqa: F811
-    executor: Executor,  # noqa: F811
+    executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
 ) -> None:
@@ -83,7 +82,7 @@ def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_wh
 
 def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
     store: StoreProcess,  # noqa: F811
-    executor: Executor,  # noqa: F811
+    executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
 ) -> None:
@@ -109,7 +108,7 @@ def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
 
 def test_a_restored_start_is_the_same_on_every_machine(
     store: StoreProcess,  # noqa: F811
-    executor: Executor,  # noqa: F811
+    executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
 ) -> None:
@@ -134,7 +133,7 @@ def test_a_restored_start_is_the_same_on_every_machine(
 
 def test_a_killed_node_goes_on_with_its_background_upload(
     store: StoreProcess,  # noqa: F811
-    executor: Executor,  # noqa: F811
+    executor: Executor,
     tmp_path: Path,
 ) -> None:
     content = b"a slot state" * 100_000

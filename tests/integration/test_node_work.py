@@ -3,7 +3,6 @@
 import hashlib
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
-from training_gym.profile import CPU
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Background, Link
@@ -98,12 +96,6 @@ class Market:
 
     def body(self, name: str) -> dict[str, Any]:
         return next(body for called, body in self.calls if called == name)
-
-
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with Executor(CPU, 1 << 30, tmp_path_factory.mktemp("executor")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 
-import pytest
 from sqlalchemy import select, update
-from verification_world import VerificationWorld
+from verification_world import VerificationWorld, delivered_units, three_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
 from market.domain.network import DEVNET
@@ -16,8 +14,6 @@ from market.providers import records
 from market.providers import service as providers
 from market.providers.models import Provider, ProviderEpoch, Stake
 from market.providers.reviews import review
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification.models import Sample
 from market.verification.slashes import slash_verifiers
@@ -25,32 +21,6 @@ from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
 
 OTHER_LEAF = "0x" + "ee" * 32
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
-
-
-@pytest.fixture
-def verifiers(world: VerificationWorld) -> list[str]:
-    return [world.verifier() for _ in range(3)]
-
-
-@pytest.fixture
-def nodes(world: VerificationWorld) -> list[str]:
-    return [world.node(), world.node()]
-
-
-@pytest.fixture
-def unit_ids(world: VerificationWorld, nodes: list[str]) -> list[int]:
-    """Ids of the units of the first round, delivered by the two nodes of a running job."""
-    job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    return [unit.id for unit in world.units(job_id)]
 
 
 def replay_records(world: VerificationWorld) -> dict[str, tuple[int, int, int]]:

@@ -1,7 +1,6 @@
 """Disputes judged by staked referees: live training, a live chain, the market's API and keeper in between."""
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,17 +10,14 @@ from typing import Any
 
 import pytest
 from api_support import Cli
-from dispute_world import TERMS, Delivered
+from dispute_world import TERMS, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
 from referee_world import REFEREES, RefereeWorld
-from support.anvil import AnvilProcess
-from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
+from support.chain import OTHER, wallet
 
 from market.domain.lifecycle import DisputeStatus
 from market.jobs.models import Unit
-from market.settings import Settings
-from market.storage.service import Storage
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ApiError, ExitCode
@@ -31,7 +27,7 @@ from zoo_compute.node.executor import Executor
 from zoo_compute.node.referee import Verdicts
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet as NodeWallet
-from zoo_protocol.messages import Domain, Verdict, sign, typed_data
+from zoo_protocol.messages import Verdict, sign, typed_data
 
 ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
@@ -39,50 +35,17 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Executor]]:
-    with executors(tmp_path_factory.mktemp("executors"), Executor, executor_of("skip-step")) as found:  # type: ignore[arg-type]
-        yield found
+def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """It leaves the last step of every segment away."""
+    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
+        yield running[0]
 
 
 @pytest.fixture
-def executor(running: list[Executor]) -> Executor:
-    return running[0]
-
-
-@pytest.fixture
-def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """New contracts: the days that pass in a dispute are not those of other tests."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
-
-
-@pytest.fixture
-def live(
-    database_url: str,
-    settings: Settings,
-    ipfs: dict[str, str],
-    chain: Chain,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[RefereeWorld]:
-    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
-    caplog.set_level(logging.INFO, "zoo_compute")
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = RefereeWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
+    world: RefereeWorld = live_of(RefereeWorld)
     world.api_url = server[1]
-    yield world
-    world.database.dispose()
+    return world
 
 
 def provider(live: RefereeWorld, account: Any, executor: Executor) -> Node:
@@ -96,9 +59,8 @@ def honest(live: RefereeWorld, executor: Executor) -> Node:
 
 
 @pytest.fixture
-def cheat(live: RefereeWorld, running: list[Executor]) -> Node:
-    """It leaves the last step of every segment away."""
-    return provider(live, CHEAT_ACCOUNT, running[1])
+def cheat(live: RefereeWorld, cheating: Executor) -> Node:
+    return provider(live, CHEAT_ACCOUNT, cheating)
 
 
 @pytest.fixture

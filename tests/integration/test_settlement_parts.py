@@ -47,12 +47,12 @@ def market(
     slow_deployment: Deployment,
     database: Database,
     settings: Settings,
+    storage: Storage,
     ipfs: dict[str, str],
     tmp_path: Path,
 ) -> Iterator[SettlementWorld]:
     mark = anvil.snapshot()
     chain = Chain(anvil, slow_deployment, chain_settings(anvil, slow_deployment, tmp_path))
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
     yield SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
     anvil.revert(mark)
 

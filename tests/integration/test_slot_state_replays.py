@@ -1,12 +1,11 @@
 """Replays of units that start from a slot state which only their node has."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from jobs_world import Work
 from sqlalchemy import update
-from verification_world import VerificationWorld
+from verification_world import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
 from market.domain.network import DEVNET
@@ -15,8 +14,6 @@ from market.jobs import service as jobs
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompleteReveal, LeaseKind
 from market.jobs.models import Job, Unit
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import service as verification
 from training_gym.slot_state import fresh_slot_state, save_slot_state
 from zoo_protocol.hashing import to_hex
@@ -24,17 +21,9 @@ from zoo_protocol.hashing import to_hex
 NONE: list[int] = []  # segments
 
 
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+@pytest.fixture(autouse=True)
+def patient(world: VerificationWorld) -> None:
     world.be_patient()
-    yield world
-    world.database.dispose()
-
-
-@pytest.fixture
-def verifiers(world: VerificationWorld) -> list[str]:
-    return [world.verifier() for _ in range(3)]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A unit replayed by an outsider: real training, a real store, a chain that says what was settled."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ PLACE = Place(JOB, 0, 1)
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
 TRAINING = {"rounds": 1, "inner_steps": 6, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
 MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
-
-
-@pytest.fixture(scope="module")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    with Executor(CPU, 1 << 30, tmp_path_factory.mktemp("executor")) as running:
-        yield running
 
 
 @dataclass

@@ -3,12 +3,12 @@
 import json
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
-from verification_world import RATE, VerificationWorld
+from verification_world import RATE, VerificationWorld, delivered_units, three_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
@@ -17,8 +17,6 @@ from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.jobs.models import Job, Unit
 from market.providers import service as providers
 from market.providers.models import Attestation
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import service as verification
 from market.verification import windows
 from market.verification.calls import RETRY_AFTER
@@ -34,32 +32,6 @@ from zoo_protocol.record import unit_leaf
 
 OTHER_LEAF = "0x" + "ee" * 32
 THIRD_LEAF = "0x" + "dd" * 32
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
-
-
-@pytest.fixture
-def verifiers(world: VerificationWorld) -> list[str]:
-    return [world.verifier() for _ in range(3)]
-
-
-@pytest.fixture
-def nodes(world: VerificationWorld) -> list[str]:
-    return [world.node(), world.node()]
-
-
-@pytest.fixture
-def unit_ids(world: VerificationWorld, nodes: list[str]) -> list[int]:
-    """Ids of the units of the first round, delivered by the two nodes of a running job."""
-    job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    return [unit.id for unit in world.units(job_id)]
 
 
 def statuses(world: VerificationWorld, unit_ids: list[int]) -> list[tuple[str, str | None]]:

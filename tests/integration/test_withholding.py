@@ -25,13 +25,18 @@ from zoo_protocol.record import unit_leaf
 
 @pytest.fixture
 def world(
-    own_anvil: AnvilProcess, database: Database, settings: Settings, ipfs: dict[str, str], tmp_path: Path
+    own_anvil: AnvilProcess,
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    ipfs: dict[str, str],
+    tmp_path: Path,
 ) -> SettlementWorld:
     """Contracts whose batches can be claimed a day after they were posted."""
     deployment = deploy_contracts(own_anvil, replace(DEVNET, challenge_seconds=86_400))
     own_anvil.mine(3)
     chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-    return SettlementWorld(chain, database, Storage(ipfs["rpc"], lookup_timeout=0.2), ipfs["gateway"], settings)
+    return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
 
 
 def acknowledged(world: SettlementWorld, unit_id: int) -> str:

@@ -1,12 +1,13 @@
 """The world of jobs with verifiers and a scripted chain: final events are handed to the handlers, nothing is mined."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import pytest
 from jobs_world import ACKNOWLEDGER, DOMAIN, ENVIRONMENT, ZEN, Work, World
 from sqlalchemy import select, update
 
@@ -43,6 +44,33 @@ class ScriptedChain:
     def head_number(self) -> int:
         self.asked += 1
         return self.head
+
+
+@pytest.fixture(name="world")
+def verification_world(database_url: str, storage: Storage, settings: Settings) -> Iterator["VerificationWorld"]:
+    """A market without its chain, whose units are replayed."""
+    world = VerificationWorld(database_url, storage, settings)
+    yield world
+    world.database.dispose()
+
+
+@pytest.fixture(name="verifiers")
+def three_verifiers(world: "VerificationWorld") -> list[str]:
+    return [world.verifier() for _ in range(3)]
+
+
+@pytest.fixture(name="nodes")
+def two_nodes(world: "VerificationWorld") -> list[str]:
+    return [world.node(), world.node()]
+
+
+@pytest.fixture(name="unit_ids")
+def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
+    """Ids of the units of the first round, delivered by the two nodes of a running job."""
+    job_id = world.running(nodes)
+    for node in nodes:
+        world.deliver(node)
+    return [unit.id for unit in world.units(job_id)]
 
 
 class VerificationWorld(World):
