@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KEEP ?=
+# Processes of tests; each takes up to 1 GB.
+JOBS ?= 3
 
 .PHONY: setup demo test test-kubo check bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
@@ -36,9 +38,10 @@ check: setup ## lint, formatting, types, import layers
 contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write
 
-test: check ## the whole suite: lint, types, layers, Solidity, Python
+test: check ## the whole suite: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
 	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
-	$(BIN)/pytest
+	$(BIN)/python -m training_gym.compiled # so that no two processes compile the same loop
+	$(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
 
 PEERS := .peers
 

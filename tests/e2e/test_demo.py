@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import httpx
-import pytest
 from support.devnet import ROOT, Devnet, clean
 from web3 import HTTPProvider, Web3
 
@@ -34,10 +33,9 @@ KEYS = {
 }
 
 
-@pytest.mark.timeout(420)
 def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     argv = [sys.executable, "-m", "zoo_compute", "demo", "--keep", "--json", "--directory", str(devnet.directory)]
-    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     receipt = json.loads((devnet.directory / "demo-receipt.json").read_text())
     assert json.loads(done.stdout) == receipt

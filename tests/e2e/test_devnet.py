@@ -6,7 +6,6 @@ import time
 
 import httpx
 import psutil
-import pytest
 from support.devnet import Devnet
 from web3 import HTTPProvider, Web3
 
@@ -15,7 +14,6 @@ from zoo_compute import Client
 ACCOUNTS = {"operator", "acknowledger", "challenger", "admin", "treasury", "user", "providers", "verifiers"}
 
 
-@pytest.mark.timeout(420)
 def test_up_info_kill_recover_down_reset(devnet: Devnet) -> None:
     info = devnet.up("--providers", "2", "--verifiers", "1")
     assert {"api_url", "rpc_url", "ipfs_url", "chain_id", "contracts", "accounts"} <= set(info)
@@ -61,7 +59,6 @@ def test_up_info_kill_recover_down_reset(devnet: Devnet) -> None:
     assert not devnet.directory.exists()
 
 
-@pytest.mark.timeout(300)
 def test_up_recovers_what_a_killed_supervisor_left_running(devnet: Devnet) -> None:
     info = devnet.up("--providers", "1", "--verifiers", "1")
     pids = devnet.pids()
@@ -74,7 +71,7 @@ def test_up_recovers_what_a_killed_supervisor_left_running(devnet: Devnet) -> No
 
     api = devnet.pids()["api"]
     os.kill(api, signal.SIGKILL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while devnet.pids().get("api") in (None, api) or not _answers(info["api_url"]):
         assert time.monotonic() < deadline, "the supervisor did not restart the API"
         time.sleep(0.2)

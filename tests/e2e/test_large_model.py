@@ -3,7 +3,6 @@
 import time
 
 import httpx
-import pytest
 from support.devnet import Devnet
 
 from zoo_compute import Client
@@ -23,7 +22,6 @@ TRAINING = {
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % number for number in range(300))
 
 
-@pytest.mark.timeout(900)
 def test_a_model_beyond_one_upload_is_trained_verified_and_its_slot_states_published(devnet: Devnet) -> None:
     info = devnet.up("--providers", "2", "--verifiers", "2")
     with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:

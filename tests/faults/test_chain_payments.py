@@ -83,7 +83,7 @@ def test_two_hundred_concurrent_intents_use_each_nonce_once(chain: Chain, databa
         list(threads.map(lambda key: queue_payment(database, key, 1), keys))
         queued.set()
         for runner in runners:
-            runner.result(timeout=120)
+            runner.result(timeout=600)
     assert sorted(found.nonce or 0 for found in intents(database)) == list(range(first, first + 200))
     assert chain.client().nonce(OPERATOR.address) == first + 200
     assert chain.views.balance_of(PAYEE) == 200
@@ -112,7 +112,7 @@ def test_two_senders_without_their_lock_still_pay_once(
 
     with ThreadPoolExecutor(2) as threads:
         for runner in [threads.submit(send), threads.submit(send)]:
-            runner.result(timeout=120)
+            runner.result(timeout=600)
     settle_down(chain, database, chain.sender(database))
     nonces = [found.nonce for found in intents(database)]
     assert len(set(nonces)) == len(nonces)

@@ -51,7 +51,7 @@ class StoreProcess:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=120)
 
     @property
     def rpc_url(self) -> str:
@@ -63,7 +63,7 @@ class StoreProcess:
 
     def add(self, data: bytes) -> str:
         query = {"cid-version": "1", "raw-leaves": "true"}
-        answer = httpx.post(f"{self.rpc_url}/api/v0/add", params=query, files={"file": data}, timeout=60)
+        answer = httpx.post(f"{self.rpc_url}/api/v0/add", params=query, files={"file": data}, timeout=300)
         answer.raise_for_status()
         return str(answer.json()["Hash"])
 

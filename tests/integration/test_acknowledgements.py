@@ -389,7 +389,7 @@ def command(stage: Stage, url: str, state_dir: Path, *options: str) -> dict[str,
         env={**os.environ, "ZOO_PRIVATE_KEY": PROVIDER.key},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -357,7 +357,7 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

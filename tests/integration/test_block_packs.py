@@ -65,7 +65,7 @@ def _packs(directory: Path) -> list[Path]:
 
 
 def _kill_while_adding(directory: Path, stage: str, data: bytes) -> None:
-    ended = subprocess.run([sys.executable, "-c", _KILLED, stage, str(directory)], input=data, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, stage, str(directory)], input=data, timeout=600)
     assert ended.returncode == -9
 
 
@@ -156,7 +156,7 @@ def test_processes_that_write_read_and_collect_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", _BUSY, str(tmp_path), str(seed)], stdout=subprocess.PIPE)
         for seed in range(3)
     ]
-    assert [process.communicate(timeout=240)[0] for process in running] == [b"done\n"] * 3
+    assert [process.communicate(timeout=600)[0] for process in running] == [b"done\n"] * 3
     store = BlockStore(tmp_path)
     assert len(store.pins()) == 3 * 6 + 6
     store.collect()

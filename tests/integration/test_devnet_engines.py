@@ -33,20 +33,20 @@ class Engines:
         self._thread.start()
 
     def wait(self) -> None:
-        assert self._ready.wait(60)
+        assert self._ready.wait(120)
 
     def pid(self, part: str) -> int:
         return self.state.parts[part].identity.pid
 
     def end(self) -> None:
         self.supervisor.stop()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def rpc(self, method: str, *params: Any) -> Any:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         request = urllib.request.Request(self.state.settings["ZOO_RPC_URL"], body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)["result"]
 
     def sql(self, statement: str) -> Any:
@@ -76,7 +76,8 @@ def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateD
         address = first.rpc("eth_accounts")[5]
         sent = first.rpc("eth_sendTransaction", {"from": address, "to": address, "value": "0x7"})
         _until(lambda: first.rpc("eth_getTransactionReceipt", sent) is not None)
-        time.sleep(2)  # anvil writes its state every second
+        for _ in range(2):  # what anvil was writing may be of before
+            _until_written(directory.path("chain.json"))
         pids = [first.pid(name) for name in ("postgres", "valkey", "anvil", "ipfs")]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -101,7 +102,13 @@ def test_engines_start_keep_their_data_through_kill_9_and_stop(directory: StateD
         again.end()
 
 
-def _until(condition: Any, seconds: float = 30.0) -> None:
+def _until_written(path: Path) -> None:
+    """Wait for the next write of a file."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    _until(lambda: path.exists() and path.stat().st_mtime_ns > before)
+
+
+def _until(condition: Any, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition was not met in time"

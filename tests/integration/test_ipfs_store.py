@@ -39,7 +39,7 @@ def _get(store: StoreProcess, path: str, **headers: str) -> httpx.Response:
 
 
 def _post(store: StoreProcess, command: str, **options: object) -> httpx.Response:
-    return httpx.post(f"{store.rpc_url}/api/v0/{command}", timeout=30, **options)
+    return httpx.post(f"{store.rpc_url}/api/v0/{command}", timeout=120, **options)
 
 
 def test_the_gateway_gives_the_file_its_blocks_and_its_archive(store, file):
@@ -219,7 +219,7 @@ def test_a_taken_port_is_reported(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store", "--directory", str(tmp_path)]
         command += ["--port-file", str(tmp_path / "ports"), "--rpc-port", str(taken.getsockname()[1])]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1
     assert "ddress already in use" in ended.stderr
     assert "Traceback" not in ended.stderr

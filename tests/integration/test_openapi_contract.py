@@ -120,7 +120,7 @@ def _check(operation: Any, caller: Caller, values: dict[str, Any]) -> None:
             case.body["wait_seconds"] = 0  # nobody waits for work here
         if case.path_parameters and next(turn) % 2:
             case.path_parameters |= {name: values.get(name, given) for name, given in case.path_parameters.items()}
-        response = case.call(headers=caller.headers, timeout=20)
+        response = case.call(headers=caller.headers, timeout=120)
         assert response.status_code < 500 or response.status_code == DOWN, response.text
         case.validate_response(response, checks=CHECKS)
         if response.status_code >= 400 and response.headers["content-type"][0] == MEDIA_TYPE:

@@ -39,7 +39,7 @@ def command(url: str, *options: str) -> subprocess.CompletedProcess[str]:
         env={**clean, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -76,7 +76,7 @@ def trained(store: StoreProcess, start: str) -> list[str]:  # noqa: F811
     """CIDs of the checkpoints that a process of its own makes, from ``start`` on."""
     command = [sys.executable, "-c", TRAIN, store.rpc_url, store.gateway_url, start, str(ROUNDS)]
     environment = os.environ | CPU.variables | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.split()
 

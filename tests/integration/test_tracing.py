@@ -24,7 +24,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not install
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 90
+DEADLINE_SECONDS = 300
 
 
 class Receiver:
@@ -122,7 +122,6 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.timeout(300)
 def test_a_request_its_statements_and_the_task_that_it_woke_are_one_trace(
     world: World, settings: Settings, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -134,7 +133,7 @@ def test_a_request_its_statements_and_the_task_that_it_woke_are_one_trace(
     worker = ["celery", "-A", "worker.main", "worker", "--pool", "threads", "--concurrency", "2", "--without-mingle"]
     with running(api, env, log), running(worker, env, tmp_path / "worker.log"):
         wait_for(lambda: answers(url), "API")
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=DEADLINE_SECONDS) as client:
             caller = sign_in(client, world.wallets[world.read(job_id).payer])
             paused = client.post(f"/v1/jobs/{job_id}/pause", headers=caller.headers)
             assert paused.status_code == 200, paused.text
@@ -165,7 +164,7 @@ def test_a_call_to_the_chain_shows_no_more_than_its_host(receiver: Receiver) -> 
         "trace.get_tracer_provider().shutdown()\n"
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
-    subprocess.run([sys.executable, "-c", program], check=True, env=env, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, "-c", program], check=True, env=env, timeout=300, capture_output=True)
     [call] = receiver.spans
     assert call["name"] == "POST"
     assert "http://127.0.0.1" in call["attributes"].values()
@@ -185,7 +184,7 @@ def test_without_an_endpoint_nothing_of_it_is_loaded(variables: dict[str, str]) 
     if variables:
         variables = variables | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     env = {k: v for k, v in os.environ.items() if not k.startswith("OTEL_")} | {"PYTHONPATH": str(ROOT)} | variables
-    subprocess.run([sys.executable, "-c", program], check=True, env=env, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, env=env, timeout=300)
 
 
 def test_packages_that_are_missing_are_named_and_stop_nothing() -> None:
@@ -197,6 +196,6 @@ def test_packages_that_are_missing_are_named_and_stop_nothing() -> None:
     )
     env = os.environ | {"PYTHONPATH": str(ROOT), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, env=env, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", program], check=True, env=env, timeout=300, capture_output=True, text=True
     )
     assert "install zoo-compute[otel]" in done.stderr

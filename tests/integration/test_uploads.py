@@ -171,13 +171,13 @@ with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
 """
     arguments = [node.url, node.key, json.dumps(lease.as_dict()), str(state)]
     process = subprocess.Popen([sys.executable, "-c", script, *arguments])
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not node.market.file_state(lease, _cid(state))["pieces"]:
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
     have = len(node.market.file_state(lease, _cid(state))["pieces"])
     assert 1 <= have < 3
     cid = node.upload(lease, state)  # the lease is taken up again, as the node's journal says

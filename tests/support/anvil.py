@@ -23,7 +23,7 @@ class AnvilProcess:
     """
 
     def __init__(
-        self, *, block_time: float | None = None, epoch_blocks: int = 1, deadline_seconds: float = 30.0
+        self, *, block_time: float | None = None, epoch_blocks: int = 1, deadline_seconds: float = 120.0
     ) -> None:
         self._log = tempfile.NamedTemporaryFile("w+", prefix="anvil-", suffix=".log")  # noqa: SIM115
         command = [str(find_anvil()), "--host", "127.0.0.1", "--port", "0", "--slots-in-an-epoch", str(epoch_blocks)]
@@ -37,7 +37,7 @@ class AnvilProcess:
         except BaseException:
             self.stop()
             raise
-        self._http = httpx.Client(timeout=30.0)
+        self._http = httpx.Client(timeout=120.0)
         self._automines = block_time is None
 
     def _wait_for_port(self, deadline_seconds: float) -> int:
@@ -77,7 +77,7 @@ class AnvilProcess:
         there is one to come.
         """
         tx_hash = str(self.rpc("eth_sendTransaction", transaction))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self._automines and self.rpc("eth_getTransactionReceipt", tx_hash) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{tx_hash} was not mined")

@@ -24,7 +24,7 @@ class Devnet:
     def command(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``zoo-compute devnet …`` for this directory."""
         argv = [sys.executable, "-m", "zoo_compute", "devnet", *arguments, "--directory", str(self.directory)]
-        done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=600, check=False)
         assert not check or done.returncode == 0, f"{argv} ended with {done.returncode}:\n{done.stderr}"
         return done
 

@@ -32,7 +32,7 @@ class FaultyRpc:
         self.largest_batch: int | None = None
         self._rules: dict[str, Rule] = {}
         self._down = False
-        self._http = httpx.Client(timeout=30.0)
+        self._http = httpx.Client(timeout=120.0)
         self._upstream = upstream
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True

@@ -26,7 +26,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
         env={**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

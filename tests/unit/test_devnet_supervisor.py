@@ -66,7 +66,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def _until(condition: object, seconds: float = 20.0) -> None:
+def _until(condition: object, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "the condition was not met in time"

@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Callable[[TrainingSpec, int], list[Any]]:
         ]
         for process in started:
             process.start()
-        found = sorted(answers.get(timeout=120) for _ in started)
+        found = sorted(answers.get(timeout=600) for _ in started)
         for process in started:
             process.join()
         return found

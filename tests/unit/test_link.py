@@ -58,13 +58,13 @@ def test_a_limited_link_takes_the_time_that_its_speed_makes(url: str) -> None:
 def test_threads_share_the_speed_and_small_calls_pass_between_the_pieces_of_a_large_one(url: str) -> None:
     link = Link(mbps=2.0)
     with httpx.Client(event_hooks=link.hooks()) as client:
-        large = threading.Thread(target=lambda: client.post(url, content=b"a" * SIZE))
+        large = threading.Thread(target=lambda: client.post(url, content=b"a" * 5 * SIZE))  # four seconds
         large.start()
         time.sleep(0.1)
         client.post(url, content=b"b" * 100)
         assert large.is_alive(), "the small call had to wait for the whole of the large one"
         large.join()
-    assert link.up.bytes == SIZE + 100
+    assert link.up.bytes == 5 * SIZE + 100
 
 
 def test_an_unlimited_link_measures_only(url: str) -> None:

@@ -79,7 +79,7 @@ def run(name: str, *options: str, **environment: str) -> subprocess.CompletedPro
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
 
