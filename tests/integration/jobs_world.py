@@ -7,32 +7,25 @@ as it must: only replay can tell. The chain is a fake that knows balances and pe
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 from eth_account import Account as Wallets
 from eth_account.signers.local import LocalAccount
-from pydantic import SecretStr
-from sqlalchemy import select
+from sqlalchemy import select, update
+from unit_work import Work
 
 from market.accounts.models import Account
 from market.chain.contracts import ChainEvent
-from market.chain.signer import Signer
 from market.chain.views import Funds
 from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
 from market.jobs import dispatch, leases, matching, results, submission
-from market.jobs.acknowledgements import Acknowledger
-from market.jobs.checkpoints import load_parameters
 from market.jobs.lease_schemas import (
-    AcknowledgementView,
-    CommitTraining,
     CompletePin,
     CompletePublish,
-    CompleteTraining,
     LeaseKind,
     LeaseView,
 )
@@ -40,26 +33,14 @@ from market.jobs.models import Job, Lease, Unit
 from market.providers.models import AskRow, Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
-from training_gym.ahead import start_parameters
-from training_gym.compression.wire import encode
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
-from training_gym.distributed import trace as trace_of_unit
-from training_gym.distributed.trace import boundary_leaf
-from training_gym.lateness import start_slot_state
-from training_gym.slot_state import fresh_slot_state, save_slot_state
-from training_gym.tensors import tensor_digest
-from zoo_protocol import trace
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, omissions_domain, sign, struct_hash, typed_data
+from zoo_protocol.messages import JobOrder, struct_hash
 from zoo_protocol.unixfs import cid_of_file
 
 ZEN = 10**18
 ENVIRONMENT = to_hex(sha256(b"environment"))
-DOMAIN = Domain(31337, "0x" + "11" * 20)
-ACKNOWLEDGER = Acknowledger(
-    Signer(SecretStr("0x" + "22" * 32)), omissions_domain(31337, "0x" + "12" * 20), inclusion_seconds=3600
-)
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
 SPEC = {
     "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
@@ -303,6 +284,12 @@ class World:
             assert lease is not None
             lease.expires_at = utc_now() - timedelta(seconds=1)
 
+    def start_round(self, job_id: str, *, ago: float) -> None:
+        """As if the round had begun so long ago, and the units that are out had been offered then."""
+        with self.database.transaction() as session:
+            session.get_one(Job, job_id).round_started_at = began = utc_now() - timedelta(seconds=ago)
+            session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
+
     # --- what is there
 
     def read(self, job_id: str) -> Job:
@@ -319,98 +306,6 @@ class World:
     def rows(self, query: Callable[[Any], Any]) -> Any:
         with self.database.transaction() as session:
             return query(session)
-
-
-class Work:
-    """One node's answer to one train lease; ``changes`` spoil fields of the completion."""
-
-    def __init__(self, world: World, lease: LeaseView, node: str, **changes: Any) -> None:
-        self.world, self.lease, self.node, self.changes = world, lease, node, changes
-        self.declares = True  # what the slot's next unit starts from, where the job has a round delay
-        self.spec = TrainingSpec.from_dict(lease.task["spec"])
-        self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
-        self.slot_state = replace(fresh_slot_state(self.spec), error_feedback=self.vector, steps=4)
-        self.slot_state_cid = world.keep(node, save_slot_state(self.slot_state))
-        unit = self.unit()
-        self.parameters_digest = tensor_digest(unit.checkpoint)
-        self.leaves = [secrets.token_bytes(32) for _ in range(self.spec.segments + 1)]
-        self.leaves[0] = boundary_leaf(unit.place, 0, self.parameters_digest, unit.slot_state.digest())
-        self.hand_in(encode(self.spec, self.vector))
-        self.salt = secrets.token_bytes(32)
-
-    def hand_in(self, payload: bytes) -> None:
-        """Make ``payload`` the one that the last leaf is of."""
-        self.payload, state = payload, self.slot_state.digest()
-        self.world.keep(self.node, payload)
-        last = self.spec.segments
-        self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload)
-
-    def unit(self) -> trace_of_unit.Unit:
-        """The unit's input: from storage, and a slot state that is the node's own from there."""
-        task, storage = self.lease.task, self.world.storage
-        payload, eager = task["restored_payload_cid"], task["eager_payload_cid"]
-        return trace_of_unit.Unit(
-            spec=self.spec,
-            job_id=task["job_id"],
-            round=task["round"],
-            slot=task["slot"],
-            checkpoint=start_parameters(
-                self.spec,
-                load_parameters(storage, self.spec, task["checkpoint_cid"]),
-                self.world.own_file(self.node, eager),
-            ),
-            train=np.zeros(0, np.uint8),
-            slot_state=start_slot_state(
-                self.spec,
-                self.world.own_file(self.node, task["slot_state_cid"]),
-                None if payload is None else storage.get(payload, max_bytes=2**24),
-            ),
-            environment=task["environment"],
-        )
-
-    def commitment(self, domain: Domain = DOMAIN) -> CommitTraining:
-        root = to_hex(trace.trace_root(self.leaves))
-        payload_hash = to_hex(trace.payload_hash(sha256(self.payload), self.node, self.salt))
-        task = self.lease.task
-        message = UnitCommitment(task["job_id"], task["round"], task["slot"], self.node, root, payload_hash)
-        key = to_hex(bytes(self.world.wallets[self.node].key))
-        declared = {
-            "payload_cid": str(cid_of_file(self.payload)),
-            "slot_state_cid": self.slot_state_cid,
-            "slot_state_digest": to_hex(self.slot_state.digest()),
-        }
-        return CommitTraining(
-            token=self.lease.token,
-            trace_root=root,
-            payload_hash=payload_hash,
-            commitment_signature=sign(key, typed_data(domain, message)),
-            **(declared if self.spec.training.round_delay and self.declares else {}),
-        )
-
-    def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
-        given = commitment or self.commitment()
-        with self.world.database.transaction() as session:
-            answer = results.commit(session, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
-        assert answer is not None
-        return answer
-
-    def completion(self) -> CompleteTraining:
-        fields = {
-            "token": self.lease.token,
-            "payload_cid": self.world.storage.put(self.payload, max_bytes=2**24).cid,
-            "payload_sha256": to_hex(sha256(self.payload)),
-            "salt": to_hex(self.salt),
-            "slot_state_cid": self.slot_state_cid,
-            "slot_state_digest": to_hex(self.slot_state.digest()),
-            "leaves": [to_hex(leaf) for leaf in self.leaves],
-            "end_parameters_digest": to_hex(self.parameters_digest),
-            "train_loss": "5.5",
-            "steps": 4,
-        }
-        return CompleteTraining.model_validate(fields | self.changes)
-
-    def complete(self) -> None:
-        self.world.complete(self.lease, self.node, self.completion())
 
 
 def at_once(calls: list[Any]) -> list[BaseException | None]:

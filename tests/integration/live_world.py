@@ -14,9 +14,10 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from eth_account import Account as Wallets
-from jobs_world import ACKNOWLEDGER, DOMAIN, ZEN
+from jobs_world import ZEN
 from support.chain import OTHER, Chain, wallet
 from support.chain import Wallet as ChainWallet
+from unit_work import ACKNOWLEDGER, DOMAIN
 from verification_world import VerificationWorld
 
 from market.accounts.models import Account
@@ -52,7 +53,7 @@ from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
 
-OMISSIONS = "0x" + "12" * 20  # of jobs_world.ACKNOWLEDGER
+OMISSIONS = "0x" + "12" * 20  # of unit_work.ACKNOWLEDGER
 _SEEDS = count(1)
 TRAINING = {"rounds": 2, "inner_steps": 8, "segment_steps": 2, "warmup_steps": 1, "batch_size": 4}
 _COMPLETIONS = {

@@ -15,10 +15,11 @@ import httpx
 import pytest
 from eth_account import Account as Keys
 from fastapi import FastAPI
-from jobs_world import Work, World
+from jobs_world import World
 from sqlalchemy import select
 from support.anvil import AnvilProcess
 from support.chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, chain_settings, deploy_contracts
+from unit_work import Work
 
 from market.accounts.models import Account
 from market.app import build_services

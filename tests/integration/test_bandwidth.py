@@ -1,7 +1,8 @@
 """What a node reports of its link decides how much its next unit sends; commitment and replay are of that."""
 
 import pytest
-from jobs_world import Work, World
+from jobs_world import World
+from unit_work import Work
 
 from market.jobs import aggregation, units
 from market.jobs.errors import ResultRefused

@@ -12,8 +12,9 @@ import pytest
 from api_support import Caller, sign_in
 from eth_account import Account as Wallets
 from fastapi import FastAPI
-from jobs_world import SPEC, ZEN, FakeChain, Work, World, opened, store_dataset
+from jobs_world import SPEC, ZEN, FakeChain, World, opened, store_dataset
 from sqlalchemy import func, select
+from unit_work import Work
 
 from market.api.services import Services
 from market.chain.contracts import encode_call

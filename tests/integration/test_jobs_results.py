@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from jobs_world import DOMAIN, Work, World, at_once
+from jobs_world import World, at_once
 from sqlalchemy import func, select
+from unit_work import DOMAIN, Work
 
 from market.api.errors import InvalidSignature
 from market.domain.lifecycle import UnitStatus

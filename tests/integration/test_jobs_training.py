@@ -1,29 +1,25 @@
-"""A job's rounds: leases, commitments, results, lost nodes, aggregation, pins, cancellation."""
+"""A job's rounds: leases, commitments, results, lost nodes, aggregation, pins."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs_world import ENVIRONMENT, TEXT, ZEN, World, at_once
-from sqlalchemy import select, update
+from jobs_world import ENVIRONMENT, ZEN, World, at_once
+from sqlalchemy import select
 
-from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import aggregation, leases, matching, pins, repository, units, validation
-from market.jobs.errors import LeaseLost, NotCancellable, ResultRefused
+from market.jobs.errors import LeaseLost, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
-from market.jobs.models import Checkpoint, Job, Lease, Unit
+from market.jobs.models import Checkpoint, Lease, Unit
 from market.jobs.progress import progress_of
-from market.providers.models import AskRow
 from market.storage.errors import StorageUnavailable
 from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
-from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_protocol.hashing import sha256, to_hex
 
 
@@ -239,7 +235,7 @@ def test_a_round_closes_without_stragglers_at_its_deadline(world: World, nodes: 
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert world.read(job_id).current_round == 0  # a node is still at work in time
-    _start_round(world, job_id, ago=world.settings.round_deadline_seconds + 1)
+    world.start_round(job_id, ago=world.settings.round_deadline_seconds + 1)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert world.read(job_id).current_round == 1
     [unit] = world.units(job_id, round=0, slot=3)
@@ -260,36 +256,9 @@ def test_a_round_waits_as_long_as_the_last_deliveries_suggest(world: World, node
     _took(world, job_id, seconds=100)
     slack = world.settings.round_slack_seconds
     for ago, closed in ((100 + slack - 2, 1), (100 + slack + 1, 2)):
-        _start_round(world, job_id, ago=ago)
+        world.start_round(job_id, ago=ago)
         aggregation.aggregate(world.database, world.settings, world.storage, job_id)
         assert world.read(job_id).current_round == closed
-
-
-def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    delivered = world.deliver(nodes[0])
-    for node in nodes[1:]:
-        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
-    _retire(world, nodes[1:])
-    _start_round(world, job_id, ago=world.settings.round_deadline_seconds * 4)
-    world.dispatch(job_id)
-    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
-    assert world.rows(matching.busy_providers) == set()
-    assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
-    [unit] = world.units(job_id, provider=delivered.node)
-    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
-    assert ("settlement.settle", ()) in world.wakes.seen
-
-
-def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
-    stored = world.storage.put(TEXT, max_bytes=2**20).cid
-    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
-    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
-    world.spec = replace(world.spec, dataset=manifest)
-    job_id = world.running(nodes)
-    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
-    assert world.rows(matching.busy_providers) == set()
-    assert ("settlement.settle", ()) in world.wakes.seen
 
 
 def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
@@ -352,54 +321,6 @@ def test_a_checkpoint_is_released_once_a_newer_one_is_proven_by_three_nodes(worl
     assert pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
 
 
-def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver(nodes[0])
-    at_work = world.work(nodes[1])
-    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: matching.cancel(session, payer, job_id))
-    world.rows(lambda session: matching.cancel(session, payer, job_id))  # again: nothing happens
-    assert world.read(job_id).status == JobStatus.CANCELLED
-    statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
-    assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
-    with pytest.raises(LeaseLost):
-        at_work.commit()
-    open_leases = world.rows(lambda session: session.scalars(select(Lease).where(Lease.kind == "train")).all())
-    assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
-    assert "settlement.settle" not in world.wakes.names()
-    [unit] = world.units(job_id, status="uploaded")
-    world.rows(lambda session: units.mark_checking(session, unit.id, 0))
-    world.rows(lambda session: units.pass_unit(session, unit.id))
-    assert ("settlement.settle", ()) in world.wakes.seen
-
-
-def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
-    waiting, finished = world.job(), world.running(nodes, rounds=1)
-    principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
-    world.rows(lambda session: matching.cancel(session, principal, waiting))
-    assert world.read(waiting).status == JobStatus.CANCELLED
-    assert ("settlement.settle", ()) in world.wakes.seen
-    for node in nodes:
-        world.deliver(node)
-    aggregation.aggregate(world.database, world.settings, world.storage, finished)
-    admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
-    with pytest.raises(NotCancellable):
-        world.rows(lambda session: matching.cancel(session, admin, finished))
-
-
-def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
-    job_id = world.job()
-    end = world.read(job_id).wait_until
-    assert [
-        bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, "eu", end - timedelta(seconds=1)))
-    ]
-    assert matching.expire_due(world.database, end - timedelta(microseconds=1)) == 0
-    assert matching.expire_due(world.database, end) == 1
-    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
-    assert ("settlement.settle", ()) in world.wakes.seen
-    assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
-
-
 def test_an_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,23 +354,9 @@ def _pins(world: World, job_id: str) -> dict[int, list[str]]:
     return world.rows(lambda session: repository.pins_of_job(session, job_id))
 
 
-def _start_round(world: World, job_id: str, *, ago: float) -> None:
-    """As if the round had begun so long ago, and the units that are out had been offered then."""
-    with world.database.transaction() as session:
-        job = session.get(Job, job_id)
-        assert job is not None
-        job.round_started_at = began = utc_now() - timedelta(seconds=ago)
-        session.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
-
-
 def _took(world: World, job_id: str, *, seconds: float) -> None:
     """As if every delivery so far had taken so long."""
     with world.database.transaction() as session:
         for unit in session.scalars(select(Unit).where(Unit.job_id == job_id, Unit.uploaded_at.is_not(None))):
             assert unit.uploaded_at is not None
             unit.created_at = unit.uploaded_at - timedelta(seconds=seconds)
-
-
-def _retire(world: World, nodes: list[str]) -> None:
-    with world.database.transaction() as session:
-        session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))

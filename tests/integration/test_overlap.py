@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from jobs_world import Work, World
+from jobs_world import World
 from sqlalchemy import select, text, update
+from unit_work import Work
 
 from market.db.base import utc_now
 from market.domain.lifecycle import UnitStatus

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 import pytest
-from jobs_world import Work
 from sqlalchemy import update
+from unit_work import Work
 from verification_world import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from jobs_world import Work, World
+from jobs_world import World
 from sqlalchemy import select, update
+from unit_work import Work
 
 from market.domain.lifecycle import UnitStatus
 from market.events.models import JobEventRow

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from jobs_world import Work, World
+from jobs_world import World
 from sqlalchemy import update
+from unit_work import Work
 
 from market.db.base import utc_now
 from market.domain.lifecycle import UnitStatus

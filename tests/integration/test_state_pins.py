@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from jobs_world import Work, World
+from jobs_world import World
 from sqlalchemy import select, update
+from unit_work import Work
 
 from market.db.base import utc_now
 from market.domain.network import DEVNET

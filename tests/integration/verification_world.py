@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from jobs_world import ACKNOWLEDGER, DOMAIN, ENVIRONMENT, ZEN, Work, World
+from jobs_world import ENVIRONMENT, ZEN, World
 from sqlalchemy import select, update
+from unit_work import ACKNOWLEDGER, DOMAIN, Work
 
 from market.chain.contracts import ChainEvent
 from market.chain.models import TxIntent

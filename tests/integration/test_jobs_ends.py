@@ -1,0 +1,96 @@
+"""How jobs end other than by being done: cancelled, expired, without nodes or data."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from jobs_world import TEXT, World
+from sqlalchemy import select, update
+
+from market.accounts.service import Principal
+from market.domain.lifecycle import JobStatus
+from market.jobs import aggregation, leases, matching, units
+from market.jobs.errors import LeaseLost, NotCancellable
+from market.jobs.models import Lease
+from market.providers.models import AskRow
+from training_gym.data.dataset import DatasetManifest, describe_split
+
+
+def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    delivered = world.deliver(nodes[0])
+    for node in nodes[1:]:
+        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+    _retire(world, nodes[1:])
+    world.start_round(job_id, ago=world.settings.round_deadline_seconds * 4)
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
+    assert world.rows(matching.busy_providers) == set()
+    assert "settlement.settle" not in world.wakes.names()  # what was delivered is still to be decided
+    [unit] = world.units(job_id, provider=delivered.node)
+    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
+    stored = world.storage.put(TEXT, max_bytes=2**20).cid
+    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    job_id = world.running(nodes)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
+    assert world.rows(matching.busy_providers) == set()
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    world.deliver(nodes[0])
+    at_work = world.work(nodes[1])
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+    world.rows(lambda session: matching.cancel(session, payer, job_id))
+    world.rows(lambda session: matching.cancel(session, payer, job_id))  # again: nothing happens
+    assert world.read(job_id).status == JobStatus.CANCELLED
+    statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
+    assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
+    with pytest.raises(LeaseLost):
+        at_work.commit()
+    open_leases = world.rows(lambda session: session.scalars(select(Lease).where(Lease.kind == "train")).all())
+    assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
+    assert "settlement.settle" not in world.wakes.names()
+    [unit] = world.units(job_id, status="uploaded")
+    world.rows(lambda session: units.mark_checking(session, unit.id, 0))
+    world.rows(lambda session: units.pass_unit(session, unit.id))
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_cancel_before_and_after_training(world: World, nodes: list[str]) -> None:
+    waiting, finished = world.job(), world.running(nodes, rounds=1)
+    principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
+    world.rows(lambda session: matching.cancel(session, principal, waiting))
+    assert world.read(waiting).status == JobStatus.CANCELLED
+    assert ("settlement.settle", ()) in world.wakes.seen
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, finished)
+    admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
+    with pytest.raises(NotCancellable):
+        world.rows(lambda session: matching.cancel(session, admin, finished))
+
+
+def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
+    job_id = world.job()
+    end = world.read(job_id).wait_until
+    assert [
+        bid.id for bid in world.rows(lambda session: matching.open_bids(session, 1, "eu", end - timedelta(seconds=1)))
+    ]
+    assert matching.expire_due(world.database, end - timedelta(microseconds=1)) == 0
+    assert matching.expire_due(world.database, end) == 1
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
+    assert ("settlement.settle", ()) in world.wakes.seen
+    assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
+
+
+def _retire(world: World, nodes: list[str]) -> None:
+    with world.database.transaction() as session:
+        session.execute(update(AskRow).where(AskRow.provider.in_(nodes)).values(status="cancelled"))
