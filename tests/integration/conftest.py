@@ -211,9 +211,8 @@ def live_of(
 
 @pytest.fixture
 def live(live_of: LiveMaker) -> LiveWorld:
-    """One in which time plays no part."""
+    """The plain one."""
     world: LiveWorld = live_of(LiveWorld)
-    world.be_patient()
     return world
 
 

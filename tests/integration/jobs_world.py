@@ -93,6 +93,7 @@ class World:
         self.database = Database(database_url, wake=self.wakes)
         self.storage = storage
         self.settings = settings
+        self.be_patient()
         self.wallets: dict[str, LocalAccount] = {}
         self.kept: dict[str, dict[str, bytes]] = {}  # slot states by node and CID
         self.spec = TrainingSpec.from_dict(SPEC | {"data_config": {"dataset": store_dataset(storage)}})

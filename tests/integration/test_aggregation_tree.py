@@ -22,7 +22,6 @@ class WorkerDied(Exception):
 @pytest.fixture
 def far_apart(world: World) -> list[str]:
     """Six nodes in three regions, in a market that aggregates every round by a tree."""
-    world.be_patient()
     world.settings = world.settings.model_copy(update={"tree_least_values": 0})
     addresses = [world.node() for _ in range(6)]
     for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):

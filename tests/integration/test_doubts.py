@@ -9,11 +9,6 @@ from market.jobs.models import Unit
 from market.jobs.service import is_doubted
 
 
-@pytest.fixture(autouse=True)
-def patient(world: VerificationWorld) -> None:
-    world.be_patient()
-
-
 def doubted(world: VerificationWorld, node: str) -> bool:
     with world.database.transaction() as session:
         return is_doubted(session, node)

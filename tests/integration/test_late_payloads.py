@@ -26,7 +26,6 @@ WEIGHT_OF_ONE_ROUND = 2896  # 4096 / sqrt(2)
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
-    world.be_patient()
     return world.running(nodes, rounds=8)
 
 
@@ -223,7 +222,6 @@ def test_a_late_payload_that_proves_false_does_not_enter(world: World, nodes: li
 
 
 def test_after_the_last_round_nothing_is_left_to_enter(world: World, nodes: list[str]) -> None:
-    world.be_patient()
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
     for node in nodes[:3]:
@@ -265,7 +263,6 @@ def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: lis
 
 def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
     """A trained job whose last round closed while one node was uploading what it had committed."""
-    world.be_patient()
     job_id = world.running(nodes, rounds=1)
     return job_id, _late(world, job_id, nodes)
 
@@ -325,7 +322,6 @@ def test_the_end_waits_for_an_upload_no_longer_than_uploads_may_take(world: Worl
 
 
 def test_what_was_not_committed_before_the_last_round_closed_is_lost(world: World, nodes: list[str]) -> None:
-    world.be_patient()
     job_id = world.running(nodes, rounds=1)
     slow = world.work(nodes[3])
     for node in nodes[:3]:
@@ -339,7 +335,6 @@ def test_what_was_not_committed_before_the_last_round_closed_is_lost(world: Worl
 
 
 def test_a_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
-    world.be_patient()
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
     world.rows(lambda session: operations.cancel_now(session, repository.lock_job(session, job_id), "a test"))

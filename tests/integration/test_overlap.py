@@ -26,7 +26,6 @@ from zoo_protocol.unixfs import cid_of_file
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
-    world.be_patient()
     world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=1, rounds=4))
     return world.running(nodes, document=world.spec.to_dict())
 

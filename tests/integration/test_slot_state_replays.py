@@ -21,11 +21,6 @@ from zoo_protocol.hashing import to_hex
 NONE: list[int] = []  # segments
 
 
-@pytest.fixture(autouse=True)
-def patient(world: VerificationWorld) -> None:
-    world.be_patient()
-
-
 @pytest.fixture
 def node(world: VerificationWorld) -> str:
     return world.node()

@@ -22,7 +22,6 @@ from zoo_protocol.hashing import to_hex
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
-    world.be_patient()
     return world.running(nodes, rounds=6)
 
 

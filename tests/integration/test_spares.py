@@ -16,7 +16,6 @@ from market.jobs.moves import move_job
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
-    world.be_patient()
     return world.running(nodes, rounds=6)
 
 

@@ -21,11 +21,6 @@ from market.jobs.models import Job, Lease, Unit
 Stage = Callable[[World, str], Work | None]
 
 
-@pytest.fixture(autouse=True)
-def _patience(world: World) -> None:
-    world.be_patient()
-
-
 def _offered(world: World, node: str) -> None:
     """Nothing has been pulled."""
 

@@ -22,7 +22,6 @@ LONG_AFTER = DEVNET.disputes.longest + timedelta(minutes=1)
 
 @pytest.fixture
 def job_id(world: World, nodes: list[str]) -> str:
-    world.be_patient()
     return world.running(nodes, rounds=6)
 
 

@@ -82,7 +82,6 @@ class Node:
 @pytest.fixture
 def node(world: World, api: httpx.Client, tmp_path: Path) -> Node:
     """A node that is asked to publish the slot state of the first unit of a job."""
-    world.be_patient()
     node = Node(world, api, world.node())
     job_id = world.running(
         [node.address], document={**world.spec.to_dict(), "model_config": MODEL} | {"training_config": TRAINING}
