@@ -306,6 +306,12 @@ FIELDS: dict[str, Any] = {
     "report": OTHER_HASH,
     "report_cid": CID,
     "report_data": HASH + "00" * 32,
+    "gpu_nonce": HASH,
+    "gpu_statement": {
+        "overall": "eyJhbGciOiJFUzM4NCJ9.e30.c2lnbmF0dXJl",
+        "devices": {"GPU-0": "eyJhbGciOiJFUzM4NCJ9.e30.c2lnbmF0dXJl"},
+        "certificates": {"nv-eat-kid-prod-1": ["MIIDDjCCAfY=", "MIIDjjCCAxU="]},
+    },
     "quote": "0400020081000000" * 12,
     "pck_crl_issuer_chain": _PEM,
     "root_ca_crl": "30820120",
