@@ -66,7 +66,7 @@ class Statement(RequestModel):
 class GpuView(BaseModel):
     """A GPU as NVIDIA vouches for it."""
 
-    model: str = Field(description="Such as GH100.")
+    model: str = Field(description="Of the chip.", examples=["GH100"])
     serial: str
     driver: str
     vbios: str
