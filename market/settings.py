@@ -72,6 +72,11 @@ class Settings(BaseSettings):
     attestation_root_ca: str | None = Field(
         default=None, description="DER file of another root of trust for quotes than Intel's, on a network of one's own"
     )
+    gpu_attestation_keys: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{64}(,[0-9a-f]{64})*$",
+        description="SHA-256 of the keys that certify those of NVIDIA's attestation service, instead of the known ones",
+    )
     canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments with a canary beside")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6

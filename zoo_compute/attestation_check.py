@@ -1,5 +1,6 @@
 """Checks a provider's attestation from the chain and IPFS alone: the market's word is not taken."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,8 +8,14 @@ from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.settlement_events import AttestedOnChain, ChainReader
 from zoo_protocol import cid
-from zoo_protocol.attestation import MAX_EVIDENCE_BYTES, Evidence, QuoteRefused, Verified, key_of
+from zoo_protocol.attestation import MAX_EVIDENCE_BYTES, Evidence, Verified, key_of
+from zoo_protocol.gpus import NVIDIA_KEYS
 from zoo_protocol.hashing import from_hex
+from zoo_protocol.refusals import QuoteRefused
+
+_RECORDED_WITHIN = 86_400
+"""Seconds. NVIDIA's tokens are good for an hour, the call to the registry may be mined later, and a chain has its own
+clock. What keeps them from being used again is their nonce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +40,18 @@ class AttestationCheck:
 
 
 def check_attestation(
-    provider: str, chain: ChainReader, gateway: GatewayClient, root_ca: bytes | None = None
+    provider: str,
+    chain: ChainReader,
+    gateway: GatewayClient,
+    root_ca: bytes | None = None,
+    gpu_keys: Collection[str] = NVIDIA_KEYS,
 ) -> AttestationCheck:
     """Check the last attestation of a provider as of the block that recorded it.
 
     Args:
         provider: checksummed address.
         root_ca: DER of another root of trust than Intel's.
+        gpu_keys: trusted keys (``zoo_protocol.gpus``).
 
     Raises:
         ZooError: ``not-attested``.
@@ -55,7 +67,7 @@ def check_attestation(
         place = (evidence.chain_id, evidence.registry, evidence.provider)
         if place != (chain.chain_id, chain.address("Attestations"), provider):
             raise Mismatch("wrong-evidence", f"the evidence is of {evidence.provider} in another registry or for it")
-        verified = evidence.verify(found.at, root_ca)
+        verified = evidence.verify(found.at, root_ca, gpu_keys, slack=_RECORDED_WITHIN)
     except QuoteRefused as error:
         raise Mismatch("quote-refused", f"{provider}: {error}") from error
     _compare(found, provider, verified)

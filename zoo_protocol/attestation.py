@@ -4,16 +4,21 @@ A quote is a processor's signed statement of what software runs inside a protect
 64 bytes that this software chose. Those bytes bind it to one wallet and one challenge, so it is of no use to anybody
 else, nor later. Signatures, revocations and the platform's patch level are checked by ``dcap_qvl`` against collateral
 that Intel signed (Intel SGX DCAP ECDSA Quote Library API, appendix A; TDX DCAP Quoting Library API, appendix A).
+
+GPUs beside the processor are outside it, so the environment asks them for their own statement (``gpus``), over the same
+challenge, and its quote carries the digest of that: these are the GPUs that this software found at hand.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dcap_qvl
 
+from zoo_protocol.gpus import NVIDIA_KEYS, Gpu, GpuStatement
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
+from zoo_protocol.refusals import QuoteRefused
 
 VERSION = "zoo-attestation/1"
 MAX_QUOTE_BYTES = 1 << 16
@@ -38,14 +43,8 @@ COLLATERAL_FIELDS = (
 
 _TDX_REGISTERS = ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3", "mr_config_id", "mr_owner", "mr_owner_config")
 _SGX_REGISTERS = ("mr_enclave", "mr_signer")
-
-
-class QuoteRefused(ValueError):
-    """A quote does not hold; ``code`` is stable: ``malformed``, ``unverified`` or ``unbound``."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+_SGX_CONFIG = (slice(240, 304), slice(308, 310))
+"""CONFIGID and CONFIGSVN in an SGX quote (SDM volume 3D, table 39-21): what an enclave is told at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class Verified:
         tcb_status: the platform's patch level, ``UpToDate`` at best.
         advisories: of Intel, that apply to the platform.
         valid_until: Unix seconds at which the collateral ends.
+        gpus: that it says are its own.
     """
 
     tee: str
@@ -65,6 +65,7 @@ class Verified:
     tcb_status: str
     advisories: tuple[str, ...]
     valid_until: int
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Evidence:
         nonce: of the market's challenge, 0x hex of 32 bytes.
         quote: raw bytes.
         collateral: certificates, revocation lists and patch levels (``COLLATERAL_FIELDS``).
+        gpus: NVIDIA's statement on the GPUs of the environment, if it has any.
     """
 
     chain_id: int
@@ -85,20 +87,20 @@ class Evidence:
     nonce: str
     quote: bytes
     collateral: Mapping[str, str]
+    gpus: GpuStatement | None = None
 
     def to_bytes(self) -> bytes:
         """Canonical JSON."""
-        return canonical_json(
-            {
-                "version": VERSION,
-                "chain_id": str(self.chain_id),
-                "registry": self.registry,
-                "provider": self.provider,
-                "nonce": self.nonce,
-                "quote": self.quote.hex(),
-                "collateral": dict(self.collateral),
-            }
-        )
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "chain_id": str(self.chain_id),
+            "registry": self.registry,
+            "provider": self.provider,
+            "nonce": self.nonce,
+            "quote": self.quote.hex(),
+            "collateral": dict(self.collateral),
+        }
+        return canonical_json(document if self.gpus is None else document | {"gpus": self.gpus.as_document()})
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Evidence":
@@ -111,29 +113,36 @@ class Evidence:
             document = json.loads(content)
             if document.pop("version") != VERSION:
                 raise ValueError("another version")
+            gpus = GpuStatement.of_document(document.pop("gpus")) if "gpus" in document else None
             found = cls(
                 chain_id=int(document.pop("chain_id")),
                 quote=bytes.fromhex(document.pop("quote")),
+                gpus=gpus,
                 **document,
             )
             canonical = found.to_bytes()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            _bound(found.chain_id, found.registry, found.provider, found.nonce)  # are they what they should be?
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise QuoteRefused("malformed", f"this is no evidence of an attestation: {error}") from error
         if canonical != content:
             raise QuoteRefused("malformed", "the evidence is not in its canonical form")
         return found
 
     @property
-    def report_data(self) -> bytes:
+    def binding(self) -> bytes:
         """The 64 bytes that the quote must carry."""
-        return report_data(self.chain_id, self.registry, self.provider, self.nonce)
+        return with_gpus(report_data(self.chain_id, self.registry, self.provider, self.nonce), self.gpus)
 
-    def verify(self, now: int, root_ca: bytes | None = None) -> Verified:
-        """Check the quote and that it is bound to this wallet and challenge.
+    def verify(
+        self, now: int, root_ca: bytes | None = None, gpu_keys: Collection[str] = NVIDIA_KEYS, slack: int = 0
+    ) -> Verified:
+        """Check the quote, that it is bound to this wallet and challenge, and what NVIDIA says of the GPUs.
 
         Args:
             now: Unix seconds at which the collateral must be current.
             root_ca: DER of another root of trust than Intel's, for networks of their own.
+            gpu_keys: trusted keys (``gpus.NVIDIA_KEYS``).
+            slack: seconds by which NVIDIA's tokens, which are short-lived, may not be current yet, or no longer.
 
         Raises:
             QuoteRefused: it does not hold.
@@ -143,27 +152,44 @@ class Evidence:
             report = dcap_qvl.parse_quote(self.quote).report
         except (ValueError, TypeError) as error:
             raise QuoteRefused("malformed", str(error)) from error
+        tee = "SGX" if hasattr(report, "mr_enclave") else "TDX"
+        if tee == "SGX" and any(any(self.quote[part]) for part in _SGX_CONFIG):
+            raise QuoteRefused("unverified", "the enclave was given a CONFIGID, which its measurement does not cover")
         try:
             verifier = dcap_qvl.QuoteVerifier(root_ca)
             claims = json.loads(verifier.verify_with_policy(self.quote, collateral, now, _policy(now)).to_json())
         except ValueError as error:
             raise QuoteRefused("unverified", str(error)) from error
-        if bytes(report.report_data) != self.report_data:
-            raise QuoteRefused("unbound", "the quote is bound to another wallet or challenge")
-        tee = "SGX" if hasattr(report, "mr_enclave") else "TDX"
+        if bytes(report.report_data) != self.binding:
+            raise QuoteRefused("unbound", "the quote is bound to another wallet, challenge or statement about GPUs")
+        nonce = gpu_nonce(self.chain_id, self.registry, self.provider, self.nonce)
         return Verified(
             tee=tee,
             measurement=measurement(tee, report),
             tcb_status=claims["tcb"]["status"],
             advisories=tuple(claims["tcb"]["advisory_ids"]),
             valid_until=min(claims["earliest_expiration_date"], claims["qe_iden_earliest_expiration_date"]),
+            gpus=self.gpus.verify(nonce, now, gpu_keys, slack) if self.gpus else (),
         )
 
 
 def report_data(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
-    """What a quote for this wallet and challenge must carry: a SHA-256 and 32 zero bytes."""
-    bound = chain_id.to_bytes(32, "big") + from_hex(registry, 20) + from_hex(provider, 20) + from_hex(nonce)
-    return sha256(b"zoo-attestation-1" + bound) + bytes(32)
+    """What a quote for this wallet and challenge must carry, if it has no GPUs: a SHA-256 and 32 zero bytes."""
+    return sha256(b"zoo-attestation-1" + _bound(chain_id, registry, provider, nonce)) + bytes(32)
+
+
+def with_gpus(data: bytes, gpus: GpuStatement | None) -> bytes:
+    """The report data of an environment with these GPUs: the digest of their statement in place of the zero bytes."""
+    return data if gpus is None else data[:32] + gpus.digest
+
+
+def gpu_nonce(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
+    """What the GPUs of this wallet must sign for this challenge: 32 bytes."""
+    return sha256(b"zoo-gpu-attestation-1" + _bound(chain_id, registry, provider, nonce))
+
+
+def _bound(chain_id: int, registry: str, provider: str, nonce: str) -> bytes:
+    return chain_id.to_bytes(32, "big") + from_hex(registry, 20) + from_hex(provider, 20) + from_hex(nonce)
 
 
 def key_of(provider: str) -> str:

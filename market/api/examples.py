@@ -17,6 +17,7 @@ TX = "0xd4e56740f876aef8c010b86a40d5f56745a118d0906a34e69aec8c0db1cb8fa3"
 CID = "bafybeiejlvvmfokp5c6q2eqgbfjeaokz3nqho5c7yy3ov527vsatgsqfma"
 EARLIER, NOW, LATER = "2026-03-01T11:42:10Z", "2026-03-01T12:00:00Z", "2026-03-01T18:00:00Z"
 UNIX = 1_772_388_000
+_TOKEN = "eyJhbGciOiJFUzM4NCJ9.e30.c2lnbmF0dXJl"
 _PEM = "-----BEGIN CERTIFICATE-----\n...\n-----END CERTIFICATE-----\n"
 ZEN = 10**18
 BOOK = "bronze.eu-west"
@@ -306,6 +307,13 @@ FIELDS: dict[str, Any] = {
     "report": OTHER_HASH,
     "report_cid": CID,
     "report_data": HASH + "00" * 32,
+    "gpu_nonce": HASH,
+    "overall": _TOKEN,
+    "devices": {"GPU-0": _TOKEN},
+    "certificates": {"nv-eat-kid-prod-1": ["MIIDDjCCAfY=", "MIIDjjCCAxU="]},
+    "serial": "670675190330701367605337753580860420643006460535",
+    "driver": "595.71.05",
+    "vbios": "96.00.9F.00.04",
     "quote": "0400020081000000" * 12,
     "pck_crl_issuer_chain": _PEM,
     "root_ca_crl": "30820120",

@@ -1,5 +1,6 @@
 """Attestation of nodes in a trusted environment. Optional: it lowers the rate of replays, never to none."""
 
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path as FilePath
 from typing import Annotated
@@ -13,17 +14,20 @@ from market.api.errors import KeyReused, RequestInFlight
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
 from market.providers import attesting
-from market.providers.attestation_schemas import AttestedView, ChallengeView, QuoteRequest
+from market.providers.attestation_schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
 from market.providers.errors import (
     AttestationAnswered,
     AttestationExpired,
     AttestationNotFound,
+    GpusNotAttested,
     InvalidQuote,
     MeasurementNotAccepted,
     NotRegistered,
     ProviderJailed,
 )
-from zoo_protocol.attestation import report_data
+from market.settings import Settings
+from zoo_protocol.attestation import gpu_nonce, report_data
+from zoo_protocol.gpus import NVIDIA_KEYS, GpuStatement
 from zoo_protocol.hashing import to_hex
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
@@ -41,9 +45,13 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
     """Ask for a challenge: the bytes that your environment has to have quoted. It takes the place of an open one."""
     challenge = attesting.start(session, account.address)
     deployment = services.deployment
-    data = report_data(deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce)
+    bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
     return ChallengeView(
-        id=challenge.id, nonce=challenge.nonce, report_data=to_hex(data), deadline_at=challenge.deadline_at
+        id=challenge.id,
+        nonce=challenge.nonce,
+        report_data=to_hex(report_data(*bound)),
+        gpu_nonce=to_hex(gpu_nonce(*bound)),
+        deadline_at=challenge.deadline_at,
     )
 
 
@@ -56,25 +64,33 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
         AttestationAnswered,
         AttestationExpired,
         InvalidQuote,
+        GpusNotAttested,
         MeasurementNotAccepted,
     ),
 )
 def answer_attestation(
     challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
 ) -> AttestedView:
-    """Answer a challenge with a quote and its collateral; both become public."""
-    collateral = body.collateral.model_dump(exclude_none=True)
-    root_ca = _root_ca(services.settings.attestation_root_ca)
-    found = attesting.finish(services, account.address, challenge_id, bytes.fromhex(body.quote), collateral, root_ca)
+    """Answer a challenge with a quote, its collateral and NVIDIA's statement on the GPUs; all of it becomes public."""
+    said = body.gpu_statement
+    gpus = None if said is None else GpuStatement(said.overall, said.devices, said.certificates)
+    answer = attesting.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
+    found = attesting.finish(services, account.address, challenge_id, answer, _trust(services.settings))
     return AttestedView(
         tee=found.verified.tee,
         measurement=found.verified.measurement,
         tcb_status=found.verified.tcb_status,
         advisories=list(found.verified.advisories),
+        attested_gpus=[GpuView(**asdict(gpu)) for gpu in found.verified.gpus],
         attested_until=found.attested_until,
         report=found.report,
         report_cid=found.report_cid,
     )
+
+
+def _trust(settings: Settings) -> attesting.Trust:
+    keys = settings.gpu_attestation_keys
+    return attesting.Trust(_root_ca(settings.attestation_root_ca), keys.split(",") if keys else NVIDIA_KEYS)
 
 
 @cache

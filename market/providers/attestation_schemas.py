@@ -7,9 +7,13 @@ from pydantic import BaseModel, Field
 
 from market.api.types import HashString, RequestModel
 from zoo_protocol.attestation import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
+from zoo_protocol.gpus import MAX_CERTIFICATE_CHARS, MAX_GPUS, MAX_TOKEN_CHARS
 
 Text = Annotated[str, Field(max_length=1 << 18)]
 HexText = Annotated[str, Field(max_length=1 << 17, pattern="^([0-9a-fA-F]{2})+$")]
+Token = Annotated[str, Field(max_length=MAX_TOKEN_CHARS, description="JWT.")]
+Certificate = Annotated[str, Field(max_length=MAX_CERTIFICATE_CHARS, description="DER, base64.")]
+Name = Annotated[str, Field(max_length=128)]
 
 
 class ChallengeView(BaseModel):
@@ -17,7 +21,10 @@ class ChallengeView(BaseModel):
 
     id: str
     nonce: str
-    report_data: str = Field(description="The 64 bytes, as 0x hex, to have quoted.")
+    report_data: str = Field(
+        description="The 64 bytes, as 0x hex, to have quoted; with GPUs, the last 32 are the digest of their statement."
+    )
+    gpu_nonce: HashString = Field(description="The 32 bytes that GPUs have to sign.")
     deadline_at: datetime
 
 
@@ -39,14 +46,41 @@ class Collateral(RequestModel):
 assert tuple(Collateral.model_fields) == COLLATERAL_FIELDS
 
 
+class Statement(RequestModel):
+    """The answer of NVIDIA's attestation service on all GPUs of the environment, over ``gpu_nonce``."""
+
+    overall: Token
+    devices: Annotated[
+        dict[Name, Token], Field(min_length=1, max_length=MAX_GPUS, description="Token of each GPU by its name.")
+    ]
+    certificates: Annotated[
+        dict[Name, tuple[Certificate, Certificate]],
+        Field(
+            min_length=1,
+            max_length=MAX_GPUS,
+            description="Of each signing key by its id: its certificate and its issuer's, from the service's JWKS.",
+        ),
+    ]
+
+
+class GpuView(BaseModel):
+    """A GPU as NVIDIA vouches for it."""
+
+    model: str = Field(description="Of the chip.", examples=["GH100"])
+    serial: str
+    driver: str
+    vbios: str
+
+
 class QuoteRequest(RequestModel):
-    """A TDX or SGX quote with what checks it."""
+    """A TDX or SGX quote with what checks it; a node with GPUs adds NVIDIA's statement on them."""
 
     quote: Annotated[
         str,
         Field(description="Hex.", min_length=96, max_length=2 * MAX_QUOTE_BYTES, pattern="^([0-9a-fA-F]{2})+$"),
     ]
     collateral: Collateral
+    gpu_statement: Statement | None = None
 
 
 class AttestedView(BaseModel):
@@ -56,6 +90,7 @@ class AttestedView(BaseModel):
     measurement: HashString = Field(description="Of the software inside, as the registry knows it.")
     tcb_status: str = Field(description="Patch level of the platform.")
     advisories: list[str] = Field(description="Intel's, that apply to the platform.")
+    attested_gpus: list[GpuView] = Field(description="That the environment computes on.")
     attested_until: datetime
     report: str = Field(description="SHA-256 of the evidence, as on chain.")
     report_cid: str = Field(description="The evidence on storage: quote, challenge and collateral.")

@@ -2,10 +2,12 @@
 
 The market checks the quote, and the contract bounds what the market can claim: to software that the network's admins
 accepted, and to a limited time. The evidence is public: anybody checks it again (``zoo-compute verify attestation``).
+A node that computes on GPUs is attested with all of them or not at all: what they compute is outside its processor.
 """
 
 import secrets
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,17 +23,37 @@ from market.providers.errors import (
     AttestationAnswered,
     AttestationExpired,
     AttestationNotFound,
+    GpusNotAttested,
     InvalidQuote,
     MeasurementNotAccepted,
     ProviderJailed,
 )
 from market.providers.models import AttestationChallenge
-from zoo_protocol.attestation import Evidence, QuoteRefused, Verified, key_of
+from zoo_protocol.attestation import Evidence, Verified, key_of
+from zoo_protocol.gpus import GpuStatement
 from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol.refusals import QuoteRefused
 
 ANSWER_WITHIN = timedelta(minutes=10)
 LEAST_VALIDITY = timedelta(hours=1)
 """What an attestation must be good for beyond now: the call that records it has to be mined first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Roots of trust: DER of the one for quotes (None: Intel's), and the keys for statements about GPUs."""
+
+    root_ca: bytes | None
+    gpu_keys: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A quote with what checks it, as a node sends it."""
+
+    quote: bytes
+    collateral: dict[str, str]
+    gpus: GpuStatement | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +87,30 @@ def start(session: Session, address: str) -> AttestationChallenge:
     return challenge
 
 
-def finish(
-    services: Services, address: str, challenge_id: str, quote: bytes, collateral: dict[str, str], root_ca: bytes | None
-) -> Accepted:
+def finish(services: Services, address: str, challenge_id: str, answer: Answer, trust: Trust) -> Accepted:
     """Check a quote, make its evidence public, and have the registry record it.
 
     Raises:
         AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
         InvalidQuote: it does not hold, or holds too short.
+        GpusNotAttested: the provider registered more GPUs than the quote covers.
         MeasurementNotAccepted: it is of software that the network does not know.
     """
     now = utc_now()
     with services.database.transaction() as session:
         nonce = _open_challenge(session, challenge_id, address, now).nonce
+        registered = service.gpu_count(session, address)
     deployment = services.deployment
-    evidence = Evidence(deployment.chain_id, deployment.address("Attestations"), address, nonce, quote, collateral)
+    registry = deployment.address("Attestations")
+    evidence = Evidence(deployment.chain_id, registry, address, nonce, answer.quote, answer.collateral, answer.gpus)
     try:
-        verified = evidence.verify(int(now.timestamp()), root_ca)
+        verified = evidence.verify(int(now.timestamp()), trust.root_ca, trust.gpu_keys)
     except QuoteRefused as error:
-        raise InvalidQuote(str(error), field="quote", extra={"reason": error.code}) from error
+        raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
+    if len(verified.gpus) < registered:
+        raise GpusNotAttested(
+            f"you registered {registered} GPUs, and the quote covers {len(verified.gpus)}", field="gpu_statement"
+        )
     if not services.chain.accepts_measurement(verified.measurement):
         raise MeasurementNotAccepted(
             f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
@@ -102,6 +129,7 @@ def finish(
         challenge.report = report
         challenge.report_cid = cid
         challenge.attested_until = until
+        challenge.gpus = [gpu.serial for gpu in verified.gpus]
         call = Attestations.attest(address, key_of(address), verified.measurement, int(until.timestamp()), report)
         queue_intent(session, key=f"attest:{challenge.id}", kind="attest", subject=address, **call)
     return Accepted(verified, report, cid, until)

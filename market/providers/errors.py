@@ -128,6 +128,13 @@ class InvalidQuote(MarketError):
     default_remedy = "Take a fresh quote over the challenge's report_data, with current collateral."
 
 
+class GpusNotAttested(MarketError):
+    status = 409
+    code = "gpus-not-attested"
+    title = "The quote does not cover your GPUs"
+    default_remedy = "Send NVIDIA's statement on all GPUs that you registered, taken by the quoted environment itself."
+
+
 class MeasurementNotAccepted(MarketError):
     status = 409
     code = "measurement-not-accepted"

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import BigInteger, Boolean, ForeignKey, Index, Integer, String, false, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
@@ -127,6 +127,7 @@ class Attestation(Base):
     address: Mapped[str] = mapped_column(Address, primary_key=True)
     measurement: Mapped[str] = mapped_column(Hash32, index=True)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    gpus: Mapped[list[str]] = mapped_column(ARRAY(String), default=list, server_default="{}")  # serials; see below
 
 
 class AttestationChallenge(Base, CreatedAt):
@@ -146,6 +147,7 @@ class AttestationChallenge(Base, CreatedAt):
     report: Mapped[str | None] = mapped_column(Hash32)  # SHA-256 of the evidence
     report_cid: Mapped[str | None] = mapped_column(Cid)
     attested_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    gpus: Mapped[list[str]] = mapped_column(ARRAY(String), default=list, server_default="{}")  # serials, by NVIDIA
 
 
 class BenchmarkRun(Base, CreatedAt):

@@ -212,6 +212,15 @@ def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[st
     }
 
 
+def gpu_count(session: Session, address: str) -> int:
+    """GPUs that a provider registered.
+
+    Raises:
+        NotRegistered: the wallet has no registration.
+    """
+    return int(str(require(session, address).hardware.get("gpu_count", 0)))
+
+
 def note_gone(session: Session, address: str) -> None:
     """The node said that it is about to stop: it gets no work before it is heard of again."""
     repository.forget_seen(session, address)

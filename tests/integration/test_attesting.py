@@ -15,10 +15,11 @@ import pytest
 from api_support import Caller, Cli, refusal, sign_in
 from eth_account import Account
 from fastapi import FastAPI
-from support.chain import PROVIDER, Chain
+from support.chain import OTHER, PROVIDER, Chain
 from support.chain import Wallet as ChainWallet
 from support.dcap import Vendor
-from test_api_providers import register
+from support.nras import AttestationService, tool_in
+from test_api_providers import HARDWARE, register
 
 from market.chain.indexer import Indexer
 from market.db.session import Database
@@ -26,10 +27,12 @@ from market.domain.network import DEVNET
 from market.settings import Settings
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.http import Connection
+from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.market import Market
 from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.wallet import Wallet
-from zoo_protocol.attestation import Evidence
+from zoo_protocol.attestation import Evidence, with_gpus
+from zoo_protocol.gpus import GpuStatement
 from zoo_protocol.hashing import from_hex
 
 
@@ -40,6 +43,7 @@ class AttestedWorld:
     chain: Chain
     database: Database
     vendor: Vendor
+    nvidia: AttestationService
     api: httpx.Client
     root: Path
 
@@ -68,12 +72,19 @@ class AttestedWorld:
         found: dict[str, str] = answer.json()
         return found
 
-    def answer(self, caller: Caller, challenge: str, quote: bytes, **collateral: str) -> httpx.Response:
-        body = {"quote": quote.hex(), "collateral": self.vendor.collateral() | collateral}
+    def answer(
+        self, caller: Caller, challenge: str, quote: bytes, gpus: GpuStatement | None = None, **collateral: str
+    ) -> httpx.Response:
+        body: dict[str, object] = {"quote": quote.hex(), "collateral": self.vendor.collateral() | collateral}
+        if gpus is not None:
+            body["gpu_statement"] = gpus.as_document()
         return self.api.post(f"/v1/attestations/{challenge}/quote", json=body, headers=caller.headers)
 
-    def quote(self, challenge: dict[str, str]) -> bytes:
-        return self.vendor.quote(from_hex(challenge["report_data"], 64))
+    def quote(self, challenge: dict[str, str], gpus: GpuStatement | None = None) -> bytes:
+        return self.vendor.quote(with_gpus(from_hex(challenge["report_data"], 64), gpus))
+
+    def statement(self, challenge: dict[str, str], gpus: int) -> GpuStatement:
+        return self.nvidia.statement(from_hex(challenge["gpu_nonce"]), gpus)
 
     def attested_until(self, caller: Caller) -> str | None:
         until: str | None = self.api.get(f"/v1/providers/{caller.address}").json()["attested_until"]
@@ -84,19 +95,33 @@ class AttestedWorld:
 def world(
     app: FastAPI, api: httpx.Client, chain: Chain, database: Database, settings: Settings, tmp_path: Path
 ) -> AttestedWorld:
-    vendor, root = Vendor(), tmp_path / "root.der"
+    vendor, nvidia, root = Vendor(), AttestationService(), tmp_path / "root.der"
     root.write_bytes(vendor.root_der)
     changed = settings.model_copy(
-        update={"attestation_root_ca": str(root), "rpc_url": chain.anvil.url, "public_rpc_url": chain.anvil.url}
+        update={
+            "attestation_root_ca": str(root),
+            "gpu_attestation_keys": nvidia.trusted,
+            "rpc_url": chain.anvil.url,
+            "public_rpc_url": chain.anvil.url,
+        }
     )
     app.state.services = replace(app.state.services, settings=changed, chain=chain.views, deployment=chain.deployment)
-    return AttestedWorld(chain, database, vendor, api, root)
+    return AttestedWorld(chain, database, vendor, nvidia, api, root)
 
 
-def registered(world: AttestedWorld) -> Caller:
-    caller = sign_in(world.api, Account.from_key(PROVIDER.key))
-    register(world.api, caller)
+def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> Caller:
+    caller = sign_in(world.api, Account.from_key(key))
+    register(world.api, caller, hardware=HARDWARE | {"gpu_count": gpus})
     return caller
+
+
+def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
+    """On chain, by a quote that covers GPUs."""
+    challenge = world.challenge(caller)
+    statement = world.statement(challenge, gpus)
+    answer = world.answer(caller, challenge["id"], world.quote(challenge, statement), statement)
+    assert answer.status_code == 202, answer.text
+    world.finalise()
 
 
 def accepted_measurement(world: AttestedWorld, caller: Caller) -> str:
@@ -146,6 +171,49 @@ def test_a_challenge_is_answered_once_by_its_own_wallet_with_its_own_quote(world
     refusal(world.api.post("/v1/attestations", json={}, headers=stranger.headers), 409, "not-registered")
 
 
+def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: AttestedWorld, cli: Cli) -> None:
+    accepted_measurement(world, registered(world))
+    caller = registered(world, gpus=2)
+    first = world.challenge(caller)
+    problem = refusal(world.answer(caller, first["id"], world.quote(first)), 409, "gpus-not-attested")
+    assert (problem["field"], problem["detail"]) == (
+        "gpu_statement",
+        "you registered 2 GPUs, and the quote covers 0",
+    )
+    one, two = world.statement(first, 1), world.statement(first, 2)
+    refusal(world.answer(caller, first["id"], world.quote(first, one), one), 409, "gpus-not-attested")
+    problem = refusal(world.answer(caller, first["id"], world.quote(first), two), 422, "invalid-quote")
+    assert (problem["field"], problem["reason"]) == ("quote", "unbound")  # the environment knows of no GPUs
+    second = world.challenge(caller)
+    problem = refusal(world.answer(caller, second["id"], world.quote(second, two), two), 422, "invalid-quote")
+    assert (problem["field"], problem["reason"]) == ("gpu_statement", "unbound")  # of the challenge before
+    forged = AttestationService().statement(from_hex(second["gpu_nonce"]), 2)
+    problem = refusal(world.answer(caller, second["id"], world.quote(second, forged), forged), 422, "invalid-quote")
+    assert (problem["field"], problem["reason"]) == ("gpu_statement", "unverified")
+
+    attested_with(world, caller, 2)
+    assert world.attested_until(caller) is not None
+    found = cli.json(
+        "verify", "attestation", caller.address, "--root-ca", world.root, "--gpu-key", world.nvidia.trusted
+    )
+    assert [gpu["model"] for gpu in found["gpus"]] == ["GH100", "GH100"]
+    assert "quote-refused" in cli("verify", "attestation", caller.address, "--root-ca", world.root, code=6)
+    registered(world, gpus=3)  # it says that it has one more
+    assert world.attested_until(caller) is None
+
+
+def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:
+    """They answer whoever asks, so a machine with GPUs could vouch for any number of others without."""
+    accepted_measurement(world, registered(world))
+    first, second = registered(world, gpus=2), registered(world, OTHER.key, gpus=1)
+    attested_with(world, first, 2)
+    attested_with(world, second, 1)  # one of the same two
+    assert world.attested_until(second) is not None
+    assert world.attested_until(first) is None
+    registered(world, gpus=1)
+    assert world.attested_until(first) is not None  # the other one is still its own
+
+
 def test_collateral_that_ends_at_once_is_refused(world: AttestedWorld) -> None:
     caller = registered(world)
     accepted_measurement(world, caller)
@@ -189,6 +257,26 @@ def test_a_node_keeps_its_attestation_up(world: AttestedWorld, gramine: Path) ->
         again = Attesting(market, wallet.address, QuoteSource(gramine=gramine / "gone"), collateral_from(pccs))
         again.keep()  # nothing is due: this machine could not be asked
     assert world.attested_until(caller) == until
+
+
+def test_a_node_with_gpus_asks_nvidia_first(
+    world: AttestedWorld, gramine: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    accepted_measurement(world, registered(world))
+    caller, wallet = registered(world, gpus=4), Wallet(PROVIDER.key)
+    source = QuoteSource(gramine=gramine)
+    with (
+        world.vendor.pccs() as pccs,
+        world.nvidia.served(4) as nvidia,
+        closing(Connection(str(world.api.base_url), wallet=wallet)) as connection,
+    ):
+        market, collateral = Market(connection), collateral_from(pccs)
+        gone = GpuSource(str(tmp_path / "none"), nvidia)
+        Attesting(market, wallet.address, source, collateral, gone).keep()
+        assert "NVIDIA's word on the GPUs could not be had" in caplog.text
+        Attesting(market, wallet.address, source, collateral, GpuSource(tool_in(tmp_path), nvidia)).keep()
+        world.finalise()
+    assert world.attested_until(caller) is not None
 
 
 def test_a_node_outside_any_environment_goes_on_without(world: AttestedWorld, caplog: pytest.LogCaptureFixture) -> None:

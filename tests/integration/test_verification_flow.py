@@ -16,7 +16,7 @@ from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.jobs.models import Job, Unit
 from market.providers import service as providers
-from market.providers.models import Attestation
+from market.providers.models import Attestation, Provider
 from market.verification import service as verification
 from market.verification import windows
 from market.verification.calls import RETRY_AFTER
@@ -74,14 +74,19 @@ def test_a_window_commits_to_the_delivered_units_before_its_seed(world: Verifica
     assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
 
 
-def test_an_attested_provider_is_sampled_at_half_the_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
+@pytest.mark.parametrize(("registered", "covered", "rate"), [(0, 0, RATE // 2), (2, 2, RATE // 2), (2, 1, RATE)])
+def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
+    world: VerificationWorld, unit_ids: list[int], registered: int, covered: int, rate: int
+) -> None:
     attested = world.unit(unit_ids[0])
     with world.database.transaction() as session:
+        session.get_one(Provider, attested.provider).hardware = {"gpu_count": registered}
+        gpus = [str(number) for number in range(covered)]
         until = utc_now() + timedelta(hours=1)
-        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until))
+        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
     rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in unit_ids}
-    assert rates.pop(attested.provider) == RATE // 2
+    assert rates.pop(attested.provider) == rate
     assert set(rates.values()) == {RATE}
 
 

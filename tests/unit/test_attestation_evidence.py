@@ -1,5 +1,6 @@
 """Evidence of attestations: a vendor's real quotes, and quotes under a root of the test's own."""
 
+import json
 import time
 from dataclasses import replace
 
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dcap import REAL_NOW, Vendor, real
 
-from zoo_protocol.attestation import Evidence, QuoteRefused, Verified, key_of, measurement, report_data
+from zoo_protocol.attestation import Evidence, Verified, key_of, measurement, report_data
+from zoo_protocol.hashing import canonical_json
+from zoo_protocol.refusals import QuoteRefused
 
 WALLET, OTHER, REGISTRY = ("0x" + digit * 20 for digit in ("22", "44", "11"))
 NONCE = "0x" + "33" * 32
@@ -54,6 +57,15 @@ def test_a_real_sgx_quote_of_a_platform_that_is_not_hardened_is_refused() -> Non
     assert refused(Evidence(1, REGISTRY, WALLET, NONCE, quote, collateral), REAL_NOW) == "unverified"
 
 
+def test_an_enclave_that_was_told_something_that_is_not_measured_is_refused() -> None:
+    quote, collateral = real("sgx")
+    for at in (240, 303, 308):
+        told = bytearray(quote)
+        told[at] = 1
+        with pytest.raises(QuoteRefused, match="CONFIGID"):
+            Evidence(1, REGISTRY, WALLET, NONCE, bytes(told), collateral).verify(REAL_NOW)
+
+
 def test_a_quote_under_another_root_holds_only_where_that_is_trusted(evidence: Evidence, vendor: Vendor) -> None:
     assert check(evidence, vendor).tcb_status == "UpToDate"
     assert refused(evidence, int(time.time())) == "unverified"
@@ -84,7 +96,16 @@ def test_other_software_is_another_measurement(evidence: Evidence, vendor: Vendo
 def test_evidence_survives_its_bytes_in_one_form_only(evidence: Evidence) -> None:
     content = evidence.to_bytes()
     assert Evidence.from_bytes(content) == evidence
-    for wrong in (b"", b"[]", b"{}", content + b" ", content.replace(b"attestation/1", b"attestation/2")):
+    document = json.loads(content)
+    changes: list[dict[str, object]] = [{"provider": 5}, {"provider": "0x22"}, {"nonce": "0x12"}, {"registry": None}]
+    changes += [{"chain_id": "-1"}, {"gpus": None}, {"gpus": {}}, {"collateral": 1}]
+    wrongs = [canonical_json(document | change) for change in changes]
+    for wrong in (
+        *wrongs,
+        *(b"", b"[]", b"{}", b"[" * 100_000),
+        content + b" ",
+        content.replace(b"attestation/1", b"attestation/2"),
+    ):
         with pytest.raises(QuoteRefused):
             Evidence.from_bytes(wrong)
 

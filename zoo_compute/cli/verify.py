@@ -73,6 +73,10 @@ def attestation(
     root_ca: Annotated[
         Path | None, typer.Option(help="DER file of another root of trust than Intel's.", exists=True, dir_okay=False)
     ] = None,
+    gpu_key: Annotated[
+        list[str] | None,
+        typer.Option(help="SHA-256 (hex) of a key trusted for GPUs instead of NVIDIA's; may be repeated."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Check the quote by which a provider's key was attested, from the chain and IPFS alone.
@@ -85,6 +89,7 @@ def attestation(
     from zoo_compute.client import storage_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
+    from zoo_protocol.gpus import NVIDIA_KEYS
 
     if not is_address(address):
         raise ConfigError("bad-address", f"{address!r} is no address", remedy="Give 0x and 40 hex digits.")
@@ -93,7 +98,7 @@ def attestation(
     chain = ChainReader(network.rpc_url, network.contracts)
     root = root_ca.read_bytes() if root_ca else None
     with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
-        found = check_attestation(to_checksum_address(address), chain, gateway, root)
+        found = check_attestation(to_checksum_address(address), chain, gateway, root, gpu_key or NVIDIA_KEYS)
     if as_json:
         print_json(found.as_json())
         return

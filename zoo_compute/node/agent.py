@@ -32,6 +32,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.judging import Bench
@@ -121,7 +122,9 @@ class NodeAgent:
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
         )
         disputes = self._disputes(standing.network)
-        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral_from(self._config.pccs_url))
+        gpus = GpuSource() if hardware.detect().gpu_count else None
+        collateral = collateral_from(self._config.pccs_url)
+        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral, gpus)
         while not self._stopping.is_set():
             if self._config.role == "provider":
                 self._look(disputes.watch)

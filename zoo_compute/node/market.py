@@ -108,9 +108,11 @@ class Market:
         answer: dict[str, Any] = self._connection.post("/v1/attestations", {}, repeatable=True)
         return answer
 
-    def answer_attestation(self, challenge_id: str, quote: str, collateral: dict[str, str]) -> dict[str, Any]:
+    def answer_attestation(
+        self, challenge_id: str, quote: str, collateral: dict[str, str], gpus: dict[str, Any] | None
+    ) -> dict[str, Any]:
         """What the market read in a quote that holds."""
-        body = {"quote": quote, "collateral": collateral}
+        body = {"quote": quote, "collateral": collateral} | ({} if gpus is None else {"gpu_statement": gpus})
         answer: dict[str, Any] = self._connection.post(f"/v1/attestations/{challenge_id}/quote", body)
         return answer
 

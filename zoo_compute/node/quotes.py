@@ -15,7 +15,9 @@ from pathlib import Path
 import dcap_qvl
 
 from zoo_compute.errors import ZooError
+from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.market import Market
+from zoo_protocol.attestation import with_gpus
 from zoo_protocol.hashing import from_hex
 
 log = logging.getLogger(__name__)
@@ -100,15 +102,22 @@ class Attesting:
         address: this node's wallet.
         source: takes quotes.
         collateral: fetches what checks one.
+        gpus: asks NVIDIA about the GPUs; None if there are none.
     """
 
     def __init__(
-        self, market: Market, address: str, source: QuoteSource, collateral: Callable[[bytes], Collateral]
+        self,
+        market: Market,
+        address: str,
+        source: QuoteSource,
+        collateral: Callable[[bytes], Collateral],
+        gpus: GpuSource | None = None,
     ) -> None:
         self._market = market
         self._address = address
         self._source = source
         self._collateral = collateral
+        self._gpus = gpus
         self._next_at = 0.0
 
     def keep(self) -> None:
@@ -123,9 +132,12 @@ class Attesting:
                 self._next_at = now + left - RENEW_SECONDS
                 return
             challenge = self._market.start_attestation()
-            quote = self._source.quote(from_hex(challenge["report_data"], _REPORT_DATA_BYTES))
-            found = self._market.answer_attestation(challenge["id"], quote.hex(), self._collateral(quote))
+            gpus = self._gpus.statement(from_hex(challenge["gpu_nonce"])) if self._gpus else None
+            quote = self._source.quote(with_gpus(from_hex(challenge["report_data"], _REPORT_DATA_BYTES), gpus))
+            said = gpus.as_document() if gpus else None
+            found = self._market.answer_attestation(challenge["id"], quote.hex(), self._collateral(quote), said)
         except ZooError as error:
             log.warning("not attested: %s %s", error, error.remedy or "")
             return
-        log.info("%s quote accepted, measurement %s", found["tee"], found["measurement"])
+        covered = len(found["attested_gpus"])
+        log.info("%s quote accepted, measurement %s, %d GPUs", found["tee"], found["measurement"], covered)
