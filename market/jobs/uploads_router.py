@@ -19,7 +19,7 @@ from market.jobs import uploads
 from market.jobs.errors import FileNotAsked, LeaseLost, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import Token
 from market.jobs.leases_router import LeaseId
-from market.storage.errors import StorageUnavailable
+from market.storage.errors import StorageError
 from market.storage.router import BINARY_BODY, received
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.unixfs import PIECE_BYTES
@@ -39,7 +39,7 @@ def _storage_errors() -> Iterator[None]:
         yield
     except InvalidCid as error:
         raise InvalidRequest(str(error), field="cid") from error
-    except StorageUnavailable as error:
+    except StorageError as error:  # also where it has lost, or garbled, what it had
         raise StorageDown(str(error)) from error
 
 

@@ -74,6 +74,7 @@ def finish(
         AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
         InvalidQuote: it does not hold, or holds too short.
         MeasurementNotAccepted: it is of software that the network does not know.
+        ChainError, StorageUnavailable: a part does not work now; the challenge stays open.
     """
     now = utc_now()
     with services.database.transaction() as session:

@@ -1,4 +1,4 @@
-"""What accounts put on storage within a day, which their quota bounds.
+"""What accounts put on storage within a day, which their quota bounds; indexes for what each sweep looks up.
 
 Revision: 0027, after 0022.
 """
@@ -27,7 +27,14 @@ def upgrade() -> None:
     )
     op.create_index("ix_blob_uploads_account_created_at", "blob_uploads", ["account", "created_at"])
     op.create_index("ix_blob_uploads_created_at", "blob_uploads", ["created_at"])
+    # Whether a file may be unpinned, and whether a provider is doubted, read all units or samples there ever were.
+    op.create_index("ix_units_payload_cid", "units", ["payload_cid"])
+    op.create_index("ix_units_provider_uploaded_at", "units", ["provider", "uploaded_at"])
+    op.create_index("ix_samples_state_cid", "samples", ["state_cid"])
 
 
 def downgrade() -> None:
+    op.drop_index("ix_samples_state_cid", table_name="samples")
+    op.drop_index("ix_units_provider_uploaded_at", table_name="units")
+    op.drop_index("ix_units_payload_cid", table_name="units")
     op.drop_table("blob_uploads")

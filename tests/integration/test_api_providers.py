@@ -23,6 +23,7 @@ from market.providers import benchmarks, reviews, service
 from market.providers.models import BenchmarkRun, Provider
 from training_gym.hardware_proof import Work
 from training_gym.prover import Prover
+from zoo_protocol.attestation import COLLATERAL_FIELDS, Evidence, Verified
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Ask, Domain, Heartbeat, sign, struct_hash, typed_data
 from zoo_protocol.unixfs import cid_of_file
@@ -476,3 +477,19 @@ def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
     assert {item["address"] for item in first["items"] + rest["items"]} == addresses
     assert rest["next_after"] is None
     refusal(api.get("/v1/providers/0x" + "12" * 20), 404, "provider-not-found")
+
+
+def test_a_quote_that_cannot_be_compared_with_the_chain_is_asked_for_again(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain of these tests does not answer: the challenge stays open, and nobody sees a failure of ours."""
+    valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
+    monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
+    node = sign_in(api)
+    register(api, node)
+    challenge = api.post("/v1/attestations", json={}, headers=node.headers).json()
+    collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
+    body = {"quote": "00" * 64, "collateral": collateral}
+    for _ in range(2):
+        answer = api.post(f"/v1/attestations/{challenge['id']}/quote", json=body, headers=node.headers)
+        refusal(answer, 503, "chain-unavailable")

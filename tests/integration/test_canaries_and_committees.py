@@ -30,6 +30,7 @@ def world(
     monkeypatch.setattr(Court, "route", lambda *_: Route(Path.DISPUTE))
     monkeypatch.setattr(Court, "accuse", lambda *_: "0x" + "dd" * 32)
     world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    world.be_patient()
     yield world
     world.database.dispose()
 
