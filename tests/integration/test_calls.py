@@ -5,8 +5,9 @@ from datetime import timedelta
 from sqlalchemy import event, update
 
 from market.chain.bindings import WorkWindows
-from market.chain.models import TxIntent
-from market.chain.service import intents_about
+from market.chain.limits import Limits
+from market.chain.models import TxAttempt, TxIntent
+from market.chain.service import intents_about, queue_intent
 from market.db.base import utc_now
 from market.db.session import Database
 from market.verification.calls import ask
@@ -56,3 +57,20 @@ def test_a_call_that_is_refused_for_days_costs_no_more_than_one_that_is_not(data
     _ask(database)
     assert statements < 8
     assert _keys(database)[-1] == f"window:{ROOT}:12"
+
+
+def test_what_one_account_moves_does_not_hold_up_another(database: Database) -> None:
+    limits = Limits(per_transaction=100, per_day=100, gas_per_day=1)
+    with database.transaction() as session:
+        call = WorkWindows.commitWindow(ROOT, 1)
+        bond, other, slash = (
+            queue_intent(session, key=key, kind="k", subject="s", **call, amount=60, account=account)
+            for key, account in (("bond", "challenger"), ("other", "challenger"), ("slash", "operator"))
+        )
+        sent = {"nonce": 0, "hash": ROOT, "raw": b"", "gas_limit": 1, "max_fee": 1, "priority_fee": 1}
+        session.add(TxAttempt(intent_id=bond.id, signer="0x" + "11" * 20, **sent))
+        session.flush()
+        assert limits.on_amount(session, slash) is None
+        waits = limits.on_amount(session, other)
+        assert waits is not None
+        assert waits[0] == "limit_per_day"
