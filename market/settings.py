@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     webhooks_to_private_addresses: bool = Field(default=False, description="for a devnet only")
     max_body_bytes: PositiveInt = 256 * 1024
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
+    blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="what an account may put on storage")
 
     auction_interval_seconds: PositiveFloat = 5.0
     reservation_after_seconds: PositiveFloat = 600.0

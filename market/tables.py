@@ -14,6 +14,7 @@ from market.organisations import models as organisations
 from market.providers import models as providers
 from market.rewards import models as rewards
 from market.settlement import models as settlement
+from market.storage import models as storage
 from market.verification import models as verification
 from market.webhooks import models as webhooks
 
@@ -32,6 +33,7 @@ __all__ = [
     "providers",
     "rewards",
     "settlement",
+    "storage",
     "verification",
     "webhooks",
 ]

@@ -31,6 +31,15 @@ class BodyTooLarge(MarketError):
     default_remedy = "Send less. Put data on storage with POST /v1/blobs and refer to it by its CID."
 
 
+class StorageQuotaExceeded(MarketError):
+    """``used_bytes`` of ``quota_bytes`` are taken; from ``not_before`` on there is more room."""
+
+    status = 403
+    code = "storage-quota-exceeded"
+    title = "You have put too much on storage within a day"
+    default_remedy = "Wait until not_before, or put large data on an IPFS node of your own and name it by its CID."
+
+
 class StateConflict(MarketError):
     status = 409
     code = "state-conflict"

@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 
-from market.api.errors import InvalidRequest, MethodNotAllowed, NotFound, StateConflict, StorageDown
+from market.api.errors import ChainDown, InvalidRequest, MethodNotAllowed, NotFound, StateConflict, StorageDown
 from market.api.idempotency import Replayed
 from market.api.problem import MarketError, problem_response
+from market.chain.errors import ChainError
 from market.domain.lifecycle import IllegalTransition
 from market.storage.errors import StorageUnavailable
 
@@ -23,6 +24,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(IllegalTransition, _illegal_transition)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(StorageUnavailable, _storage_down)
+    app.add_exception_handler(ChainError, _chain_down)
     app.add_exception_handler(DataError, _data_error)
     app.add_exception_handler(Replayed, _replayed)
 
@@ -76,6 +78,10 @@ def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
 
 def _storage_down(request: Request, error: Exception) -> JSONResponse:
     return problem_response(request, StorageDown(str(error)))
+
+
+def _chain_down(request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, ChainDown(str(error)))
 
 
 def _data_error(request: Request, error: Exception) -> JSONResponse:

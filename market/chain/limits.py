@@ -1,7 +1,8 @@
-"""What the operator's hot key may pay or burn: an intent above a limit waits for an operator, or for a day to pass.
+"""What a hot key of the market's may pay or burn: an intent above a limit waits for an operator, or for a day to pass.
 
-A day is the last 24 hours. The limits bound what a fault in the market, or somebody who can queue intents, can do with
-the key; against a stolen key only the contracts' own rules help.
+A day is the last 24 hours, of each account by itself: bonds for disputes must not hold slashes up. The limits bound
+what a fault in the market, or somebody who can queue intents, can do with the key; against a stolen key only the
+contracts' own rules help.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Limits:
             )
         if intent.amount == 0:
             return None
-        moved = repository.amount_signed_since(session, utc_now() - DAY)
+        moved = repository.amount_signed_since(session, intent.account, utc_now() - DAY)
         if moved + intent.amount > self.per_day:
             return (
                 "limit_per_day",

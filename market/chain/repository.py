@@ -63,10 +63,11 @@ def waiting_intents(session: Session) -> dict[str, int]:
     return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
 
 
-def amount_signed_since(session: Session, since: datetime) -> int:
-    """Wei of ZEN moved by intents for which something was signed since then, unless they reverted."""
+def amount_signed_since(session: Session, account: str, since: datetime) -> int:
+    """Wei of ZEN moved by an account's intents for which something was signed since then, unless they reverted."""
     signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
-    total = select(func.sum(TxIntent.amount)).where(TxIntent.status != IntentStatus.REVERTED, signed)
+    mine = (TxIntent.account == account, TxIntent.status != IntentStatus.REVERTED)
+    total = select(func.sum(TxIntent.amount)).where(*mine, signed)
     return int(session.scalar(total) or 0)
 
 

@@ -113,6 +113,12 @@ def intents_about(session: Session, subject: str) -> list[TxIntent]:
     return list(session.scalars(select(TxIntent).where(TxIntent.subject == subject).order_by(TxIntent.id)))
 
 
+def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
+    """The newest of the intents about a subject that were queued under ``key:0``, ``key:1`` and so on."""
+    attempts = (TxIntent.subject == subject, TxIntent.key.startswith(f"{key}:", autoescape=True))
+    return session.scalar(select(TxIntent).where(*attempts).order_by(TxIntent.id.desc()).limit(1))
+
+
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Final events of our contracts that have ``topic`` (a job id, an evidence digest) indexed, in order."""
     return repository.final_events(session, topic)

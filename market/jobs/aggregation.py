@@ -13,7 +13,7 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
-from market.jobs import repository, slot_states, tree
+from market.jobs import checkpoint_repository, repository, slot_states, tree
 from market.jobs.checkpoints import (
     StoredCheckpoint,
     load_outer,
@@ -77,13 +77,13 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         if job is None or job.status != JobStatus.RUNNING:
             return None
         number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
-        checkpoint = repository.checkpoint(session, job_id, number)
+        checkpoint = checkpoint_repository.checkpoint(session, job_id, number)
         units = _units(session, job_id, number)
         if checkpoint is None:
             return None
-        leaves = tree.rows(session, job_id, number)
+        leaves = checkpoint_repository.leaves_of_round(session, job_id, number)
         if leaves and not tree.still_delivered(leaves, units):
-            tree.drop(session, job_id, number)
+            checkpoint_repository.drop_leaves(session, job_id, number)
             leaves = []
         if not leaves:
             own = [unit for unit in units.values() if unit.round == number]
@@ -178,7 +178,7 @@ def _apply(
     if not tree.all_delivered(round_.parts, units):
         wake_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
         return
-    tree.drop(session, job_id, round_.number)
+    checkpoint_repository.drop_leaves(session, job_id, round_.number)
     slots = {slot.slot: slot for slot in repository.slots(session, job_id)}
     joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
     for unit in units.values():

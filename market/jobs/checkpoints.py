@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.events.service import emit
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.models import Checkpoint
 from market.jobs.pins import checkpoint_files
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
@@ -118,7 +118,7 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
             return
         with database.transaction() as session:
             job = repository.job(session, job_id)
-            if job is None or repository.checkpoint(session, job_id, 0) is not None:
+            if job is None or checkpoint_repository.checkpoint(session, job_id, 0) is not None:
                 return
         spec = TrainingSpec.from_dict(job.spec)
         try:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
-from market.jobs import pins, publishing, renewals, repository, slot_states, spares, state_pins
+from market.jobs import checkpoint_repository, pins, publishing, renewals, repository, slot_states, spares, state_pins
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
@@ -78,7 +78,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
     with database.transaction() as session:
         job = repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
-        needs_checkpoint = starts and repository.checkpoint(session, job_id, 0) is None
+        needs_checkpoint = starts and checkpoint_repository.checkpoint(session, job_id, 0) is None
     usable = True
     if needs_checkpoint:
         try:
@@ -155,7 +155,7 @@ def round_to_offer(
 
 
 def _advance_round(session: Session, settings: Settings, job: Job) -> None:
-    checkpoint = repository.checkpoint(session, job.id, job.current_round)
+    checkpoint = checkpoint_repository.checkpoint(session, job.id, job.current_round)
     if checkpoint is None:
         return
     units = repository.units_of_round(session, job.id, job.current_round)

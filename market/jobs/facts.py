@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts import spending
 from market.domain.lifecycle import JobEvent, JobStatus
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.errors import JobNotFound
 from market.jobs.models import Job
 from market.jobs.moves import move_job
@@ -83,10 +83,10 @@ def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
 
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
     """The job's checkpoints by round."""
-    pins = repository.pins_of_job(session, job_id)
+    pins = checkpoint_repository.pins_of_job(session, job_id)
     return [
         CheckpointFacts(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
-        for row in repository.checkpoints(session, job_id)
+        for row in checkpoint_repository.checkpoints(session, job_id)
     ]
 
 

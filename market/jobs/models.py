@@ -134,6 +134,8 @@ class Unit(Base, CreatedAt):
         Index(
             "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
         ),
+        Index("ix_units_payload_cid", "payload_cid"),
+        Index("ix_units_provider_uploaded_at", "provider", "uploaded_at"),
         Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
         Index("ix_units_slot_state_cid", "slot_state_cid"),
         Index("ix_units_slot_state_public", "id", postgresql_where=text("slot_state_public")),

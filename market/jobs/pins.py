@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.events.service import emit
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease
 from market.jobs.models import Checkpoint, Job, Lease, Pin
@@ -75,8 +75,9 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
         return
     offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
     nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
-    holders, attempts = repository.pins_of_job(session, job.id), repository.pin_attempts(session, job.id)
-    checkpoints = repository.checkpoints(session, job.id)
+    holders = checkpoint_repository.pins_of_job(session, job.id)
+    attempts = checkpoint_repository.pin_attempts(session, job.id)
+    checkpoints = checkpoint_repository.checkpoints(session, job.id)
     release = releasable([one for one in checkpoints if is_kept(job, one)], holders, job.redundancy)
     for checkpoint in checkpoints:
         running, failed = attempts.get(checkpoint.id, (set(), Counter()))

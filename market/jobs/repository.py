@@ -4,7 +4,6 @@ Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh
 job, unit, lease, so that no two transactions wait for each other.
 """
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -150,6 +149,13 @@ def jobs_held_by(session: Session, provider: str) -> list[str]:
     held = select(Slot.job_id).where(Slot.provider == provider)
     leased = select(Lease.job_id).where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE))
     return sorted(set(session.scalars(held.union(leased))))
+
+
+def nodes_of_job(session: Session, job_id: str) -> list[str]:
+    """Addresses of the nodes that hold a slot of the job, in slot order, then of those that held one."""
+    held = session.scalars(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
+    worked = session.scalars(select(Unit.provider).where(Unit.job_id == job_id).order_by(Unit.id.desc()))
+    return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))
 
 
 # --- units
@@ -403,50 +409,3 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[str]:
     query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
     query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
     return list(session.scalars(query.order_by(Unit.committed_at, Lease.id)))
-
-
-# --- checkpoints and pins
-
-
-def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
-    return session.scalar(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
-
-
-def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
-    return session.get(Checkpoint, checkpoint_id)
-
-
-def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
-    return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
-
-
-def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
-    """Addresses of the proven holders by checkpoint id, ascending."""
-    query = select(Pin).join(Checkpoint, Checkpoint.id == Pin.checkpoint_id).where(Checkpoint.job_id == job_id)
-    holders: dict[int, list[str]] = {}
-    for pin in session.scalars(query.order_by(Pin.checkpoint_id, Pin.provider)):
-        holders.setdefault(pin.checkpoint_id, []).append(pin.provider)
-    return holders
-
-
-def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
-    """By checkpoint id: nodes with an open pin lease, and how often each node failed one."""
-    query = select(Lease.checkpoint_id, Lease.holder, Lease.status).where(
-        Lease.job_id == job_id, Lease.checkpoint_id.is_not(None), Lease.kind == "pin"
-    )
-    attempts: dict[int, tuple[set[str], Counter[str]]] = {}
-    for checkpoint_id, holder, status in session.execute(query).tuples():
-        assert checkpoint_id is not None  # so says the query
-        running, failed = attempts.setdefault(checkpoint_id, (set(), Counter()))
-        if status in OPEN_LEASE:
-            running.add(holder)
-        elif status != LeaseStatus.DONE:
-            failed[holder] += 1
-    return attempts
-
-
-def nodes_of_job(session: Session, job_id: str) -> list[str]:
-    """Addresses of the nodes that hold a slot of the job, in slot order, then of those that held one."""
-    held = session.scalars(select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot))
-    worked = session.scalars(select(Unit.provider).where(Unit.job_id == job_id).order_by(Unit.id.desc()))
-    return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))

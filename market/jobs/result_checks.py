@@ -173,8 +173,10 @@ def _check_reveal(
         refusal = _check_slot_state(storage, job, unit, "slot_state_cid", result.slot_state_cid, asked, digest)
         if refusal is not None:
             return refusal
-    if task["segment"] == 0:
-        return None  # starts from the checkpoint and the slot state
+    if task["segment"] == 0:  # starts from the checkpoint and the slot state
+        # A file that nothing is compared with would be taken for a claimed end, and be unpinned one day.
+        detail = "No state is asked for here: a first segment starts from none, a last one ends in the slot state."
+        return None if result.state_cid is None else Refusal("wrong_state", "state_cid", detail)
     return _check_state(storage, job, unit, task["segment"], result)
 
 

@@ -165,8 +165,23 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             wake_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
             pass  # that the lease is done says it
-    uploads.accepted(session, lease)
+    uploads.accepted(session, lease, _files_of(result))
     move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
+
+
+def _files_of(result: Completion) -> list[str | None]:
+    """CIDs of what the node uploaded for it."""
+    match result:
+        case CompleteTraining():
+            return [result.payload_cid]
+        case CompleteReveal():
+            return [result.state_cid, result.slot_state_cid]
+        case CompleteReplay():
+            return [result.end_state_cid]
+        case CompletePublish():
+            return [result.published_cid]
+        case CompletePin() | CompleteFollow():
+            return []
 
 
 def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> None:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UnitStatus
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.models import Job, Unit
 from market.jobs.schemas import JobMetrics, RoundMetrics
 
@@ -19,7 +19,7 @@ def job_metrics(session: Session, job: Job) -> JobMetrics:
     for unit in repository.units_of_job(session, job.id):
         units.setdefault(unit.round, []).append(unit)
     points: list[RoundMetrics] = []
-    for checkpoint in repository.checkpoints(session, job.id):
+    for checkpoint in checkpoint_repository.checkpoints(session, job.id):
         done = units.get(checkpoint.round - 1, [])  # a checkpoint is the model after its round
         before = points[-1].at if points else None
         points.append(

@@ -9,13 +9,12 @@ whatever is computed for another plan is not written.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.regions import latency_matrix, leaves, regions
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.checkpoints import load_outer
 from market.jobs.models import AggregationLeaf, Unit
 from market.jobs.parts import Part, payloads_of
@@ -66,17 +65,6 @@ def wake(session: Session, job_id: str, round_: int, numbers: Sequence[int]) -> 
     """Send the leaves' tasks once this unit of work has committed."""
     for leaf in numbers:
         wake_after_commit(session, "jobs.aggregate_leaf", job_id, str(round_), str(leaf))
-
-
-def rows(session: Session, job_id: str, round_: int) -> list[AggregationLeaf]:
-    """The leaves of a round in order; none if it is aggregated in one place or not planned yet."""
-    query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id, AggregationLeaf.round == round_)
-    return list(session.scalars(query.order_by(AggregationLeaf.leaf).execution_options(populate_existing=True)))
-
-
-def drop(session: Session, job_id: str, round_: int) -> None:
-    """Forget a round's plan."""
-    session.execute(delete(AggregationLeaf).where(AggregationLeaf.job_id == job_id, AggregationLeaf.round == round_))
 
 
 def parts_of(leaf: AggregationLeaf) -> list[Part]:
@@ -147,8 +135,8 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
 
 def _due(database: Database, job_id: str, round_: int, leaf: int) -> _Due | None:
     with database.transaction() as session:
-        found = {row.leaf: row for row in rows(session, job_id, round_)}
-        job, checkpoint = repository.job(session, job_id), repository.checkpoint(session, job_id, round_)
+        found = {row.leaf: row for row in checkpoint_repository.leaves_of_round(session, job_id, round_)}
+        job, checkpoint = repository.job(session, job_id), checkpoint_repository.checkpoint(session, job_id, round_)
         if leaf not in found or job is None or checkpoint is None:
             return None
         own = found[leaf]
@@ -177,7 +165,7 @@ def _note(
     """Write what a leaf computed, if its plan still stands; who is last of all leaves wakes the next step."""
     with database.transaction() as session:
         repository.lock_job(session, job_id)  # or two leaves that end at once would each wait for the other
-        found = {row.leaf: row for row in rows(session, job_id, round_)}
+        found = {row.leaf: row for row in checkpoint_repository.leaves_of_round(session, job_id, round_)}
         if leaf not in found or found[leaf].seed != seed:
             return
         if summary is not None:

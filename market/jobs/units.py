@@ -15,7 +15,7 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.domain.money import unit_price
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
 from training_gym.adaptation import with_top_k
@@ -273,10 +273,10 @@ def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
 
 def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
     """By id of each checkpoint that is to be kept by ``redundancy`` nodes: how many more proofs it needs."""
-    holders = repository.pins_of_job(session, job.id)
+    holders = checkpoint_repository.pins_of_job(session, job.id)
     return {
         checkpoint.id: lacking
-        for checkpoint in repository.checkpoints(session, job.id)
+        for checkpoint in checkpoint_repository.checkpoints(session, job.id)
         if is_kept(job, checkpoint)
         if (lacking := job.redundancy - len(holders.get(checkpoint.id, []))) > 0
     }

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, exists, or_, select
+from sqlalchemy import delete, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -29,6 +29,15 @@ def pieces(session: Session, unit_id: int, purpose: str) -> Sequence[UploadPiece
     """In their order."""
     query = select(UploadPiece).where(UploadPiece.unit_id == unit_id, UploadPiece.purpose == purpose)
     return session.scalars(query.order_by(UploadPiece.number)).all()
+
+
+def replaced_bytes(session: Session, upload: Upload, cid: str, number: int, piece_cid: str) -> int:
+    """Bytes on storage that piece ``number`` of the file ``cid`` makes useless: another file's, or another piece."""
+    if upload.cid != cid:
+        mine = (UploadPiece.unit_id == upload.unit_id, UploadPiece.purpose == upload.purpose)
+        return session.scalar(select(func.coalesce(func.sum(UploadPiece.size), 0)).where(*mine)) or 0
+    known = session.get(UploadPiece, (upload.unit_id, upload.purpose, number))
+    return 0 if known is None or known.cid == piece_cid else known.size
 
 
 def put_piece(session: Session, unit_id: int, purpose: str, number: int, cid: str, size: int) -> None:

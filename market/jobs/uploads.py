@@ -23,6 +23,7 @@ from market.jobs.leases import require_held
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.replaying import verification
 from market.jobs.units import unit_spec
+from market.storage import quota
 from market.storage.errors import BlobCorrupt, BlobNotFound, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.compression.wire import payload_size
@@ -116,22 +117,32 @@ def take_piece(
     number: int,
     piece_cid: str,
     body: BinaryIO,
+    day_quota: int,
 ) -> None:
     """Store a piece of a file. The same again changes nothing; another file for the same purpose replaces the earlier.
+
+    What is replaced counts against the account's quota, or a lease would be a way around it.
 
     Args:
         cid: the whole file's.
         number: of the piece, from 0.
         piece_cid: of the piece as a file of its own.
         body: a stream of at most ``PIECE_BYTES``.
+        day_quota: bytes that the account may put on storage within a day, beside what leases ask for.
 
     Raises:
-        LeaseLost, FileNotAsked, PieceRefused, InvalidCid; StorageUnavailable: it can be sent again.
+        LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, InvalidCid; StorageUnavailable: it can be sent
+            again.
     """
     parse(cid)
     parse(piece_cid)
     with database.transaction() as session:
         file = _held(session, lease_id, address, token, cid)
+        row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and row.joined:
+            return
+        if row is not None and (useless := upload_repository.replaced_bytes(session, row, cid, number, piece_cid)):
+            quota.take_room(session, address, useless, day_quota)
         replaced = _begin(session, file, cid)
     _release(database, storage, replaced)
     content = body.read()
@@ -160,13 +171,18 @@ def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) ->
         )
 
 
-def join(database: Database, storage: Storage, lease_id: str, address: str, token: str, cid: str) -> int:
+def join(
+    database: Database, storage: Storage, lease_id: str, address: str, token: str, cid: str, day_quota: int
+) -> int:
     """Make one file of its pieces, pin it and return its bytes. Repeating it is harmless.
+
+    Pieces that make another file count against the account's quota, as those that are replaced do.
 
     Raises:
         LeaseLost, FileNotAsked, InvalidCid; StorageUnavailable: it can be asked again.
         UploadIncomplete: pieces are missing, or storage has lost some; those that are named are to be sent.
         WrongFile: the pieces make another file; all of them are to be sent again.
+        StorageQuotaExceeded: they do, and the account may put no more on storage.
     """
     parse(cid)
     with database.transaction() as session:
@@ -189,6 +205,8 @@ def join(database: Database, storage: Storage, lease_id: str, address: str, toke
         detail = f"Storage no longer has all pieces: {error}"
         raise UploadIncomplete(detail, field="cid", extra={"missing": []}) from error
     except WrongFile:
+        with database.transaction() as session:
+            quota.take_room(session, address, blob.size, day_quota)
         _drop_pieces(database, file, cid)
         raise
     with database.transaction() as session:
@@ -212,10 +230,11 @@ def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
         )
 
 
-def accepted(session: Session, lease: Lease) -> None:
+def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None:
     """What the holder of ``lease`` delivered has passed its checks: its files belong to the unit from now on."""
     if lease.unit_id is None:
         return
+    quota.taken_over(session, lease.holder, cids)
     purposes = {
         LeaseKind.TRAIN: [PAYLOAD],
         LeaseKind.PUBLISH: [SLOT_STATE],

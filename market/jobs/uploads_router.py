@@ -12,14 +12,14 @@ from pydantic import BaseModel, Field
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep
-from market.api.errors import BodyTooLarge, InvalidRequest, StorageDown
+from market.api.errors import BodyTooLarge, InvalidRequest, StorageDown, StorageQuotaExceeded
 from market.api.openapi import refusals
 from market.api.types import CidString
 from market.jobs import uploads
 from market.jobs.errors import FileNotAsked, LeaseLost, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import Token
 from market.jobs.leases_router import LeaseId
-from market.storage.errors import StorageUnavailable
+from market.storage.errors import StorageError
 from market.storage.router import BINARY_BODY, received
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.unixfs import PIECE_BYTES
@@ -39,7 +39,7 @@ def _storage_errors() -> Iterator[None]:
         yield
     except InvalidCid as error:
         raise InvalidRequest(str(error), field="cid") from error
-    except StorageUnavailable as error:
+    except StorageError as error:  # also where it has lost, or garbled, what it had
         raise StorageDown(str(error)) from error
 
 
@@ -80,7 +80,9 @@ def read_file(
 
 @router.put(
     "/pieces/{number}",
-    responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, PieceRefused, BodyTooLarge, StorageDown),
+    responses=refusals(
+        NotAuthenticated, LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
+    ),
     openapi_extra=BINARY_BODY,
 )
 async def put_piece(
@@ -108,17 +110,22 @@ async def put_piece(
                 number,
                 piece_cid,
                 cast(BinaryIO, file),
+                services.settings.blob_bytes_per_day,
             )
     return PieceView(number=number, cid=piece_cid)
 
 
 @router.post(
-    "", responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageDown)
+    "",
+    responses=refusals(
+        NotAuthenticated, LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
+    ),
 )
 def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
     """Make one file of the pieces. Repeating it is harmless."""
     with _storage_errors():
-        size = uploads.join(services.database, services.storage, lease_id, account.address, token, cid)
+        most = services.settings.blob_bytes_per_day
+        size = uploads.join(services.database, services.storage, lease_id, account.address, token, cid, most)
     return JoinedView(cid=cid, size=size)

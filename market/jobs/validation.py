@@ -4,26 +4,22 @@ Nothing waits for one: the next round opens without it, and settlement writes th
 initial model and of the final one are computed in place, because a job's receipt states them.
 """
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from market.db.session import Database
-from market.domain.lifecycle import JobStatus
 from market.events.service import emit
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.checkpoints import load_parameters, validation_loss
 from market.jobs.consistency import examine
-from market.jobs.models import Checkpoint, Job
+from market.jobs.models import Checkpoint
 from market.storage.service import Storage
 from training_gym.config import TrainingSpec
 
 
 def jobs_to_validate(database: Database) -> list[str]:
     """Ids of all jobs that :func:`validate` has something to do for; the sweep calls it for each."""
-    unknown = select(Checkpoint.job_id).where(Checkpoint.validation_loss.is_(None))
     with database.transaction() as session:
-        query = select(Job.id).where(Job.id.in_(unknown), Job.status != JobStatus.SETTLED)
-        return list(session.scalars(query.order_by(Job.created_at, Job.id)))
+        return list(checkpoint_repository.jobs_without_a_loss(session))
 
 
 def validate(database: Database, storage: Storage, job_id: str) -> None:
@@ -46,13 +42,13 @@ def validate(database: Database, storage: Storage, job_id: str) -> None:
 
 def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
     with database.transaction() as session:
-        unknown = [row for row in repository.checkpoints(session, job_id) if row.validation_loss is None]
+        unknown = [row for row in checkpoint_repository.checkpoints(session, job_id) if row.validation_loss is None]
         job = repository.job(session, job_id)
         return None if job is None or not unknown else (TrainingSpec.from_dict(job.spec), unknown[-1])
 
 
 def _note(session: Session, checkpoint_id: int, loss: str) -> None:
-    checkpoint = repository.checkpoint_by_id(session, checkpoint_id)
+    checkpoint = checkpoint_repository.checkpoint_by_id(session, checkpoint_id)
     assert checkpoint is not None  # checkpoints are never deleted
     checkpoint.validation_loss = loss
     seen = {"round": checkpoint.round, "cid": checkpoint.cid, "validation_loss": loss}

@@ -9,7 +9,7 @@ from market.accounts.service import Principal
 from market.api.errors import UnknownTier
 from market.domain.money import unit_price
 from market.domain.network import NetworkParameters
-from market.jobs import repository
+from market.jobs import checkpoint_repository, repository
 from market.jobs.access import visible_job
 from market.jobs.models import Job, Unit
 from market.jobs.progress import Progress as JobProgress
@@ -120,7 +120,7 @@ def unit_views(session: Session, job: Job) -> list[UnitView]:
 
 def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
     """All checkpoints of a job with the nodes that proved to hold them, by round."""
-    pins = repository.pins_of_job(session, job.id)
+    pins = checkpoint_repository.pins_of_job(session, job.id)
     return [
         CheckpointView(
             round=checkpoint.round,
@@ -130,7 +130,7 @@ def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
             pins=pins.get(checkpoint.id, []),
             created_at=checkpoint.created_at,
         )
-        for checkpoint in repository.checkpoints(session, job.id)
+        for checkpoint in checkpoint_repository.checkpoints(session, job.id)
     ]
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep, Uow
-from market.api.errors import KeyReused, RequestInFlight
+from market.api.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
 from market.providers import attesting
@@ -66,6 +66,8 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
         InvalidQuote,
         GpusNotAttested,
         MeasurementNotAccepted,
+        ChainDown,
+        StorageDown,
     ),
 )
 def answer_attestation(

@@ -95,6 +95,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
         InvalidQuote: it does not hold, or holds too short.
         GpusNotAttested: the provider registered more GPUs than the quote covers.
         MeasurementNotAccepted: it is of software that the network does not know.
+        ChainError, StorageUnavailable: a part does not work now; the challenge stays open.
     """
     now = utc_now()
     with services.database.transaction() as session:

@@ -5,10 +5,12 @@ are opened afterwards are drawn when it is too late to change any (``training_gy
 """
 
 import secrets
+import threading
 import uuid
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.api.errors import UnknownTier
@@ -20,6 +22,7 @@ from market.providers import repository, service
 from market.providers.errors import (
     AnswerNotFound,
     BenchmarkAnswered,
+    BenchmarkBusy,
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
     BenchmarkPaused,
@@ -28,13 +31,16 @@ from market.providers.errors import (
     VerifierNeedsNone,
 )
 from market.providers.models import BenchmarkRun, Provider
-from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from market.storage import quota
+from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.hardware_proof import Challenge, Work, verify
 from zoo_protocol.hashing import from_hex, to_hex
 
-REBENCHMARK_MISSED = "rebenchmark_missed"
-"""Why a provider that did not show its hardware again is demoted."""
+_CHECKS = threading.BoundedSemaphore(1)
+"""Of this process: an answer of the largest tiers has 800 MB, and its check needs some matrices more."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +132,46 @@ def is_in_time(run: BenchmarkRun) -> bool:
     return run.committed_at is not None and run.committed_at <= run.deadline_at
 
 
+def answer_bytes(session: Session, address: str) -> int:
+    """Bytes of the answer that the account was asked to upload within the last hour; 0 if it was asked for none."""
+    run = repository.benchmark_to_answer(session, address, utc_now() - timedelta(hours=1))
+    return 0 if run is None else Work(**run.work).answer_bytes
+
+
 def finish_benchmark(
     database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
 ) -> Verdict:
-    """Take the answer to a challenge (a blob on storage), check it, and give the tier if it holds.
+    """Take the answer to a challenge (a blob of the caller's), check it, and give the tier if it holds.
+
+    The same answer again gets the same verdict.
 
     Raises:
         BenchmarkNotFound, BenchmarkAnswered: there is nothing to answer.
         BenchmarkOutOfTurn: there is no commitment yet.
-        AnswerNotFound: storage does not have the answer, or not in full. The challenge stays open.
+        AnswerNotFound: the caller did not upload the answer, or storage has lost it. The challenge stays open.
+        BenchmarkBusy: other answers are being checked; this one counts as of its upload.
     """
-    arrived = utc_now()
+    if not _CHECKS.acquire(blocking=False):
+        raise BenchmarkBusy(f"benchmark {run_id} has to wait for others to be checked")
+    try:
+        return _finish(database, storage, network, address, run_id, cid)
+    finally:
+        _CHECKS.release()
+
+
+def _finish(
+    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
+) -> Verdict:
     with database.transaction() as session:
+        run = repository.lock_benchmark(session, run_id, address)
+        if run is not None and run.answer_cid == cid:
+            return _verdict(network, run)
         run = _open_run(session, run_id, address)
         if run.commitment is None or run.nonce is None or run.secret is None or run.committed_at is None:
             raise BenchmarkOutOfTurn(f"benchmark {run_id} has no commitment yet")
+        arrived = quota.uploaded_at(session, address, cid)  # by our clock, over a link of the caller's
+        if arrived is None:
+            raise AnswerNotFound(f"you have not uploaded {cid}", field="cid")
         challenge = Challenge(Work(**run.work), from_hex(run.seed), from_hex(run.nonce))
         committed, secret = from_hex(run.commitment), from_hex(run.secret)
     try:
@@ -155,12 +186,13 @@ def finish_benchmark(
     reason = "passed"
     if not is_in_time(run):
         reason = "too_slow"
+    elif not verify(challenge, committed, secret, answer):
+        # Before what is only slow, which costs no pause: who cannot open what was drawn would come late on purpose.
+        reason = "wrong_answer"
     elif seconds > tier.benchmark.answer_seconds:
         reason = "too_late"
     elif 8 * len(answer) < tier.benchmark.min_upload_mbps * 10**6 * seconds:
         reason = "link_too_slow"
-    elif not verify(challenge, committed, secret, answer):
-        reason = "wrong_answer"
     with database.transaction() as session:
         provider = service.require(session, address, lock=True)
         run = _open_run(session, run_id, address)
@@ -170,7 +202,22 @@ def finish_benchmark(
         run.reason = reason
         if run.passed:
             _give_tier(session, network, provider, tier)
-    return Verdict(reason == "passed", reason, tier.name, (run.flops_per_second or 0) // 10**6)
+            quota.taken_over(session, address, [cid])
+    if run.passed:
+        _drop(storage, cid)
+    return _verdict(network, run)
+
+
+def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
+    return Verdict(bool(run.passed), run.reason or "", tier_of(network, run).name, (run.flops_per_second or 0) // 10**6)
+
+
+def _drop(storage: Storage, cid: str) -> None:
+    """Let go of an answer that was right. No other file is the same, unlike one that somebody calls an answer."""
+    try:
+        storage.unpin(cid)
+    except StorageUnavailable as error:
+        _log.warning("the answer to a hardware proof stays pinned", cid=cid, error=str(error))
 
 
 def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
@@ -181,18 +228,21 @@ def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
 def demote_overdue(database: Database, now: datetime) -> None:
     """Demote every provider that had to show its hardware again and did not, each in its own transaction."""
     with database.transaction() as session:
-        overdue = repository.overdue_rebenchmarks(session, now)
+        overdue = repository.overdue_rebenchmarks(session, _WITH_TIER, now)
     for address in overdue:
         with database.transaction() as session:
             provider = service.require(session, address, lock=True)
             told = provider.rebenchmark_by
             if told is not None and told < now and provider.status in _WITH_TIER:
                 provider.rebenchmark_by = None
-                service.advance(session, provider, ProviderEvent.DEMOTE, reason=REBENCHMARK_MISSED)
+                service.advance(session, provider, ProviderEvent.DEMOTE, reason=service.REBENCHMARK_MISSED)
 
 
 def due_by(network: NetworkParameters, provider: Provider, now: datetime) -> datetime | None:
-    """By when a provider has to show its hardware again; None while it need not. Told first, its time begins."""
+    """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.
+
+    The caller holds the provider's row: a proof that is passed meanwhile ends the demand.
+    """
     is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
     if is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER:
         provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)

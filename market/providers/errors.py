@@ -73,6 +73,13 @@ class BenchmarkPaused(MarketError):
     default_remedy = "Check the device (not_before says when the next challenge is given)."
 
 
+class BenchmarkBusy(MarketError):
+    status = 503
+    code = "benchmark-busy"
+    title = "Other answers are being checked"
+    default_remedy = "Repeat the request in some seconds; the answer counts as of its upload."
+
+
 class AnswerNotFound(MarketError):
     status = 422
     code = "answer-not-found"

@@ -176,18 +176,34 @@ def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun 
 
 
 def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
-    """When a provider last committed to a benchmark, later than ``since``, that it did not answer right."""
+    """When a provider last committed in time to a benchmark, later than ``since``, that it did not answer right.
+
+    Who commits too late has nothing to gain by what it then sees, and need not answer.
+    """
     statement = select(func.max(BenchmarkRun.committed_at)).where(
         BenchmarkRun.provider == address,
         BenchmarkRun.committed_at > since,
+        BenchmarkRun.committed_at <= BenchmarkRun.deadline_at,
         or_(BenchmarkRun.reason == "wrong_answer", BenchmarkRun.answered_at.is_(None)),
     )
     return session.scalar(statement)
 
 
-def overdue_rebenchmarks(session: Session, now: datetime) -> list[str]:
-    """Providers that were told to show their hardware again, and whose time is over."""
-    return list(session.scalars(select(Provider.address).where(Provider.rebenchmark_by < now)))
+def benchmark_to_answer(session: Session, address: str, since: datetime) -> BenchmarkRun | None:
+    """The newest benchmark of a provider that it committed to in time, later than ``since``, and has not answered."""
+    statement = select(BenchmarkRun).where(
+        BenchmarkRun.provider == address,
+        BenchmarkRun.committed_at > since,
+        BenchmarkRun.committed_at <= BenchmarkRun.deadline_at,
+        BenchmarkRun.answered_at.is_(None),
+    )
+    return session.scalar(statement.order_by(BenchmarkRun.committed_at.desc()).limit(1))
+
+
+def overdue_rebenchmarks(session: Session, statuses: Collection[ProviderStatus], now: datetime) -> list[str]:
+    """Providers in these states that were told to show their hardware again, and whose time is over."""
+    overdue = select(Provider.address).where(Provider.rebenchmark_by < now, Provider.status.in_(statuses))
+    return list(session.scalars(overdue))
 
 
 def lock_attestation(session: Session, challenge_id: str, address: str) -> AttestationChallenge | None:

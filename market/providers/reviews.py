@@ -44,10 +44,13 @@ def _review(session: Session, network: NetworkParameters, address: str, now: dat
     if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
         if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
             service.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
-    elif not is_low and provider.status == ProviderStatus.DEMOTED and not _is_suspended(provider, network, now):
+    elif not is_low and provider.status == ProviderStatus.DEMOTED and _may_recover(provider, network, now):
         service.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
         service.review_stake(session, network, provider)
 
 
-def _is_suspended(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
-    return provider.warned_at is not None and now < provider.warned_at + timedelta(seconds=network.suspension_seconds)
+def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
+    """Not while it is suspended; and who did not show its hardware again gets its tier by a benchmark alone."""
+    suspension = timedelta(seconds=network.suspension_seconds)
+    is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
+    return not is_suspended and provider.reason != service.REBENCHMARK_MISSED

@@ -23,6 +23,7 @@ from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
     BenchmarkAnswered,
+    BenchmarkBusy,
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
     BenchmarkPaused,
@@ -118,16 +119,18 @@ def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
     """Say that your node is alive; who does not gets no work. It counts if your wallet signed the last challenge."""
-    now, address = utc_now().timestamp(), account.address
-    counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
+    now, address = utc_now(), account.address
+    counted = services.liveness.is_answered(address, body.challenge, body.signature, now.timestamp())
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
+    # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
+    benchmark_by = benchmarks.due_by(services.network, provider, now) if counted else provider.rebenchmark_by
     return HeartbeatView(
         status=provider.status,
         reason=provider.reason,
         tier=_tier_name(services.network, provider.tier_id),
-        benchmark_by=benchmarks.due_by(services.network, provider, utc_now()),
+        benchmark_by=benchmark_by,
         counted=counted,
-        challenge=services.liveness.challenge(address, now),
+        challenge=services.liveness.challenge(address, now.timestamp()),
         next_within_seconds=services.settings.heartbeat_timeout_seconds,
     )
 
@@ -188,7 +191,13 @@ def commit_benchmark(
 @router.post(
     "/benchmarks/{benchmark_id}/answer",
     responses=refusals(
-        NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, AnswerNotFound, ProviderJailed
+        NotAuthenticated,
+        BenchmarkNotFound,
+        BenchmarkAnswered,
+        BenchmarkOutOfTurn,
+        AnswerNotFound,
+        BenchmarkBusy,
+        ProviderJailed,
     ),
 )
 def answer_benchmark(

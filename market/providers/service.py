@@ -35,6 +35,8 @@ from market.providers.schemas import RegistrationRequest
 
 OVERRULED = "overruled"
 """Why a verifier is suspended."""
+REBENCHMARK_MISSED = "rebenchmark_missed"
+"""Why a provider that did not show its hardware again is demoted."""
 
 _STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 

@@ -1,5 +1,6 @@
 """Uploads: the way for nodes and users to put content on storage."""
 
+from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, cast
 
@@ -10,8 +11,13 @@ from pydantic import BaseModel, Field
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep
-from market.api.errors import BodyTooLarge, StorageDown
+from market.api.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.api.openapi import refusals
+from market.api.services import Services
+from market.providers import benchmarks
+from market.storage import quota
+from market.storage.errors import StorageError
+from market.storage.service import StoredBlob
 
 router = APIRouter(prefix="/v1", tags=["storage"])
 
@@ -36,26 +42,62 @@ class BlobView(BaseModel):
 @router.post(
     "/blobs",
     status_code=201,
-    responses=refusals(NotAuthenticated, BodyTooLarge, StorageDown),
+    responses=refusals(NotAuthenticated, StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
     """Store the request's body. The same bytes always get the same CID."""
-    limit = services.settings.max_blob_bytes
+    room = await run_in_threadpool(_room, services, account.address, _announced(request))
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        await received(request, file, limit, "Split the content over several blobs.")
-        stored = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
+        size = await received(request, file, room.max_bytes, "Split the content over several blobs.")
+        stored = await run_in_threadpool(_store, services, account.address, cast(BinaryIO, file), size, room.quota)
     return BlobView(cid=stored.cid, size=stored.size)
 
 
-async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> None:
-    """Write the request's body into ``file``, and go back to its start.
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What an account may upload: bytes at once, and within a day."""
+
+    max_bytes: int
+    quota: int
+
+
+def _room(services: Services, account: str, announced: int) -> _Room:
+    """The answer to a hardware proof is as large as the market asked for, whatever others may upload."""
+    settings = services.settings
+    with services.database.reading() as session:
+        asked = benchmarks.answer_bytes(session, account)
+        room = _Room(max(settings.max_blob_bytes, asked), settings.blob_bytes_per_day + asked)
+        quota.require_room(session, account, min(announced, room.max_bytes), room.quota)
+    return room
+
+
+def _store(services: Services, account: str, file: BinaryIO, size: int, most: int) -> StoredBlob:
+    with services.database.transaction() as session:
+        upload = quota.take_room(session, account, size, most)
+    try:
+        stored = services.storage.put(file, max_bytes=size)
+    except StorageError:
+        with services.database.transaction() as session:
+            quota.give_room_back(session, upload)
+        raise
+    with services.database.transaction() as session:
+        quota.note_stored(session, upload, stored.cid)
+    return stored
+
+
+def _announced(request: Request) -> int:
+    return int(request.headers.get("content-length", "0"))
+
+
+async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
+    """Write the request's body into ``file``, go back to its start and return its bytes.
 
     Raises:
         BodyTooLarge: it has more than ``limit`` bytes.
     """
     too_large = BodyTooLarge(f"a body here may have {limit} bytes", field="body", remedy=remedy)
-    if int(request.headers.get("content-length", "0")) > limit:
+    if _announced(request) > limit:
         raise too_large
     size = 0
     async for piece in request.stream():
@@ -64,3 +106,4 @@ async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: i
             raise too_large
         await run_in_threadpool(file.write, piece)
     file.seek(0)
+    return size

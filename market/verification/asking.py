@@ -115,7 +115,7 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     those of others; never its own provider.
 
     First among those whose stake covers the segment, and who know nothing of it. One that gave a result is not asked
-    again; one that gave none only if nobody else is left.
+    again; one that gave none only if nobody else is left, and never about a canary.
     """
     unit = question.unit
     live = of_class(session, settings, unit)
@@ -126,6 +126,8 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)
     elsewhere = {replay.verifier for replay in question.of_the_other} | neighbours
     silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
+    if question.canary_id is not None:
+        silent = set()  # its unit waits for the answer, and must not do so for who cannot give one
     covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
     preferred = (
         covered - asked - elsewhere,

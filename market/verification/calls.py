@@ -8,7 +8,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.chain.models import OPERATOR
-from market.chain.service import intent_by_key, queue_intent
+from market.chain.service import newest_attempt, queue_intent
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus
 
@@ -37,11 +37,11 @@ def ask(
         account: of the market's accounts, the one that makes it.
     """
     attempt = 0
-    while (made := intent_by_key(session, f"{key}:{attempt}")) is not None:
+    if (made := newest_attempt(session, subject, key)) is not None:
         if made.status != IntentStatus.REVERTED or utc_now() < made.updated_at + RETRY_AFTER:
             return
         _log.error("call refused; asked for again", key=made.key, reason=made.reason, detail=made.detail)
-        attempt += 1
+        attempt = int(made.key.removeprefix(f"{key}:")) + 1
     queue_intent(
         session,
         key=f"{key}:{attempt}",

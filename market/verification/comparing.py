@@ -26,7 +26,7 @@ from market.domain.tolerance import tolerance
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings
-from market.storage.errors import StorageError
+from market.storage.errors import StorageError, StorageUnavailable
 from market.storage.service import Storage
 from market.verification import repository
 from market.verification.asking import Question, ask, is_asked, of_class, pay
@@ -140,7 +140,11 @@ def claim_abandoned(session: Session, comparison_id: int, lease_id: str) -> None
 
 
 def compare_states(database: Database, storage: Storage) -> None:
-    """Compare what is there of both sides. No session is open while states are read."""
+    """Compare what is there of both sides. No session is open while states are read.
+
+    Raises:
+        StorageUnavailable: what was not compared yet waits for the next call.
+    """
     with database.transaction() as session:
         ready = repository.comparisons_to_make(session)
     for comparison_id in ready:
@@ -151,6 +155,8 @@ def compare_states(database: Database, storage: Storage) -> None:
         apart: tuple[float, float] | None = None
         try:
             apart = jobs.ends_apart(database, storage, *where, *cids)
+        except StorageUnavailable:
+            raise  # says nothing about the states: they are compared once storage answers
         except (StorageError, GymError) as error:
             _log.warning("two ends could not be compared", unit=where[0], segment=where[1], error=str(error))
         with database.transaction() as session:

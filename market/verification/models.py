@@ -56,7 +56,7 @@ class Sample(Base, CreatedAt):
     """One drawn segment of one unit: passed when a replay agrees, failed when two verifiers say it is wrong."""
 
     __tablename__ = "samples"
-    __table_args__ = (UniqueConstraint("unit_id", "segment"),)
+    __table_args__ = (UniqueConstraint("unit_id", "segment"), Index("ix_samples_state_cid", "state_cid"))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"), index=True)

@@ -2,20 +2,25 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from api_support import refusal, sign_in
+from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from pydantic import RootModel
-from sqlalchemy import text
+from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from market.api.errors import KeyReused, RequestInFlight
 from market.api.idempotency import Once
 from market.api.problem import MarketError
 from market.api.problems import known_problems
+from market.api.services import Services
 from market.db.session import Database
+from market.storage.models import BlobUpload
 from zoo_protocol import unixfs
 
 CALLER = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
@@ -120,6 +125,39 @@ def test_an_oversized_blob_is_refused(api: httpx.Client) -> None:
 
     refusal(api.post("/v1/blobs", content=b"x" * 3_000_001, headers=caller.headers), 413, "body-too-large")
     refusal(api.post("/v1/blobs", content=chunks(), headers=caller.headers), 413, "body-too-large")
+
+
+def test_an_account_puts_no_more_on_storage_in_a_day_than_its_quota(
+    api: httpx.Client, app: FastAPI, services: Services, database: Database
+) -> None:
+    settings = services.settings.model_copy(update={"blob_bytes_per_day": 200_000})
+    app.state.services = replace(services, settings=settings)
+    caller, other = sign_in(api), sign_in(api)
+
+    def upload(number: int, by: Caller = caller) -> httpx.Response:
+        return api.post("/v1/blobs", content=bytes([number]) * 100_000, headers=by.headers)
+
+    assert [upload(number).status_code for number in (1, 1, 1, 2)] == [201] * 4  # the same bytes count once
+    problem = refusal(upload(3), 403, "storage-quota-exceeded")
+    assert (problem["quota_bytes"], problem["used_bytes"]) == (200_000, 200_000)
+    assert str(problem["not_before"]) > f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    refusal(api.post("/v1/blobs", content=iter([b"x"]), headers=caller.headers), 403, "storage-quota-exceeded")
+    assert upload(3, other).status_code == 201
+    with database.transaction() as session:
+        session.execute(update(BlobUpload).values(created_at=datetime.now(UTC) - timedelta(days=1)))
+    assert upload(3).status_code == 201
+
+
+def test_uploads_at_once_do_not_pass_the_quota_together(api: httpx.Client, app: FastAPI, services: Services) -> None:
+    settings = services.settings.model_copy(update={"blob_bytes_per_day": 250_000})
+    app.state.services = replace(services, settings=settings)
+    caller = sign_in(api)
+
+    def upload(number: int) -> int:
+        return api.post("/v1/blobs", content=bytes([number]) * 100_000, headers=caller.headers).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(upload, range(6))) == [201, 201, 403, 403, 403, 403]
 
 
 Answer = RootModel[dict[str, object]]

@@ -19,12 +19,14 @@ from market.chain.contracts import ChainEvent
 from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
 from market.events.models import AuditEvent
-from market.providers import benchmarks, service
+from market.providers import benchmarks, reviews, service
 from market.providers.models import BenchmarkRun, Provider
 from training_gym.hardware_proof import Work
 from training_gym.prover import Prover
+from zoo_protocol.attestation import COLLATERAL_FIELDS, Evidence, Verified
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Ask, Domain, Heartbeat, sign, struct_hash, typed_data
+from zoo_protocol.unixfs import cid_of_file
 
 CLASS_A = "0x" + "aa" * 32
 HARDWARE = {"gpu_model": "cpu", "gpu_count": 0, "gpu_memory_gb": 4, "ram_gb": 4, "network_gbps": 1}
@@ -185,9 +187,12 @@ def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
     run = start_benchmark(api, node)
     right = commit_benchmark(api, node, run)
     refusal(answer_benchmark(api, other, run, right), 404, "benchmark-not-found")
-    missing = {"cid": "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"}
     path = f"/v1/benchmarks/{run['id']}/answer"
-    refusal(api.post(path, json=missing, headers=node.headers), 422, "answer-not-found")
+    for cid in (
+        "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
+        cid_of_file(right),
+    ):  # the other's upload
+        refusal(api.post(path, json={"cid": cid}, headers=node.headers), 422, "answer-not-found")
     wrong = bytearray(right)
     wrong[-1] = (wrong[-1] + 1) % 61
     said = answer_benchmark(api, node, run, bytes(wrong)).json()
@@ -207,6 +212,36 @@ def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
             setattr(row, column, datetime.now(UTC) - timedelta(days=1))
             row.deadline_at = datetime.now(UTC) - timedelta(days=1 if column == "started_at" else -1)
         assert answer_benchmark(api, node, run, right).json()["reason"] == reason
+
+
+def test_an_answer_may_be_as_large_as_the_proof_and_is_kept_until_it_is_checked(
+    api: httpx.Client, services: Services, app: FastAPI
+) -> None:
+    """On the main network it has 806 MB, more than anybody may upload at once."""
+    limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
+    app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
+    node = sign_in(api)
+    register(api, node)
+    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
+    run = start_benchmark(api, node)
+    right = commit_benchmark(api, node, run)
+    assert len(right) > 1_000_000
+    said = answer_benchmark(api, node, run, right).json()
+    assert said["passed"]
+    assert not services.storage.is_pinned(cid_of_file(right))
+    again = {"cid": cid_of_file(right)}
+    assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == said
+    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
+
+
+def test_answers_are_checked_one_at_a_time(api: httpx.Client) -> None:
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    right = commit_benchmark(api, node, run)
+    with benchmarks._CHECKS:
+        refusal(answer_benchmark(api, node, run, right), 503, "benchmark-busy")
+    assert answer_benchmark(api, node, run, right).json()["passed"]
 
 
 def test_a_benchmarks_steps_have_their_order(api: httpx.Client, database: Database) -> None:
@@ -245,6 +280,44 @@ def test_who_saw_what_to_open_and_did_not_answer_waits(api: httpx.Client, servic
     start_benchmark(api, node)
 
 
+@pytest.mark.parametrize("least", ["too_late", "link_too_slow"])
+def test_who_has_no_answer_gains_nothing_by_being_slow(
+    api: httpx.Client, database: Database, services: Services, app: FastAPI, least: str
+) -> None:
+    """Being slow costs no pause, so an empty answer that came late would have bought another try at once."""
+    proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
+    tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
+    app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    commit_benchmark(api, node, run)
+    if least == "too_late":
+        with database.transaction() as session:
+            row = session.get_one(BenchmarkRun, run["id"])
+            row.committed_at = datetime.now(UTC) - timedelta(seconds=proof.answer_seconds + 1)
+    assert answer_benchmark(api, node, run, b"").json()["reason"] == "wrong_answer"
+    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    refusal(answer, 409, "benchmark-paused")
+
+
+def test_who_commits_too_late_may_try_again_without_an_answer(
+    api: httpx.Client, database: Database, services: Services, app: FastAPI
+) -> None:
+    """Nodes are told that they were too slow, and do not upload an answer that can earn nothing."""
+    app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
+    node = sign_in(api)
+    register(api, node)
+    run = start_benchmark(api, node)
+    api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=node.headers)
+    with database.transaction() as session:
+        session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
+    body = {"commitment": "0x" + "ab" * 32}
+    said = api.post(f"/v1/benchmarks/{run['id']}/commit", json=body, headers=node.headers).json()
+    assert not said["in_time"]
+    start_benchmark(api, node)
+
+
 def test_only_heartbeats_that_answer_the_last_challenge_count(
     api: httpx.Client, database: Database, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,13 +348,15 @@ def test_only_heartbeats_that_answer_the_last_challenge_count(
     assert not send(old, node)  # recorded beforehand
 
 
-def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client, database: Database) -> None:
+def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(
+    api: httpx.Client, database: Database, services: Services
+) -> None:
     node = sign_in(api)
     register(api, node)
     pass_benchmark(api, node)
 
     def due() -> str | None:
-        found: str | None = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["benchmark_by"]
+        found: str | None = beat(api, node, services.domain)["benchmark_by"]
         return found
 
     def draw(**values: datetime | None) -> None:
@@ -292,6 +367,8 @@ def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client
     now = datetime.now(UTC)
     assert due() is None
     draw(rebenchmark_at=now)
+    token_only = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    assert token_only["benchmark_by"] is None  # nor does its clock begin to run
     told = due()
     assert told is not None
     assert due() == told  # asking again gives no more time
@@ -304,6 +381,8 @@ def test_hardware_is_shown_again_at_a_time_that_nobody_is_told(api: httpx.Client
     benchmarks.demote_overdue(database, now + timedelta(days=1))
     found = api.get(f"/v1/providers/{node.address}").json()
     assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")
+    reviews.review(database, DEVNET, now)
+    assert status_of(api, node.address) == "demoted"  # however reliable it is otherwise
     pass_benchmark(api, node)
     assert status_of(api, node.address) == "benchmarked"
 
@@ -398,3 +477,19 @@ def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
     assert {item["address"] for item in first["items"] + rest["items"]} == addresses
     assert rest["next_after"] is None
     refusal(api.get("/v1/providers/0x" + "12" * 20), 404, "provider-not-found")
+
+
+def test_a_quote_that_cannot_be_compared_with_the_chain_is_asked_for_again(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain of these tests does not answer: the challenge stays open, and nobody sees a failure of ours."""
+    valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
+    monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
+    node = sign_in(api)
+    register(api, node)
+    challenge = api.post("/v1/attestations", json={}, headers=node.headers).json()
+    collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
+    body = {"quote": "00" * 64, "collateral": collateral}
+    for _ in range(2):
+        answer = api.post(f"/v1/attestations/{challenge['id']}/quote", json=body, headers=node.headers)
+        refusal(answer, 503, "chain-unavailable")

@@ -7,8 +7,10 @@ from verification_world import VerificationWorld, three_verifiers, verification_
 
 from market.disputes.route import Path, Route
 from market.jobs import service as jobs
+from market.jobs.lease_schemas import LeaseKind
 from market.providers import service as providers
-from market.verification import decisions, repository
+from market.storage.errors import StorageUnavailable
+from market.verification import comparing, decisions, repository
 from market.verification.court import Court
 from market.verification.models import Canary, ClassDrift, Comparison, Replay
 from zoo_protocol.hashing import sha256, to_hex
@@ -54,6 +56,51 @@ def test_no_committee_is_asked_before_the_units_canary_is_decided(world: Verific
     world.advance()
     assert world.unit(unit_id).status == "disputed"
     assert world.slashes() == []
+
+
+def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
+    world: VerificationWorld, unit_id: int, verifiers: list[str]
+) -> None:
+    """Two of three are live and fail every replay, as those with too little memory do: the provider is paid."""
+    with world.database.transaction() as session:
+        state_cid = world.storage.put(b"state", max_bytes=10).cid
+        session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
+    (sample,) = world.samples()
+    world.replay(asked_of(world, sample.id), world.claim(unit_id, 0))
+    for _ in verifiers:
+        asked = [replay.verifier for replay in world.replays() if replay.status == "assigned"]
+        for verifier in asked:
+            world.give_up(verifier, LeaseKind.REPLAY, "out_of_memory")
+        world.advance()
+    assert world.rows(lambda session: session.scalar(select(Canary.status))) == "dropped"
+    assert world.unit(unit_id).status == "verified"
+    assert {world.provider(verifier).status for verifier in verifiers} == {"active"}
+
+
+def test_a_comparison_waits_while_storage_does_not_answer(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That two states could not be read for a moment says nothing about their being far apart."""
+    other = world.verifier(environment=OTHER_CLASS)
+    (sample,) = world.samples()
+    cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
+    with world.database.transaction() as session:
+        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
+        session.add(comparison)
+        session.flush()
+        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
+        session.add(Replay(comparison_id=comparison.id, **found))
+
+    def unavailable(*_: object) -> tuple[float, float]:
+        raise StorageUnavailable("no answer")
+
+    monkeypatch.setattr(jobs, "ends_apart", unavailable)
+    with pytest.raises(StorageUnavailable):
+        comparing.compare_states(world.database, world.storage)
+    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "computed"
+    monkeypatch.setattr(jobs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    comparing.compare_states(world.database, world.storage)
+    assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
 
 
 @pytest.mark.parametrize("acquitted", [True, False])

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import aggregation, leases, matching, pins, repository, units, validation
+from market.jobs import aggregation, checkpoint_repository, leases, matching, pins, units, validation
 from market.jobs.errors import LeaseLost, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Lease, Unit
@@ -98,7 +98,8 @@ def test_the_next_round_opens_before_the_loss_of_its_model_is_known(
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:
-    return world.rows(lambda session: [row.validation_loss for row in repository.checkpoints(session, job_id)])
+    found = world.rows(lambda session: checkpoint_repository.checkpoints(session, job_id))
+    return [row.validation_loss for row in found]
 
 
 def _lost(*_: object) -> str:
@@ -351,7 +352,7 @@ def test_progress_and_the_first_step_are_told_as_they_happen(world: World, nodes
 
 
 def _pins(world: World, job_id: str) -> dict[int, list[str]]:
-    return world.rows(lambda session: repository.pins_of_job(session, job_id))
+    return world.rows(lambda session: checkpoint_repository.pins_of_job(session, job_id))
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:

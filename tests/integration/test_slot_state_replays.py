@@ -66,6 +66,22 @@ def test_a_drawn_units_slot_state_is_revealed_and_then_public(
     assert [unit.slot_state_public for unit in world.units(world.unit(unit_id).job_id)] == [True, False]
 
 
+def test_no_state_is_taken_that_was_not_asked_for(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+    """It was stored unread: a comparison took it for the claimed end, and the sweep would have unpinned it one day."""
+    first, unit_id = _second_unit(world, node)
+    _challenge(world, unit_id, [0])
+    lease = world.pull(node, LeaseKind.REVEAL)
+    assert lease is not None
+    slot_state = world.storage.put(world.kept[node][str(first.slot_state_cid)], max_bytes=2**24).cid
+    dataset = world.storage.put(b"somebody's dataset", max_bytes=100).cid
+    shown = CompleteReveal(token=lease.token, state_cid=dataset, slot_state_cid=slot_state)
+    with pytest.raises(ResultRefused) as refused:
+        world.complete(lease, node, shown)
+    assert (refused.value.field, refused.value.extra["reason"]) == ("state_cid", "wrong_state")
+    world.complete(lease, node, CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=slot_state))
+    assert [(sample.status, sample.state_cid) for sample in world.samples()] == [("revealed", None)]
+
+
 def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
     _, unit_id = _second_unit(world, node)
     assert world.publish(node)

@@ -20,7 +20,9 @@ from market.db.base import utc_now
 from market.jobs import aggregation, leases, publishing, uploads
 from market.jobs.lease_schemas import CompletePublish
 from market.jobs.models import Unit
+from market.storage import quota
 from market.storage.errors import BlobNotFound
+from market.storage.models import BlobUpload
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
@@ -319,6 +321,33 @@ def test_nobody_has_anothers_file_released(node: Node, world: World, tmp_path: P
     node.market.join_pieces(lease, cid, len(content))
     uploads.discard_stale(world.database, world.storage, utc_now())
     assert world.storage.is_pinned(cid)
+
+
+def _charges(world: World, address: str) -> list[int]:
+    mine = select(BlobUpload.charged).where(BlobUpload.account == address).order_by(BlobUpload.id)
+    return world.rows(lambda session: list(session.scalars(mine)))
+
+
+def test_pieces_that_come_to_nothing_count_against_the_nodes_quota(node: Node, state: Path, world: World) -> None:
+    """A lease bounds what a unit's files may have; replacing its pieces again and again must not be a way around."""
+    lease, cid, pieces = node.lease(), _cid(state), _pieces(state)
+    for _ in range(2):  # the same again is no other piece
+        node.market.put_piece(lease, cid, 0, cid_of_file(pieces[1]), pieces[1])
+    assert _charges(world, node.address) == []
+    node.market.put_piece(lease, cid, 0, cid_of_file(pieces[0]), pieces[0])
+    assert _charges(world, node.address) == [PIECE_BYTES]
+    with pytest.raises(ApiError) as refused:
+        node.market.join_pieces(lease, cid, 0)  # whole, but another file
+    assert refused.value.code == "wrong-file"
+    assert _charges(world, node.address) == [PIECE_BYTES] * 2
+    assert node.upload(lease, state) == cid
+    other = b"after it was joined"
+    node.market.put_piece(lease, cid, 0, cid_of_file(other), other)
+    assert not _stored(world, cid_of_file(other))
+    with world.database.transaction() as session:  # as one that was uploaded at once
+        quota.note_stored(session, quota.take_room(session, node.address, state.stat().st_size, 2**40), cid)
+    _complete(node, lease, cid)
+    assert _charges(world, node.address) == [PIECE_BYTES] * 2  # what was accepted counts no longer
 
 
 def test_what_was_accepted_stays(node: Node, state: Path, world: World) -> None:

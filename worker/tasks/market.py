@@ -11,6 +11,7 @@ from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
 from market.settlement import service as settlement
+from market.storage import quota
 from market.verification import service as verification
 from market.webhooks import service as webhooks
 from worker.context import context
@@ -69,6 +70,7 @@ def release() -> None:
             return
         with c.database.transaction() as session:
             now = database_now(session)
+            quota.forget(session, now - quota.PERIOD)
         jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
         jobs.release_states(c.database, c.storage, c.network, now)
         verification.release_states(c.database, c.storage, c.network, now)

@@ -95,7 +95,8 @@ class Market:
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
         """The verdict on an uploaded answer."""
-        answer: dict[str, Any] = self._connection.post(f"/v1/benchmarks/{benchmark_id}/answer", {"cid": cid})
+        path = f"/v1/benchmarks/{benchmark_id}/answer"
+        answer: dict[str, Any] = self._connection.post(path, {"cid": cid}, repeatable=True)
         return answer
 
     def attested_until(self, address: str) -> str | None:
