@@ -14,6 +14,7 @@ from court_world import MARKET, CourtWorld, LyingExecutor
 from dispute_world import TERMS, ZEN
 from fastapi import FastAPI
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+from referee_world import REFEREES
 from support.anvil import AnvilProcess
 from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
 
@@ -231,6 +232,21 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
     assert live.sent() == []
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_referees_of_the_providers_owner_make_no_committee(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], running: list[Executor]
+) -> None:
+    too_many = len(REFEREES) - TERMS.seats + 1
+    for account in REFEREES[:too_many]:
+        live.staked_verifier_node(account, running[0])
+        live.declare_owner(account.address, "Zoo Labs")
+    live.declare_owner(cheat.address, "Zoo Labs")
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "too_few_referees")
 
 
 @pytest.mark.usefixtures("with_referees")
