@@ -11,7 +11,7 @@ from market.jobs.lease_schemas import LeaseKind
 from market.providers.models import Provider
 from market.settings import Settings
 from market.storage.service import Storage
-from market.verification.asking import Question, _draw, of_class
+from market.verification.asking import Question, _draw
 
 OWNER, ANOTHER = "Zoo Labs", "Another Lab"
 OTHER_CLASS = "0x" + "77" * 32
@@ -37,6 +37,7 @@ def drawn_unit(world: VerificationWorld, owner: str | None) -> int:
     world.deliver(node)
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [0]})
+    world.reveal(node)
     return unit.id
 
 
@@ -64,14 +65,17 @@ def test_who_declares_no_owner_shares_none(world: VerificationWorld) -> None:
 
 
 def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorld) -> None:
-    for _ in range(4):
-        owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
-    other = owned(world, world.verifier(environment=OTHER_CLASS), ANOTHER)
+    owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
     unit_id = drawn_unit(world, OWNER)
+    assert drawn_across(world, unit_id) is None
+    other = owned(world, world.verifier(environment=OTHER_CLASS), ANOTHER)
+    assert drawn_across(world, unit_id) == other
+
+
+def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
+    """Who would be asked to compare across classes."""
     with world.database.transaction() as session:
         unit = jobs.unit_facts(session, unit_id)
-        assert of_class(session, world.settings, unit) == {}
-        across = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
-        drawn = _draw(session, world.settings, across)
-    assert drawn is not None
-    assert drawn.address == other
+        question = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
+        drawn = _draw(session, world.settings, question)
+    return None if drawn is None else drawn.address
