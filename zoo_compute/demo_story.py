@@ -20,7 +20,7 @@ from zoo_protocol.record import VERIFIED
 _MAX_EVIDENCE_BYTES = 1 << 20
 _WIDTH = 110
 
-_STEPS = {
+STEPS = {
     "DisputeOpened": "the market disputes the unit before the contract and puts up a bond",
     "TraceShown": "the contract asks for the whole trace; the cheat shows what it signed",
     "StepNamed": "the market names the piece that it rejects",
@@ -106,7 +106,7 @@ def _on_chain(client: Client, chain: ChainReader, dispute_id: str, evidence: Map
     committed = "what was signed is fixed, the cheat's result with it, before anybody can know what will be checked"
     steps = [{"event": "WindowCommitted", "what": committed, "tx": chain.window_tx(evidence["window"]["root"])}]
     events = chain.dispute_events(dispute_id)
-    steps += [{"event": name, "what": _STEPS[name], "tx": tx} for name, _, tx in events if name in _STEPS]
+    steps += [{"event": name, "what": STEPS[name], "tx": tx} for name, _, tx in events if name in STEPS]
     committee = next(args["committee"] for name, args, _ in reversed(events) if name == "CommitteeDrawn")
     signed = client.connection.get(f"/v1/disputes/{dispute_id}/verdicts")
     return {"dispute_id": dispute_id, "chain": steps, "committee": committee, "verdicts": signed}
