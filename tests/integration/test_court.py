@@ -19,14 +19,21 @@ from support.anvil import AnvilProcess
 from support.chain import OTHER, Chain, chain_settings, deploy_contracts, wallet
 
 from market.chain.client import ChainClient
+from market.db.base import utc_now
+from market.disputes.challenger import Challenger
+from market.disputes.route import Path as Decider
+from market.disputes.route import Reason, Route
 from market.domain.network import DEVNET
 from market.jobs import facts
+from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
 from market.ledger.reconciliation import reconcile
 from market.providers import service as providers
 from market.settings import Settings
 from market.settlement.record import build_record
 from market.storage.service import Storage
+from market.verification.court import Court
+from market.verification.models import Window
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
@@ -236,17 +243,23 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
 
 @pytest.mark.usefixtures("with_referees")
 def test_referees_of_the_providers_owner_make_no_committee(
-    live: CourtWorld, cheat: Node, verifiers: list[Node], running: list[Executor]
+    live: CourtWorld, honest: Node, running: list[Executor]
 ) -> None:
-    too_many = len(REFEREES) - TERMS.seats + 1
-    for account in REFEREES[:too_many]:
+    job_id = live.train(honest)
+    with live.database.transaction() as session:
+        unit = jobs.unit_facts(session, unit_of(live, job_id, honest).id)
+    court = Court(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
+
+    def route() -> Route:
+        return court.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")
+
+    assert route() == Route(Decider.DISPUTE)
+    for account in REFEREES[TERMS.seats - 1 :]:
         live.staked_verifier_node(account, running[0])
         live.declare_owner(account.address, "Zoo Labs")
-    live.declare_owner(cheat.address, "Zoo Labs")
-    job_id = live.train(cheat)
-    live.until_decided(job_id, [cheat], verifiers)
-    (slash,) = live.slashes()
-    assert (slash.path, slash.path_reason) == ("operator", "too_few_referees")
+    assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
+    live.declare_owner(honest.address, "Zoo Labs")
+    assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
 
 @pytest.mark.usefixtures("with_referees")
