@@ -139,7 +139,7 @@ def _honest(directory: Path, quick: bool) -> list[Row]:
         judges = [
             leaf
             for verifier, leaf in found
-            if may_judge(f"verifier {verifier}", trained[verifier]["environment"], "", trained[provider]["environment"])
+            if may_judge(f"verifier {verifier}", trained[verifier]["environment"], (), trained[provider]["environment"])
         ]
         slashes += verdict(claim, judges * 2) is Verdict.FAILED
         alien = [leaf for verifier, leaf in found if verifier != provider]

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from zoo_compute import demo_story
 from zoo_compute.amounts import ZEN, format_zen
 from zoo_compute.cli.output import note, print_facts, print_json
 from zoo_compute.cli.receipts import check_receipt, print_receipt
@@ -25,9 +26,10 @@ from zoo_compute.errors import DevnetError, JobUnsuccessful, Mismatch
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec
 from zoo_compute.models import Event
+from zoo_compute.receipt import DISPUTE
 from zoo_compute.settlement_events import ChainReader
 
-OPTIONS = Options(providers=5, verifiers=2, cheat=True, slow_link_mbps=20.0)
+OPTIONS = Options(providers=5, verifiers=3, cheat=True, slow_link_mbps=20.0)
 LEAVER = "provider-3"
 LEAVES_AFTER = 3
 """The round after which this node is told to stop, in the midst of the next; its supervisor starts it again."""
@@ -71,14 +73,15 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             job = _train(client, lambda event: _leave(state, event))
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
+            receipt["story"] = demo_story.gather(client, job, receipt, _cast(info))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
             check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
-            _tell_of_slow_and_absent(job, info)
             note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
-            _use_model(job, state.path("demo-model.safetensors"))
+            _tell_of_training(job, info, _use_model(job, state.path("demo-model.safetensors")))
+            note(demo_story.tell(receipt["story"]))
         note("")
         if not as_json:
             print_facts(_addresses(info, receipt, file))
@@ -143,6 +146,8 @@ def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
         "escrowed <= budget": money["escrowed"] <= money["budget"],
         "fee == 5 % of payments": money["fee"] == (money["paid"] + money["fee"]) * 5 // 100,
         "exactly the cheat is slashed": [slash["provider"] for slash in receipt["slashes"]] == [cheat],
+        "a committee decided, on chain": [slash["path"] for slash in receipt["slashes"]] == [DISPUTE],
+        "nobody else ever lost stake": not receipt["story"]["honest"]["slashed"],
         "the cheat is not paid": all(
             int(unit["paid_wei"]) == 0 for unit in receipt["units"] if unit["provider"] == cheat
         ),
@@ -155,6 +160,11 @@ def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
     broken = [promise for promise, is_so in holds.items() if not is_so]
     if broken:
         raise Mismatch("demo-promise-broken", f"not so: {'; '.join(broken)}")
+
+
+def _cast(info: dict[str, Any]) -> demo_story.Cast:
+    cheat, *honest = (account["address"] for account in info["accounts"]["providers"])
+    return demo_story.Cast(cheat, honest, [account["address"] for account in info["accounts"]["verifiers"]])
 
 
 @contextmanager
@@ -196,22 +206,30 @@ def _leave(state: StateDirectory, event: Event) -> None:
         note(f"{LEAVER} has left")
 
 
-def _tell_of_slow_and_absent(job: Job, info: dict[str, Any]) -> None:
-    """What became of the node on the slow link, and of the one that left."""
+def _tell_of_training(job: Job, info: dict[str, Any], model_bytes: int) -> None:
+    """How the rounds went: what was sent, whose work was joined, and what became of the slow and the absent."""
     report, units = job.efficiency(), job.units()
+    delivered = [unit for unit in units if unit["uploaded_at"]]
+    each = report["bytes_up_measured"] / max(1, len(delivered))
+    note(
+        f"an update took {each / 1000:.0f} kB on the wire, {model_bytes / each:.0f} times less than the model; of "
+        f"{len(delivered)} updates {sum(unit['included'] is True for unit in delivered)} were joined, robustly"
+    )
     addresses = [account["address"] for account in info["accounts"]["providers"]]
     slow, leaver = (addresses[int(name.rpartition("-")[2]) - 1] for name in (stack.SLOW_NODE, LEAVER))
     for node in report["nodes"]:
         if node["provider"] == slow:
+            own = [unit for unit in delivered if unit["provider"] == slow]
             seconds = node["seconds_compute"] + node["seconds_transfer"]
-            late = sum(bool(unit["rounds_late"]) for unit in units if unit["provider"] == slow)
+            told = " or ".join(str(top_k) for top_k in sorted({unit["top_k"] for unit in own}))
             note(
                 f"{stack.SLOW_NODE}, on {OPTIONS.slow_link_mbps:g} Mbit/s, delivered {node['units']} units, "
-                f"{late} of them late; {node['seconds_transfer'] / seconds:.0%} of its time went into transfers"
+                f"{sum(bool(unit['rounds_late']) for unit in own)} of them late; "
+                f"{node['seconds_transfer'] / seconds:.0%} of its time went into transfers; by its measured rate it "
+                f"was told to send {told} of 4096 entries"
             )
-    own = [unit for unit in units if unit["provider"] == leaver]
-    lost = [unit["reason"] for unit in own if unit["status"] == "lost"]
-    back = [unit for unit in own if unit["uploaded_at"] and unit["round"] >= LEAVES_AFTER]
+    lost = [unit["reason"] for unit in units if unit["provider"] == leaver and unit["status"] == "lost"]
+    back = [unit for unit in delivered if unit["provider"] == leaver and unit["round"] >= LEAVES_AFTER]
     note(
         f"{LEAVER} left after round {LEAVES_AFTER} ({', '.join(lost) or 'between two units'}), came back and "
         f"delivered {len(back)} more units"
@@ -246,11 +264,13 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
     }
 
 
-def _use_model(job: Job, path: Path) -> None:
-    """Fetch the model, checked against its CID, and let it write."""
+def _use_model(job: Job, path: Path) -> int:
+    """Fetch the model, checked against its CID, and let it write; its size in bytes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch loads below; the stack shares this machine's cores
-    note(f"{path}: {job.download(path)} bytes")
+    size = job.download(path)
+    note(f"{path}: {size} bytes")
     note("the model writes:\n" + job.sample("The ", 240, seed=1))
+    return size
 
 
 def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:

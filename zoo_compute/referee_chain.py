@@ -25,6 +25,7 @@ class Opening:
     """The disputed unit: its id (0x hex), and its order and commitment where the opening transaction shows them."""
 
     unit_id: str
+    provider: str
     order: JobOrder | None
     unit: UnitCommitment | None
 
@@ -71,15 +72,15 @@ class RefereeChain(DisputeChain):
             found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
             if not found:
                 raise ZooError("dispute-unknown", f"the chain has no dispute {dispute_id}")
-            unit_id = to_hex(found[0]["args"]["unitId"])
+            unit_id, provider = to_hex(found[0]["args"]["unitId"]), str(found[0]["args"]["provider"])
             try:
                 call = self._web3.eth.get_transaction(found[0]["transactionHash"])["input"]
             except TransactionNotFound:  # of a node that has forgotten old transactions
-                return Opening(unit_id, None, None)
+                return Opening(unit_id, provider, None, None)
         for arguments in self._open_calls(call):
             order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
-            return Opening(unit_id, order, unit)
-        return Opening(unit_id, None, None)
+            return Opening(unit_id, provider, order, unit)
+        return Opening(unit_id, provider, None, None)
 
     def _open_calls(self, call: Any) -> list[Mapping[str, Any]]:
         """The arguments of each ``open`` in call data, also within a multicall."""

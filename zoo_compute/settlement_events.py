@@ -16,6 +16,16 @@ from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed
 
 _PROVIDER_LOST = 5  # IDisputes.Status
+DISPUTE_EVENTS = (
+    "DisputeOpened",
+    "TraceShown",
+    "StepNamed",
+    "CommitteeDrawn",
+    "VerdictGiven",
+    "Credited",
+    "DisputeEnded",
+)
+"""Those of one dispute that say what was done in it."""
 
 
 class ChainDisagrees(Exception):
@@ -188,6 +198,35 @@ class ChainReader:
             at=int(self._web3.eth.get_block(events[-1]["blockNumber"])["timestamp"]),
             counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
         )
+
+    def slashed(self) -> set[str]:
+        """Everybody who ever lost stake to a penalty, by whosever decision."""
+        return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
+
+    def stake_of(self, provider: str) -> int:
+        """Stake of a provider or verifier now, without what unbonds, wei."""
+        return int(self._contracts["ProviderStaking"].functions.stakeOf(provider).call())
+
+    def window_tx(self, root: str) -> str:
+        """The transaction that committed the window of this root.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        event = self._only("WorkWindows", "WindowCommitted", "no_window", root=from_hex(root))
+        return to_hex(event["transactionHash"])
+
+    def dispute_bond(self) -> int:
+        """What a challenger puts up, wei."""
+        return int(self._contracts["Disputes"].functions.terms().call()[0])
+
+    def dispute_events(self, dispute_id: str) -> list[tuple[str, Mapping[str, Any], str]]:
+        """(event, arguments, transaction) of all that happened in a dispute, in the chain's order."""
+        events = [
+            event for name in DISPUTE_EVENTS for event in self._events("Disputes", name, disputeId=from_hex(dispute_id))
+        ]
+        events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
+        return [(event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events]
 
     def conviction(self, dispute_id: str) -> tuple[str, str]:
         """The unit that a dispute convicted, and the transaction that did; both as 0x hex.

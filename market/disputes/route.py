@@ -43,7 +43,7 @@ class Case:
         segments: of the unit.
         disputed_before: whether the market has disputed this unit.
         seconds_left: until the unit can be disputed no more, by the chain's clock.
-        referees: registered ones that qualify and are no party.
+        referees: registered ones that qualify, are no party and have another owner than the provider.
         balance_wei: ZEN of the challenger's account.
     """
 

@@ -1,7 +1,7 @@
 """Network parameters: tiers, prices, stakes, fees, delays and penalties, one typed document per network.
 
-``MAINNET`` holds the published numbers. ``DEVNET`` scales the hardware thresholds down so that a laptop's CPU
-qualifies, and changes nothing else about the rules.
+``MAINNET`` holds the published numbers. ``DEVNET`` scales the hardware thresholds and the referees' committees down to
+what a laptop runs, and changes nothing else about the rules.
 """
 
 from dataclasses import dataclass, replace
@@ -287,6 +287,7 @@ DEVNET = replace(
     benchmark_pause_seconds=0,
     tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
     challenge_seconds=4,  # so that whoever tries the network sees a job's pay arrive
+    disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers beside its providers
 )
 
 NETWORKS = {network.name: network for network in (MAINNET, DEVNET)}

@@ -1,7 +1,7 @@
 """Rules of verification: how much of a unit is checked, and when replays prove it right or wrong."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -66,17 +66,18 @@ def sampling_rate_bps(
     return min(10_000, max(usual, 2 * newcomer_bps)) if doubted else usual
 
 
-def may_judge(verifier: str, verifier_class: str | None, provider: str, unit_class: str) -> bool:
+def may_judge(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
     """Whether a verifier's replay of a unit can say anything about it.
 
     Bits are comparable within one environment class only: a replay in another class differs from honest work too. And
     nobody judges themselves.
 
     Args:
-        verifier, provider: addresses.
+        verifier: its address.
+        own: addresses of the unit's provider and of its owner's other nodes.
         verifier_class, unit_class: environment classes; None is an unknown one.
     """
-    return verifier_class == unit_class and verifier != provider
+    return verifier_class == unit_class and verifier not in own
 
 
 def covers(stake_wei: int, segment_wei: int) -> bool:

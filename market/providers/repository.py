@@ -107,6 +107,12 @@ def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:
     return session.scalars(select(Provider).where(Provider.address.in_(addresses))).all()
 
 
+def of_same_owner(session: Session, address: str) -> Sequence[str]:
+    """Nodes of the owner that this one declares, itself among them; none if it declares none."""
+    owner = select(Provider.owner).where(Provider.address == address).scalar_subquery()
+    return session.scalars(select(Provider.address).where(Provider.owner == owner)).all()
+
+
 def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     """Addresses of those of the providers that are active and not in dispute."""
     statement = select(Provider.address).where(

@@ -262,6 +262,11 @@ def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) ->
     ]
 
 
+def of_same_owner(session: Session, address: str) -> set[str]:
+    """The node and every other one that declares the same owner. A declaration is not proven; none means alone."""
+    return {address, *repository.of_same_owner(session, address)}
+
+
 def note_overruled(session: Session, address: str, assigned_at: datetime, at: datetime) -> Overruled:
     """Two other verifiers overruled this one: what follows. A first case suspends it here; a slash is the caller's."""
     records.add(session, address, epoch_of(at.timestamp()), rejected=1)

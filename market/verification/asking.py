@@ -102,25 +102,29 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
 
 
 def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
-    """The live verifiers of the unit's class, never its own provider, by address."""
+    """The live verifiers of the unit's class, never its own provider or one of that one's owner, by address."""
+    own = providers.of_same_owner(session, unit.provider)
     return {
         facts.address: facts
         for facts in _live(session, settings)
-        if may_judge(facts.address, facts.environment_class, unit.provider, unit.environment_class)
+        if may_judge(facts.address, facts.environment_class, own, unit.environment_class)
     }
+
+
+def _of_any_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
+    own = providers.of_same_owner(session, unit.provider)
+    return {facts.address: facts for facts in _live(session, settings) if facts.address not in own}
 
 
 def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
-    those of others; never its own provider.
+    those of others; never its own provider, nor a node of that one's owner.
 
     First among those whose stake covers the segment, and who know nothing of it. One that gave a result is not asked
     again; one that gave none only if nobody else is left, and never about a canary.
     """
     unit = question.unit
-    live = of_class(session, settings, unit)
-    if question.comparison_id is not None:
-        live = {facts.address: facts for facts in _live(session, settings) if facts.address != unit.provider}
+    live = (of_class if question.comparison_id is None else _of_any_class)(session, settings, unit)
     asked = {replay.verifier for replay in question.replays}
     # Who replays a neighbouring segment has been told a leaf that is this one's end, or may be told so.
     neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)

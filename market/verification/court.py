@@ -11,6 +11,7 @@ from market.disputes.challenger import Accusation, Challenger
 from market.disputes.route import Case, Path, Reason, Route, is_replayable, route
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
+from market.providers import service as providers
 from market.verification.models import Window
 from market.verification.omissions import proof_of
 
@@ -38,13 +39,14 @@ class Court:
         with database.transaction() as session:
             payer = jobs.get(session, unit.job_id).order.payer
             disputed_before = challenges.was_disputed(session, unit.id)
+            own = providers.of_same_owner(session, unit.provider)
         end = _disputable_until(self.challenger, window)
         case = Case(
             offence=offence,
             segments=unit.segments,
             disputed_before=disputed_before,
             seconds_left=int(end.timestamp()) - chain.head_timestamp(),
-            referees=challenges.eligible_referees(database, chain, [unit.provider, address, payer]),
+            referees=challenges.eligible_referees(database, chain, {address, payer, *own}),
             balance_wei=chain.balance_of(address),
         )
         return route(case, self.challenger.terms)

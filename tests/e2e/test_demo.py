@@ -11,6 +11,8 @@ import httpx
 from support.devnet import ROOT, Devnet, clean
 from web3 import HTTPProvider, Web3
 
+from zoo_protocol.contracts import artifact
+
 KEYS = {
     "job_id",
     "tier",
@@ -30,19 +32,25 @@ KEYS = {
     "treasury_balance_wei",
     "ledger_reconciled",
     "seconds",
+    "story",
 }
+STAKES = {"providers": 1_000 * 10**18, "verifiers": 500 * 10**18}
+PROVIDER_LOST = 5  # IDisputes.Status
 
 
+@pytest.mark.timeout(1_300)  # a minute and a half on two idle cores
 def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     argv = [sys.executable, "-m", "zoo_compute", "demo", "--keep", "--json", "--directory", str(devnet.directory)]
-    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=800, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=1_200, check=False)
     assert done.returncode == 0, done.stderr
     receipt = json.loads((devnet.directory / "demo-receipt.json").read_text())
     assert json.loads(done.stdout) == receipt
     assert set(receipt) >= KEYS
     info = json.loads(devnet.command("info", "--json").stdout)
     cheat = info["accounts"]["providers"][0]["address"]
-    assert [slash["provider"] for slash in receipt["slashes"]] == [cheat]
+    assert [(slash["provider"], slash["path"]) for slash in receipt["slashes"]] == [(cheat, "dispute")]
+    _check_that_a_committee_convicted(info, receipt, cheat)
+    _check_that_nobody_else_lost_stake(info)
 
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     moved = _transfers_of(info)
@@ -64,10 +72,57 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     _find_slot_states(info["ipfs_url"], [item["cid"] for item in receipt["checkpoints"]])
     _replay_the_cheats_unit(devnet, info, receipt, cheat)
     assert "the model writes" in done.stderr
+    assert "How the cheat was caught" in done.stderr
+    assert all(step["tx"] in done.stderr for step in receipt["story"]["chain"])
+    assert "None of the 4 honest providers" in " ".join(done.stderr.split())
     assert "provider-2, on 20 Mbit/s, delivered" in done.stderr
     assert "provider-3 left after round 3" in done.stderr
     assert "of the same nodes in one place" in done.stderr
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
+
+
+def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
+    """The stake was taken by the contract Disputes itself, on the signatures of referees without a stake in it."""
+    chain, disputes = Web3(HTTPProvider(info["rpc_url"])), info["contracts"]["Disputes"]
+    (slashed,) = _events(info, "ProviderStaking", "Slashed")
+    story = receipt["story"]
+    assert slashed["args"]["provider"] == cheat
+    assert "0x" + slashed["args"]["evidence"].hex() == story["dispute_id"]
+    assert chain.eth.get_transaction(slashed["transactionHash"])["to"] == disputes
+    (ended,) = _events(info, "Disputes", "DisputeEnded")
+    assert ended["args"]["outcome"] == PROVIDER_LOST
+    assert ended["transactionHash"] == slashed["transactionHash"]
+    (given,) = _events(info, "Disputes", "VerdictGiven")
+    (drawn,) = _events(info, "Disputes", "CommitteeDrawn")
+    committee = drawn["args"]["committee"]
+    verifiers = {account["address"] for account in info["accounts"]["verifiers"]}
+    assert set(committee) <= verifiers
+    assert len(set(committee)) == len(committee) == 3
+    assert given["args"]["signatures"] >= 2
+    assert story["committee"] == committee
+    assert {verdict["provider_correct"] for verdict in story["verdicts"]} == {False}
+    assert len(set(story["noticed"]["verifiers"])) >= 2
+    named = [step["event"] for step in story["chain"]]
+    first = ["WindowCommitted", "DisputeOpened", "TraceShown", "StepNamed", "CommitteeDrawn", "VerdictGiven"]
+    assert named == first
+    cost = story["cost"]
+    burned, shared = int(cost["burned_wei"]), [cost["to_challenger_wei"], *cost["to_referees_wei"].values()]
+    assert burned + sum(map(int, shared)) == slashed["args"]["amount"] == STAKES["providers"] // 2
+
+
+def _check_that_nobody_else_lost_stake(info: dict[str, Any]) -> None:
+    chain = Web3(HTTPProvider(info["rpc_url"]))
+    staking = chain.eth.contract(address=info["contracts"]["ProviderStaking"], abi=artifact("ProviderStaking").abi)
+    for kind, minimum in STAKES.items():
+        for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is the cheat
+            assert staking.functions.stakeOf(account["address"]).call() == minimum
+
+
+def _events(info: dict[str, Any], contract: str, name: str) -> list[Any]:
+    """All events of that name that a contract ever emitted."""
+    chain = Web3(HTTPProvider(info["rpc_url"]))
+    found = chain.eth.contract(address=info["contracts"][contract], abi=artifact(contract).abi)
+    return list(found.events[name]().get_logs(from_block=0))
 
 
 def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:

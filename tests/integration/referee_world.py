@@ -4,6 +4,7 @@ from typing import Any
 
 from dispute_world import TERMS, ZEN, Delivered, DisputeWorld
 from live_world import Node
+from sqlalchemy import update
 from support.chain import OTHER, Wallet, wallet
 
 from market.chain.contracts import decode_result, encode_call
@@ -11,6 +12,7 @@ from market.chain.models import TxIntent
 from market.disputes import keeper
 from market.disputes.models import Dispute as DisputeRow
 from market.domain.network import DEVNET
+from market.providers.models import Provider
 from zoo_compute.dispute_chain import Opened, Turn
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.http import Connection
@@ -42,7 +44,12 @@ class RefereeWorld(DisputeWorld):
             self.deployed.stake(account, 500 * ZEN)
 
     def referee(
-        self, account: Wallet, executor: Any, environment: str | None = None, url: str | None = None
+        self,
+        account: Wallet,
+        executor: Any,
+        environment: str | None = None,
+        url: str | None = None,
+        owner: str | None = None,
     ) -> Referee:
         """A referee as it is after a start: its directory is all that it knows."""
         workspace = Workspace(self.directory / account.address)
@@ -54,7 +61,7 @@ class RefereeWorld(DisputeWorld):
         sources = Sources(
             lambda: RefereeChain(rpc, contracts, known), lambda: ChainReader(rpc, contracts), self.market(account, url)
         )
-        return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known)
+        return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known, owner)
 
     def referees(self, executor: Any) -> list[Referee]:
         """All of them, listed."""
@@ -63,6 +70,11 @@ class RefereeWorld(DisputeWorld):
         for one in found:
             one.watch()
         return found
+
+    def declare_owner(self, address: str, owner: str) -> None:
+        """The node says who owns it."""
+        with self.database.transaction() as session:
+            session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
 
     def market(self, account: Wallet | Node, url: str | None = None) -> Market:
         """The market as a node reaches it."""

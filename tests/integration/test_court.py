@@ -12,15 +12,23 @@ from court_world import MARKET, CourtWorld, LyingExecutor
 from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from referee_world import REFEREES
 from support.chain import OTHER, wallet
 
 from market.chain.client import ChainClient
+from market.db.base import utc_now
+from market.disputes.challenger import Challenger
+from market.disputes.route import Path as Decider
+from market.disputes.route import Reason, Route
 from market.domain.network import DEVNET
 from market.jobs import facts
+from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
 from market.ledger.reconciliation import reconcile
 from market.providers import service as providers
 from market.settlement.record import build_record
+from market.verification.court import Court
+from market.verification.models import Window
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
@@ -201,6 +209,25 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
     assert live.sent() == []
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
     check_books(live)
+
+
+@pytest.mark.usefixtures("with_referees")
+def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node, executor: Executor) -> None:
+    job_id = live.train(honest)
+    with live.database.transaction() as session:
+        unit = jobs.unit_facts(session, unit_of(live, job_id, honest).id)
+    court = Court(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
+
+    def route() -> Route:
+        return court.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")
+
+    assert route() == Route(Decider.DISPUTE)
+    for account in REFEREES[TERMS.seats - 1 :]:
+        live.staked_verifier_node(account, executor)
+        live.declare_owner(account.address, "Zoo Labs")
+    assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
+    live.declare_owner(honest.address, "Zoo Labs")
+    assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
 
 @pytest.mark.usefixtures("with_referees")

@@ -17,7 +17,8 @@ import pytest
 from training_gym.checkpoint import initial_checkpoint
 from training_gym.config import TrainingSpec
 from training_gym.profile import CPU
-from zoo_compute.devnet.cheat import KINDS, WITHHOLD, FabricatingExecutor, executor_of
+from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
+from zoo_compute.devnet.cheat_child import FABRICATE
 from zoo_compute.node.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
@@ -108,7 +109,7 @@ def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str
 def test_a_fabricated_unit_fails_the_replay_of_each_segment(
     executor: Executor, task: dict[str, Any], tmp_path: Path
 ) -> None:
-    with FabricatingExecutor(CPU, MEMORY, tmp_path) as cheat:
+    with executor_of(FABRICATE)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
         assert cheat.run({"kind": "probe"}, 60)["environment"] == executor.environment_class
     assert set(result) == set(executor.run({**task, "output": str(tmp_path)}, 60))
@@ -118,7 +119,7 @@ def test_a_fabricated_unit_fails_the_replay_of_each_segment(
         assert replayed["end_leaf"] != result["leaves"][segment + 1]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("fabricate", WITHHOLD)])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD)])
 def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
     executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:

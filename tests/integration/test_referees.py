@@ -32,6 +32,7 @@ from zoo_protocol.messages import Verdict, sign, typed_data
 ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
+OWNER = "Zoo Labs"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,30 @@ def test_a_cheat_is_convicted_by_whoever_disputes_it(live: RefereeWorld, cheat: 
     assert live.chain_of(FIRST).credits() == TERMS.bond_wei + TERMS.cost_wei
 
 
+def test_a_referee_signs_nothing_for_a_provider_of_its_owner(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = live.referees(executor)
+    live.declare_owner(honest.address, OWNER)
+    own = [live.referee(account, executor, owner=OWNER) for account in REFEREES]
+    opened = live.named(FIRST, unit, honest, 2)
+    live.discloser(honest).watch()
+    assert live.judged(opened, own) is Turn.JUDGING
+    assert "own_provider" in caplog.text
+    assert live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts") == []
+    assert live.judged(opened, others) is Turn.CHALLENGER_LOST
+
+
+def test_a_cheat_that_names_the_referees_owner_is_convicted_by_them(
+    live: RefereeWorld, cheat: Node, executor: Executor
+) -> None:
+    unit, _ = live.delivered(cheat), live.referees(executor)
+    live.declare_owner(cheat.address, OWNER)
+    opened = live.named(FIRST, unit, cheat, 1)
+    live.discloser(cheat).watch()
+    assert live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES]) is Turn.PROVIDER_LOST
+
+
 def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
@@ -193,7 +218,7 @@ def test_without_the_market_a_settled_unit_is_judged_by_its_record(
     live.referees(executor)
     opened = live.named(FIRST, unit, honest, 2)
     live.keep()
-    alone = [live.referee(account, executor, url=NOWHERE) for account in REFEREES]
+    alone = [live.referee(account, executor, url=NOWHERE, owner=OWNER) for account in REFEREES]
     for referee in alone:
         referee.watch()
     assert "market_unreachable" in caplog.text

@@ -17,7 +17,7 @@ from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import initial_parameters
 from training_gym.profile import CPU
 from training_gym.slot_state import SlotState, error_feedback_digest, fresh_slot_state, load_slot_state
-from zoo_compute.devnet.cheat import fabricate_unit
+from zoo_compute.devnet.fabrication import fabricate_unit
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(

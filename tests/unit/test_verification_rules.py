@@ -56,10 +56,18 @@ def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, ra
 
 @pytest.mark.parametrize(
     ("verifier", "verifier_class", "expected"),
-    [("0xA", "class 1", True), ("0xA", "class 2", False), ("0xA", None, False), ("0xB", "class 1", False)],
+    [
+        ("0xA", "class 1", True),
+        ("0xA", "class 2", False),
+        ("0xA", None, False),
+        ("0xB", "class 1", False),
+        ("0xC", "class 1", False),
+    ],
 )
-def test_only_others_of_the_same_class_judge(verifier: str, verifier_class: str | None, expected: bool) -> None:
-    assert may_judge(verifier, verifier_class, "0xB", "class 1") is expected
+def test_only_nodes_of_other_owners_and_of_the_same_class_judge(
+    verifier: str, verifier_class: str | None, expected: bool
+) -> None:
+    assert may_judge(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
 
 
 @pytest.mark.parametrize(

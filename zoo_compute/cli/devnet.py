@@ -20,7 +20,7 @@ Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet k
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
     providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 5]")] = None,
-    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 2]")] = None,
+    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 3]")] = None,
     cheat: Annotated[bool, typer.Option("--cheat", help="Let the first provider cheat.")] = False,
     cheat_kind: Annotated[
         CheatKind | None, typer.Option("--cheat-kind", help="How it cheats; implies --cheat. [default: fabricate]")

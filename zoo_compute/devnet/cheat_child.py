@@ -9,17 +9,29 @@ from zoo_compute.node import child
 if TYPE_CHECKING:
     from zoo_compute.node.trainer import Trainer
 
+FABRICATE = "fabricate"
+"""The kind that never trains; the others are those of ``training_gym.distributed.cheats``."""
+
 
 def _load(profile_name: str) -> "Trainer":
-    """A trainer that cheats in every segment; a stale one trains its first unit, to have one to repeat."""
+    """A trainer that makes its units up, or cheats in every segment; a stale one trains its first, to repeat it."""
     from training_gym.distributed.cheats import Cheat, cheating, movement
     from training_gym.distributed.trace import Unit, UnitResult
     from training_gym.distributed.unit import OnStep, run_unit, train_steps
     from training_gym.models.layout import Arrays
     from training_gym.profile import profile_named
     from training_gym.tensors import Vector
+    from zoo_compute.devnet.fabrication import fabricate_unit
     from zoo_compute.node.trainer import Trainer
 
+    class FabricatingTrainer(Trainer):
+        def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            made_up = fabricate_unit(unit, output)
+            on_step(made_up.steps - 1, made_up.train_loss)
+            return made_up
+
+    if sys.argv[3] == FABRICATE:
+        return FabricatingTrainer(profile_named(profile_name))
     cheat = Cheat(sys.argv[3])
 
     class CheatingTrainer(Trainer):

@@ -16,6 +16,7 @@ from zoo_compute.devnet import accounts
 from zoo_compute.devnet.parts import Part
 from zoo_compute.devnet.state import State, StateDirectory
 from zoo_compute.errors import DevnetError
+from zoo_protocol.hashing import from_hex, keccak, to_hex
 
 HOST = "127.0.0.1"
 BLOCK_SECONDS = "0.5"
@@ -145,8 +146,19 @@ def anvil(directory: StateDirectory, state: State) -> list[Part]:
 
 def rpc_answers(rpc_url: str) -> bool:
     """Whether an Ethereum node answers there."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}).encode()
-    return http_answers(rpc_url, body, {"content-type": "application/json"})
+    return _rpc(rpc_url, "eth_chainId") is not None
+
+
+def contract_affirms(rpc_url: str, contract: str, function: str, address: str) -> bool:
+    """Whether a view of one address, such as ``isReferee(address)``, is true; False where no node answers."""
+    data = keccak(function.encode())[:4] + from_hex(address, 20).rjust(32, b"\0")
+    answer = _rpc(rpc_url, "eth_call", {"to": contract, "data": to_hex(data)}, "latest")
+    return answer is not None and json.loads(answer).get("result") == f"0x{1:064x}"
+
+
+def _rpc(rpc_url: str, method: str, *params: Any) -> bytes | None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    return _http(rpc_url, body, {"content-type": "application/json"})
 
 
 def ipfs(directory: StateDirectory, state: State) -> list[Part]:
@@ -160,9 +172,9 @@ def ipfs(directory: StateDirectory, state: State) -> list[Part]:
     return [Part("ipfs", argv, ready=lambda: http_answers(url, b""))]
 
 
-def http_answers(url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bool:
+def http_answers(url: str, body: bytes | None = None) -> bool:
     """Whether the URL answers with a success (to a POST where there is a body)."""
-    return _http(url, body, headers) is not None
+    return _http(url, body, None) is not None
 
 
 def http_json(url: str) -> Any:

@@ -5,6 +5,7 @@ import os
 import secrets
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,15 +175,18 @@ def _node(
     argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
     argv += ["--claim-seconds", "2"]
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
-    url = f"{api_url(state)}/v1/providers/{wallet.address}"
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
-    return Part(name, argv, environment, ("migrate", "deploy"), ready=lambda: _has_joined(url), layer=2)
+    has_joined = partial(_has_joined, directory, state, wallet.address)
+    return Part(name, argv, environment, ("migrate", "deploy"), ready=has_joined, layer=2)
 
 
-def _has_joined(url: str) -> bool:
-    """Whether the node works, or is barred from work for what it did."""
-    document = engines.http_json(url)
-    return document is not None and document["status"] in ("active", "jailed")
+def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:
+    """Whether the node works, or is barred from work for what it did; a verifier's work includes being a referee."""
+    document = engines.http_json(f"{api_url(state)}/v1/providers/{address}")
+    if document is None or document["status"] != "active" or document["kind"] != "verifier":
+        return document is not None and document["status"] in ("active", "jailed")
+    disputes = json.loads(directory.deployment_file.read_text())["contracts"]["Disputes"]
+    return engines.contract_affirms(state.settings["ZOO_RPC_URL"], disputes, "isReferee(address)", address)
 
 
 def api_url(state: State) -> str:

@@ -23,7 +23,7 @@ class Options:
     """
 
     providers: int = 5
-    verifiers: int = 2
+    verifiers: int = 3  # a committee of the development network
     cheat: bool = False
     slow_link_mbps: float | None = None
     cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheat.KINDS

@@ -18,7 +18,7 @@ from zoo_compute.errors import DevnetError
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_SECONDS = 120.0
+START_TIMEOUT_SECONDS = 600.0  # some thirty times what it takes on two idle cores
 _TRIES_DURING_START = 4
 _STEP_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 8.0

@@ -91,6 +91,7 @@ class NodeAgent:
         self._market = Market(self._connection)
         self._stopping = threading.Event()
         self._busy = threading.Event()
+        self._court_due = threading.Event()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
         self._slot_state_seconds = math.inf  # until the chain has said for how long units can be disputed
@@ -99,6 +100,7 @@ class NodeAgent:
     def stop(self) -> None:
         """End soon: work at hand is given back to the market. May be called from a signal handler."""
         self._stopping.set()
+        self._court_due.set()
         self._connection.hurry()
         self._link.stop()
         self._executor.close()
@@ -161,6 +163,7 @@ class NodeAgent:
             said = self._heartbeat(standing)
             if said["status"] != self._status:
                 self._status = said["status"]
+                self._court_due.set()  # a verifier that just became active can be listed as a referee
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
             payouts.collect()
@@ -225,11 +228,12 @@ class NodeAgent:
         return thread
 
     def _attend_court(self, watch: Callable[[], None]) -> None:
-        """Look every few seconds until stopped; a defect stops the whole node."""
+        """Look every few seconds, and when the node's status changes, until stopped; a defect stops the whole node."""
         try:
             while not self._stopping.is_set():
+                self._court_due.clear()
                 self._look(watch)
-                self._stopping.wait(_DISPUTES_SECONDS)
+                self._court_due.wait(_DISPUTES_SECONDS)
         except Exception as error:
             self._failure = error
             self.stop()
@@ -249,6 +253,7 @@ class NodeAgent:
             ),
             lambda: Bench(self._workspace, gateway, self._executor.environment_class, run),
             self._wallet,
+            self._config.owner,
         )
 
     def _gateway(self, network: Network) -> GatewayClient:

@@ -39,6 +39,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
 
     # Only now: the kernel wants a single thread for the namespace, and nothing may load before the limits stand.
     trainer = load(profile_name)
+    sandbox.give_back_memory()  # of the probe: a node may wait long for work
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])

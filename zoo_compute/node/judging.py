@@ -45,7 +45,7 @@ class Undecided(Exception):
 
     Attributes:
         code: ``environment_mismatch``, ``waiting_for_data``, ``market_unreachable``, ``wrong_specification``,
-            ``input_missing``, ``gateway_unavailable``, ``case_unknown`` or the executor's.
+            ``input_missing``, ``gateway_unavailable``, ``case_unknown``, ``own_provider`` or the executor's.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
 from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
@@ -163,6 +164,16 @@ class Market:
             **more,
         )
         return answer
+
+    def owner_of(self, address: str) -> str | None:
+        """Who owns a node, as it declares; None if it declares nobody, or is not registered."""
+        try:
+            owner: str | None = self._connection.get(f"/v1/providers/{address}")["owner"]
+        except ApiError as error:
+            if error.code == "provider-not-found":
+                return None
+            raise
+        return owner
 
     def dispute(self, dispute_id: str) -> dict[str, Any]:
         """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""

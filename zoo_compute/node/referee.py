@@ -83,18 +83,28 @@ class Referee:
         verdicts: the journal.
         bench: gives what it judges with; called for each judgement.
         wallet: signs.
+        owner: whom this node declares as its owner. It signs nothing in favour of that one's providers.
     """
 
-    def __init__(self, verdicts: Verdicts, sources: Sources, bench: Callable[[], Bench], wallet: Wallet) -> None:
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        sources: Sources,
+        bench: Callable[[], Bench],
+        wallet: Wallet,
+        owner: str | None = None,
+    ) -> None:
         self._verdicts = verdicts
         self._sources = sources
         self._bench = bench
         self._wallet = wallet
+        self._owner = owner
         self._connected: RefereeChain | None = None
         self._reader: ChainReader | None = None
         self._next_block: int | None = None
         self._seats: dict[tuple[str, int], Seat] = {}
         self._told: dict[tuple[str, int], str] = {}
+        self._declined: set[tuple[str, int]] = set()
 
     @property
     def chain(self) -> RefereeChain:
@@ -144,7 +154,7 @@ class Referee:
             if seat.block < (self._next_block or 0):  # its block is final, so the seat will not come back
                 del self._seats[seat.dispute_id, seat.draw]
             return
-        if latest.timestamp > state.deadline:
+        if latest.timestamp > state.deadline or (seat.dispute_id, seat.draw) in self._declined:
             return
         verdict = self._verdicts.find(seat.dispute_id, seat.draw) or self._judge(seat, state, latest)
         if verdict is not None and not verdict.delivered:
@@ -153,13 +163,28 @@ class Referee:
     def _judge(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
         shown = self.chain.shown_trace(seat.dispute_id)
         assert shown is not None, "no committee is drawn before the trace was shown"
-        patience_ends = state.deadline - self.chain.terms.verdict_period // PATIENCE_SHARE
+        patience_is_over = latest.timestamp > state.deadline - self.chain.terms.verdict_period // PATIENCE_SHARE
         try:
-            found = self._find(seat, shown, state.step, latest.timestamp > patience_ends)
+            is_own = self._judges_its_own(seat, patience_is_over)
+            found = self._find(seat, shown, state.step, patience_is_over)
+            if is_own and found.provider_correct:
+                self._declined.add((seat.dispute_id, seat.draw))
+                raise Undecided("own_provider", f"the provider's owner is {self._owner}, as this node's")
         except (Undecided, ExecutorError) as error:
             self._tell(seat, logging.WARNING, f"no verdict: {error} [{error.code}]")
             return None
         return self._sign(seat, found.provider_correct, found.reason)
+
+    def _judges_its_own(self, seat: Seat, patience_is_over: bool) -> bool:
+        """Whether the provider declares the owner of this node; one that cannot be asked for has another in the end."""
+        if self._owner is None:
+            return False
+        try:
+            return self._sources.market.owner_of(self.chain.opening(seat.dispute_id).provider) == self._owner
+        except (ApiError, Unreachable) as error:
+            if patience_is_over:
+                return False
+            raise Undecided("market_unreachable", f"the provider's owner is not known: {error}") from error
 
     def _find(self, seat: Seat, shown: ShownTrace, step: int, patience_is_over: bool) -> Finding:
         bench, told, silence = self._bench(), None, ""

@@ -4,6 +4,7 @@ A task is a declarative specification run by our own library, so nothing here ha
 against a mistake: a parser that recurses, a specification that wants too much, a library that phones home.
 """
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -43,6 +44,12 @@ def enter(memory_bytes: int) -> bool:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_refuse)
     return isolated
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system, where its C library can (some 30 MB after a probe, with glibc)."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_processor_time(seconds: float) -> None:

@@ -1,0 +1,81 @@
+"""Nobody replays the work of a provider whose owner is its own: verifiers are drawn among other owners' nodes."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import update
+from verification_world import VerificationWorld
+
+from market.jobs import service as jobs
+from market.jobs.lease_schemas import LeaseKind
+from market.providers.models import Provider
+from market.settings import Settings
+from market.storage.service import Storage
+from market.verification.asking import Question, _draw
+
+OWNER, ANOTHER = "Zoo Labs", "Another Lab"
+OTHER_CLASS = "0x" + "77" * 32
+
+
+@pytest.fixture
+def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
+    yield world
+    world.database.dispose()
+
+
+def owned(world: VerificationWorld, address: str, owner: str | None) -> str:
+    with world.database.transaction() as session:
+        session.execute(update(Provider).where(Provider.address == address).values(owner=owner))
+    return address
+
+
+def drawn_unit(world: VerificationWorld, owner: str | None) -> int:
+    """A unit of a provider of that owner, whose first segment was drawn."""
+    node = owned(world, world.node(), owner)
+    job_id = world.running([node])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [0]})
+    world.reveal(node)
+    return unit.id
+
+
+def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWorld) -> None:
+    own = [owned(world, world.verifier(), OWNER) for _ in range(4)]
+    other = [owned(world, world.verifier(), owner) for owner in (ANOTHER, None)]
+    drawn_unit(world, OWNER)
+    for _ in other:
+        world.give_up(world.asked(other), LeaseKind.REPLAY, "environment_mismatch")
+    assert {replay.verifier for replay in world.replays()} == set(other)
+    assert world.asked([*own, *other]) in other  # who was silent is asked again, rather than one of the owner's
+
+
+def test_where_only_its_owners_verifiers_are_left_nobody_replays(world: VerificationWorld) -> None:
+    owned(world, world.verifier(), OWNER)
+    unit_id = drawn_unit(world, OWNER)
+    assert world.replays() == []
+    assert world.unit(unit_id).status == "checking"  # and so it is not paid
+
+
+def test_who_declares_no_owner_shares_none(world: VerificationWorld) -> None:
+    verifier = world.verifier()
+    drawn_unit(world, None)
+    assert world.asked([verifier]) == verifier
+
+
+def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorld) -> None:
+    owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
+    unit_id = drawn_unit(world, OWNER)
+    assert drawn_across(world, unit_id) is None
+    other = owned(world, world.verifier(environment=OTHER_CLASS), ANOTHER)
+    assert drawn_across(world, unit_id) == other
+
+
+def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
+    """Who would be asked to compare across classes."""
+    with world.database.transaction() as session:
+        unit = jobs.unit_facts(session, unit_id)
+        question = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
+        drawn = _draw(session, world.settings, question)
+    return None if drawn is None else drawn.address
