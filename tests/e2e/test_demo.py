@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import httpx
+import pytest
 from support.devnet import ROOT, Devnet, clean
 from web3 import HTTPProvider, Web3
 
