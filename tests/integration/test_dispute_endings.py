@@ -74,6 +74,7 @@ def live(
     storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
     world = EndingsWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
     world.api_url = server[1]
+    world.be_patient()
     yield world
     world.database.dispose()
 
