@@ -41,6 +41,12 @@ class Settings(BaseSettings):
     challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
     challenger_keystore_password: SecretStr | None = None
     challenger_keystore_password_file: Path | None = None
+    former_challenger_key: SecretStr | None = Field(
+        default=None, description="private key of the account that disputed units before, until its disputes are over"
+    )
+    former_challenger_keystore: Path | None = Field(default=None, description="encrypted file with that key instead")
+    former_challenger_keystore_password: SecretStr | None = None
+    former_challenger_keystore_password_file: Path | None = None
 
     domain: str = Field(default="localhost", description="host that SIWE messages must name")
     public_url: str = Field(default="http://localhost", description="URI that SIWE messages must name")
@@ -128,6 +134,17 @@ class Settings(BaseSettings):
         )
 
     @property
+    def former_challenger_source(self) -> "KeySource":
+        """Where the key of the challenger before this one is, if there is one."""
+        return KeySource(
+            "ZOO_FORMER_CHALLENGER",
+            self.former_challenger_key,
+            self.former_challenger_keystore,
+            self.former_challenger_keystore_password,
+            self.former_challenger_keystore_password_file,
+        )
+
+    @property
     def upload_seconds(self) -> float:
         """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
         return self.inclusion_seconds / 2
@@ -152,7 +169,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _one_key_each(self) -> Self:
-        for source in (self.operator_source, self.acknowledger_source, self.challenger_source):
+        challengers = self.challenger_source, self.former_challenger_source
+        for source in (self.operator_source, self.acknowledger_source, *challengers):
             source.check()
         return self
 

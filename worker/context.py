@@ -11,7 +11,7 @@ from redis import Redis
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.chain.contracts import Deployment
 from market.chain.indexer import EventHandler, Indexer
-from market.chain.models import CHALLENGER, OPERATOR
+from market.chain.models import OPERATOR
 from market.chain.sender import IntentHandler, Sender
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
@@ -48,6 +48,7 @@ class Context:
     indexer: Indexer
     senders: tuple[Sender, ...]  # one for each of the market's accounts
     challenger: str | None  # address of the account that disputes units, if there is one
+    former_challengers: frozenset[str]  # addresses of accounts that only end what they have begun
 
 
 @cache
@@ -63,8 +64,9 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    challenger = Signer.challenger(settings)
-    accounts = [(OPERATOR, Signer.from_settings(settings))] + ([(CHALLENGER, challenger)] if challenger else [])
+    challenger, former = Signer.challenger(settings), Signer.former_challenger(settings)
+    disputing = {signer.address: signer for signer in (challenger, former) if signer is not None}
+    accounts = {OPERATOR: Signer.from_settings(settings)} | disputing
     return Context(
         settings=settings,
         network=network,
@@ -75,9 +77,10 @@ def build_context(settings: Settings) -> Context:
         indexer=Indexer(database, chain.client, deployment, event_handlers(network, deployment)),
         senders=tuple(
             Sender(database, chain.client, deployment, signer, settings, INTENT_HANDLERS, account)
-            for account, signer in accounts
+            for account, signer in accounts.items()
         ),
         challenger=None if challenger is None else challenger.address,
+        former_challengers=frozenset(disputing) - {challenger.address if challenger else ""},
     )
 
 

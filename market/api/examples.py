@@ -120,6 +120,7 @@ FIELDS: dict[str, Any] = {
     "ready_seconds": 900,
     "answer_seconds": 300,
     "next_within_seconds": 30.0,
+    "verifiers_of_class": 5,
     "wait_seconds": 20.0,
     "seconds": 114.2,
     "expected_seconds": 900.0,

@@ -10,8 +10,9 @@ from market.chain.contracts import Json
 from market.db.base import Address, Base, CreatedAt, Hash32, UtcDateTime, Wei
 from market.domain.lifecycle import IntentStatus
 
-OPERATOR, CHALLENGER = "operator", "challenger"
-"""The market's accounts: the operator's has roles in the contracts, the challenger's has none."""
+OPERATOR = "operator"
+"""Of the market's accounts the one that has roles in the contracts, whatever its key is. Others, which dispute units,
+go by their addresses: what one of them has begun no other can end."""
 
 _STATUSES = ", ".join(f"'{status}'" for status in IntentStatus)
 
@@ -76,7 +77,7 @@ class TxIntent(Base, CreatedAt):
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     key: Mapped[str] = mapped_column(String(200), unique=True)
     kind: Mapped[str] = mapped_column(String(64))
-    account: Mapped[str] = mapped_column(String(16), default=OPERATOR, server_default=OPERATOR)  # who sends it
+    account: Mapped[str] = mapped_column(String(42), default=OPERATOR, server_default=OPERATOR)  # who sends it
     subject: Mapped[str] = mapped_column(String(128), index=True)
     contract: Mapped[str | None] = mapped_column(String(32))
     function: Mapped[str | None] = mapped_column(String(64))

@@ -65,7 +65,15 @@ class Signer:
     @classmethod
     def challenger(cls, settings: Settings) -> "Signer | None":
         """The challenger's key; None where the settings name none. Raises UnusableKey alike."""
-        source = settings.challenger_source
+        return cls._challenger(settings.challenger_source)
+
+    @classmethod
+    def former_challenger(cls, settings: Settings) -> "Signer | None":
+        """The key of the challenger before this one, alike."""
+        return cls._challenger(settings.former_challenger_source)
+
+    @classmethod
+    def _challenger(cls, source: KeySource) -> "Signer | None":
         return cls._from_source(source, "disputes units") if source.is_set else None
 
     @classmethod

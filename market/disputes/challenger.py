@@ -9,13 +9,14 @@ means for unit, provider and verifiers is booked by :mod:`market.verification.de
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cache
 from typing import cast
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.chain.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts import Call, to_json
-from market.chain.models import CHALLENGER
 from market.chain.service import final_events_named, intents_about, queue_intent
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -40,6 +41,8 @@ from zoo_protocol.record import dispute_id, leaf_of
 
 ALLOWANCE = 2**256 - 1
 """Of the contract Disputes, which takes the bond of a dispute that the account opens and nothing else."""
+
+_log = structlog.get_logger(__name__)
 
 MOST_REFUSALS = 10
 """So often an opening is tried, half a minute apart, before it is left to the operator."""
@@ -143,10 +146,15 @@ def was_disputed(session: Session, unit_id: int) -> bool:
     return challenger_repository.challenge(session, unit_id) is not None
 
 
-def advance(database: Database, challenger: Challenger) -> None:
+def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:
     """Open what is to be disputed, and name the steps of traces that were shown; each in its own transaction.
 
     What anybody may do in a dispute is left to :mod:`market.disputes.keeper`.
+
+    Args:
+        ours: accounts whose keys are here. A dispute is opened, and its step named, by the account that it was noted
+            with. Without that account's key it ends as the contract ends it: unopened it is left to the operator, and
+            without a step it lapses.
 
     Raises:
         ChainError: the chain does not answer; what was due stays due.
@@ -155,11 +163,10 @@ def advance(database: Database, challenger: Challenger) -> None:
         open_ = [(row.unit_id, row.dispute_id) for row in challenger_repository.open_challenges(session)]
     if not open_:
         return
-    chain = challenger.chain
     final, head = chain.client.finalised(), chain.client.head()
     views = [Disputes.disputes(id_) for _, id_ in open_]
     found = zip(open_, chain.many(views, head.hash), chain.many(views, final.hash), strict=True)
-    may_pay = _may_pay(database, challenger)
+    may_pay = {account for account in ours if _may_pay(database, chain, terms, account)}
     for (unit_id, _), latest, settled in found:
         with database.transaction() as session:
             challenge = challenger_repository.lock_challenge(session, unit_id)
@@ -168,15 +175,29 @@ def advance(database: Database, challenger: Challenger) -> None:
             if _is_missed(challenge, settled["status"], final.timestamp):
                 _end(session, challenge, ChallengeEvent.MISS, Reason.PERIOD_OVER)
                 continue
-            is_ours = challenge.challenger == challenger.address  # not one of an account that was given up since
-            match DISPUTE_STATUSES[latest["status"]]:
+            status = DISPUTE_STATUSES[latest["status"]]
+            if challenge.challenger not in ours and status in (DisputeStatus.NONE, DisputeStatus.STEP):
+                _warn_of_foreign_key(challenge.dispute_id, challenge.challenger, status)
+            match status:
                 case DisputeStatus.NONE if _is_refused(session, challenge):
                     _end(session, challenge, ChallengeEvent.MISS, Reason.OPEN_REFUSED)
-                case DisputeStatus.NONE if may_pay and is_ours:
+                case DisputeStatus.NONE if challenge.challenger in may_pay:
                     opening = Call(contract="Disputes", function="open", arguments=challenge.arguments)
-                    _ask(session, challenge, opening, challenger.terms.bond_wei)
-                case DisputeStatus.STEP if is_ours:
+                    _ask(session, challenge, opening, terms.bond_wei)
+                case DisputeStatus.STEP if challenge.challenger in ours:
                     _ask(session, challenge, Disputes.nameStep(challenge.dispute_id, challenge.step))
+
+
+@cache
+def _warn_of_foreign_key(dispute_id: str, account: str, status: DisputeStatus) -> None:
+    """Tell the operator, once a process, that only a key which is not here can go on with a dispute."""
+    _log.error(
+        "a dispute waits for an account whose key this market was not given; without it the bond may be lost",
+        dispute=dispute_id,
+        account=account,
+        status=status,
+        remedy="Set ZOO_FORMER_CHALLENGER_KEYSTORE (or _KEY) to that account's until the dispute has ended.",
+    )
 
 
 def _conclude(session: Session, challenge: Challenge) -> None:
@@ -211,20 +232,20 @@ def _is_refused(session: Session, challenge: Challenge) -> bool:
     return sum(intent.status == IntentStatus.REVERTED for intent in made) >= MOST_REFUSALS
 
 
-def _may_pay(database: Database, challenger: Challenger) -> bool:
+def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account: str) -> bool:
     """Whether the contract may take the bond; if not, that is asked for, once and for all bonds."""
-    spender = challenger.chain.deployment.address("Disputes")
-    (allowed,) = challenger.chain.many([ZenToken.allowance(challenger.address, spender)], "latest")
-    if allowed >= challenger.terms.bond_wei:
+    spender = chain.deployment.address("Disputes")
+    (allowed,) = chain.many([ZenToken.allowance(account, spender)], "latest")
+    if allowed >= terms.bond_wei:
         return True
     with database.transaction() as session:
         ask(
             session,
-            key=f"allow_bonds:{challenger.address}:{allowed}",
+            key=f"allow_bonds:{account}:{allowed}",
             kind="allow_bonds",
-            subject=challenger.address,
+            subject=account,
             **ZenToken.approve(spender, ALLOWANCE),
-            account=CHALLENGER,
+            account=account,
         )
     return False
 
@@ -237,7 +258,7 @@ def _ask(session: Session, challenge: Challenge, call: Call, amount: int = 0) ->
         subject=f"dispute:{challenge.dispute_id}",
         **call,
         amount=amount,
-        account=CHALLENGER,
+        account=challenge.challenger,
     )
 
 
@@ -255,7 +276,7 @@ def _end(session: Session, challenge: Challenge, event: ChallengeEvent, reason: 
         kind="withdraw_credits",
         subject=f"dispute:{challenge.dispute_id}",
         **Disputes.withdraw(),
-        account=CHALLENGER,
+        account=challenge.challenger,
     )
 
 

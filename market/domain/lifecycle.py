@@ -230,18 +230,22 @@ SAMPLE: dict[tuple[SampleStatus, SampleEvent], SampleStatus] = {
 
 
 class CanaryStatus(StrEnum):
+    PREPARED = "prepared"  # its state is being stored
     PLANTED = "planted"  # verifiers replay it
     ANSWERED = "answered"  # enough of them agree
-    DROPPED = "dropped"  # nobody is left to ask, and they do not
+    DROPPED = "dropped"  # nobody is left to ask, and they do not; or its state was not stored
 
 
 class CanaryEvent(StrEnum):
+    PLANT = "plant"
     ANSWER = "answer"
     DROP = "drop"
 
 
 _K, _KE = CanaryStatus, CanaryEvent
 CANARY: dict[tuple[CanaryStatus, CanaryEvent], CanaryStatus] = {
+    (_K.PREPARED, _KE.PLANT): _K.PLANTED,
+    (_K.PREPARED, _KE.DROP): _K.DROPPED,
     (_K.PLANTED, _KE.ANSWER): _K.ANSWERED,
     (_K.PLANTED, _KE.DROP): _K.DROPPED,
 }

@@ -32,6 +32,10 @@ WRONG_START = "start_state_mismatch"
 """Result of a replay of the first segment whose start is not what the first leaf says; equals no leaf either."""
 
 
+LEAST_REFUTING = 2
+"""Verifiers who must agree before a claim is refuted."""
+
+
 def is_finding(reason: str | None, segment: int) -> bool:
     """Whether a replay that a verifier gave up for ``reason`` says something about the unit, as a leaf would.
 
@@ -112,7 +116,8 @@ def verdict(claimed_leaf: str, results: Sequence[str], *, nobody_left: bool = Fa
     against = max(found.values(), default=0)
     if for_it >= 2 or (for_it == 1 and (not found or (nobody_left and against <= 1))):
         return Verdict.PASSED
-    return Verdict.FAILED if against >= 2 and against - for_it >= (1 if nobody_left else 2) else Verdict.OPEN
+    lead = 1 if nobody_left else 2
+    return Verdict.FAILED if against >= LEAST_REFUTING and against - for_it >= lead else Verdict.OPEN
 
 
 def outvoted(results: Sequence[str]) -> set[str]:

@@ -4,7 +4,7 @@ Safe to run again at any point: the files are a pure function of what was delive
 while the job is still in the round that was loaded.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
@@ -41,7 +41,8 @@ from training_gym.outer import save_outer_state
 class _Round:
     """A round that can be closed: its parts, and by CID what each slot goes on from without and with its part.
 
-    ``leaves`` are those of its tree, all done; none where it is aggregated here.
+    ``leaves`` are those of its tree, all done; none where it is aggregated here. ``restorable`` has the ids of the
+    units whose payloads are added back if they are left out as outliers.
     """
 
     number: int
@@ -52,6 +53,7 @@ class _Round:
     leaves: Sequence[AggregationLeaf]
     slot_states: dict[int, str]
     next_slot_states: dict[int, str]
+    restorable: frozenset[int]
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -110,6 +112,9 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             next_slot_states={
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
+            restorable=frozenset(
+                part.unit_id for part in parts if slot_states.may_be_restored(job, units[part.unit_id])
+            ),
         )
 
 
@@ -129,13 +134,21 @@ def _trusted(units: Iterable[Unit]) -> list[Unit]:
 
 
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state.
+    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state; one that
+    gets back what it sent is not named, since no file is of that.
 
     Only the final model is evaluated here: the next round need not wait for the loss of any other.
     """
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     joined = _aggregate(storage, round_, parameters)
     included = {place for place, verdict in joined.verdicts.items() if verdict.included}
+    restored = _to_restore(round_, joined.verdicts)
+    changed = {part.slot for part in round_.parts if part.unit_id in restored}
+    states = round_.slot_states | {
+        part.slot: round_.next_slot_states[part.place]
+        for part in round_.parts
+        if part.place in included and part.place in round_.next_slot_states
+    }
     stored = store_checkpoint(
         storage,
         round_.spec,
@@ -146,16 +159,20 @@ def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoi
         outer_state=save_outer_state(round_.spec, joined.outer_state),
         update=joined.update,
         aggregation=store_record(storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, joined.verdicts),
-        slot_states=round_.slot_states
-        | {
-            part.slot: round_.next_slot_states[part.place]
-            for part in round_.parts
-            if part.place in included and part.place in round_.next_slot_states
-        },
+        slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
     )
     if round_.is_last:
         stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, joined.parameters))
     return stored, joined.verdicts
+
+
+def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
+    """Ids of the units whose payloads are added back to what their slots go on from."""
+    return {
+        part.unit_id
+        for part in round_.parts
+        if part.unit_id in round_.restorable and verdicts[part.place].code in slot_states.RESTORED_FOR
+    }
 
 
 def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregate:
@@ -181,15 +198,17 @@ def _apply(
     checkpoint_repository.drop_leaves(session, job_id, round_.number)
     slots = {slot.slot: slot for slot in repository.slots(session, job_id)}
     joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
+    restored = _to_restore(round_, verdicts)
     for unit in units.values():
         if unit.id in joined:
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
             has_gone_on = unit.round < round_.number or slot_states.goes_on_when_delivered(job)
             if unit.included and not has_gone_on:
-                slot_states.go_on_from(slots[unit.slot], unit)
+                slot_states.go_on_from(session, slots[unit.slot], unit)
+            unit.to_restore = unit.id in restored
         elif unit.status in repository.DELIVERED_UNIT:
-            _keep_for_later(job, unit, slots[unit.slot])
+            _keep_for_later(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
             _close_straggler(session, job_id, unit.id)
     slot_states.note_kept(session, job, round_.number + 1)
@@ -198,13 +217,13 @@ def _apply(
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
 
 
-def _keep_for_later(job: Job, unit: Unit, slot: Slot) -> None:
+def _keep_for_later(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
     """A payload that came while the round was being joined is one of the next round's, if there is one."""
     if job.current_round + 1 == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
         return
     if unit.round == job.current_round and not slot_states.goes_on_when_delivered(job):
-        slot_states.go_on_from(slot, unit)
+        slot_states.go_on_from(session, slot, unit)
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 

@@ -105,10 +105,8 @@ class Slot(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     slot: Mapped[int] = mapped_column(Integer, primary_key=True)
     provider: Mapped[str | None] = mapped_column(Address)
-    # The unit whose slot state the next one goes on from (None: a fresh one), with that unit's payload, which came too
-    # late to be used, added back or not.
+    # The unit whose slot state the next one goes on from (None: a fresh one).
     state_unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"))
-    state_restored: Mapped[bool] = mapped_column(default=False, server_default="false")
 
 
 class Unit(Base, CreatedAt):
@@ -140,6 +138,7 @@ class Unit(Base, CreatedAt):
         Index("ix_units_slot_state_cid", "slot_state_cid"),
         Index("ix_units_slot_state_public", "id", postgresql_where=text("slot_state_public")),
         Index("ix_units_start_slot_state_cid", "start_slot_state_cid"),
+        Index("ix_units_to_restore", "job_id", "slot", postgresql_where=text("to_restore")),
         CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     )
 
@@ -177,6 +176,8 @@ class Unit(Base, CreatedAt):
     doubts: Mapped[list[str] | None] = mapped_column(JSONB)
     rounds_late: Mapped[int | None] = mapped_column(Integer)  # rounds closed between its own and its delivery
     exclusion_reason: Mapped[str | None] = mapped_column(String(64))
+    # Its slot went on from what it left unsent, but what it sent was not used: a later unit's start gets that back.
+    to_restore: Mapped[bool] = mapped_column(default=False, server_default="false")
     report: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # schemas.NodeReport: the node's own measurements
     window_id: Mapped[int | None] = mapped_column(ForeignKey("windows.id"), index=True)
     window_index: Mapped[int | None] = mapped_column(Integer)

@@ -14,8 +14,8 @@ from zoo_protocol.hashing import to_hex
 
 def altered_state(
     database: Database, storage: Storage, unit_id: int, segment: int, state_cid: str
-) -> tuple[str, str] | None:
-    """Store an altered copy of a served state; its CID and start leaf (0x hex). None: there is nothing to alter yet.
+) -> tuple[bytes, str] | None:
+    """An altered copy of a served state, and its start leaf (0x hex). None: there is nothing to alter yet.
 
     No session is open while it works.
 
@@ -33,4 +33,4 @@ def altered_state(
     if altered is None:
         return None
     data, leaf = altered
-    return storage.put(data, max_bytes=most).cid, to_hex(leaf)
+    return data, to_hex(leaf)

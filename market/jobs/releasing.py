@@ -7,12 +7,19 @@ convicted units stay: they are evidence.
 
 from datetime import datetime
 
+from sqlalchemy.orm import Session
+
 from market.db.session import Database
 from market.domain.network import NetworkParameters
 from market.jobs import slot_state_repository
 from market.jobs.replaying import verification
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
+
+
+def needs_file(session: Session, cid: str) -> bool:
+    """Whether a file is a payload, or a slot state that storage has for somebody."""
+    return slot_state_repository.is_public_of_others(session, cid, ())
 
 
 def release_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:

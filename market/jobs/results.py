@@ -78,7 +78,7 @@ def commit(
         mark_first_step(session, job.id, unit.committed_at)
         if commitment.declared is not None and slot_states.goes_on_when_delivered(job):
             unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
-            slot_states.go_on_from(_slot_of(session, unit), unit)
+            slot_states.go_on_from(session, _slot_of(session, unit), unit)
             wake_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
@@ -187,8 +187,8 @@ def _files_of(result: Completion) -> list[str | None]:
 def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> None:
     """Note how late a unit is. The slot goes on from what a late one left unsent: it waited for that.
 
-    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent, unless
-    the slot has gone on from a later one already: it does so from what a commitment ``declared``. After the last round
+    It is verified and paid like any other; one that is too late to be used has what it sent counted as unsent. The slot
+    may have gone on from a later one already: it does so from what a commitment ``declared``. After the last round
     there is nothing left to enter.
     """
     unit.rounds_late = max(0, job.current_round - unit.round)
@@ -197,12 +197,10 @@ def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> No
     if job.current_round == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
         return
-    too_late = unit.rounds_late > MAX_STALENESS
-    if too_late:
-        unit.included, unit.exclusion_reason = False, "too_late"
-    slot = _slot_of(session, unit)
-    if not declared or slot.state_unit_id == unit.id:
-        slot_states.go_on_from(slot, unit, restored=too_late)
+    if unit.rounds_late > MAX_STALENESS:
+        unit.included, unit.exclusion_reason, unit.to_restore = False, "too_late", True
+    if not declared:
+        slot_states.go_on_from(session, _slot_of(session, unit), unit)
 
 
 def _slot_of(session: Session, unit: Unit) -> Slot:

@@ -36,7 +36,7 @@ from market.jobs.payment import (
 )
 from market.jobs.placing import deal
 from market.jobs.planting import altered_state
-from market.jobs.releasing import release_states
+from market.jobs.releasing import needs_file, release_states
 from market.jobs.reservations import Reservation, reserve
 from market.jobs.slot_states import shown_bytes, starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
@@ -105,6 +105,7 @@ __all__ = [
     "jobs_to_settle",
     "jobs_to_validate",
     "mark_checking",
+    "needs_file",
     "note_payment",
     "on_deposit_intent",
     "on_job_cancelled",

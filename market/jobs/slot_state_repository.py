@@ -41,6 +41,28 @@ def publish_leases(session: Session, job_id: str, unit_ids: Collection[int]) -> 
     return session.scalars(query.where(or_(Lease.unit_id.in_(unit_ids), Lease.status.in_(OPEN_LEASE)))).all()
 
 
+# --- payloads that were not used
+
+_RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
+
+
+def payload_to_restore(session: Session, job_id: str, slot: int) -> str | None:
+    """CID of the oldest payload of the slot that is to be added back; not of one that replays refute."""
+    query = select(Unit.payload_cid).where(Unit.job_id == job_id, Unit.slot == slot, _RESTORABLE)
+    return session.scalar(query.order_by(Unit.id).limit(1))
+
+
+def slots_to_restore(session: Session, job_id: str) -> set[int]:
+    """Slots whose next unit starts with a payload added back."""
+    return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, _RESTORABLE)))
+
+
+def note_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
+    """The slot goes on from a unit that started with this payload added back."""
+    of_slot = Unit.job_id == job_id, Unit.slot == slot, Unit.payload_cid == payload_cid
+    session.execute(update(Unit).where(*of_slot).values(to_restore=False))
+
+
 # --- pins and release
 
 

@@ -20,13 +20,17 @@ from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes
 from training_gym.slot_state import slot_state_bytes
 
+RESTORED_FOR = ("krum_outlier",)
+"""Codes of ``training_gym.robust``: what pointed elsewhere than the others' is sent again. Not what was too long, since
+the next payload would be longer still, nor what a lower slot has sent as well."""
+
 MISSING = "slot_state_missing"
 """A node fails its unit so if it has lost the slot state that the unit starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a unit starts from: a slot state, with a payload added back that came too late. All None: a fresh one."""
+    """What a unit starts from: a slot state, with a payload added back that was not used. All None: a fresh one."""
 
     cid: str | None = None
     digest: str | None = None
@@ -43,23 +47,32 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
     elif before.provider != provider and not before.slot_state_public:
         reason = "held_by_another_node"
     else:
-        restored = before.payload_cid if slot.state_restored else None
+        restored = slot_state_repository.payload_to_restore(session, job.id, slot.slot)
         return Start(before.slot_state_cid, before.slot_state_digest, restored)
     _tell_fresh(session, job.id, round_, slot.slot, before, reason)
     return Start()
 
 
 def goes_on_when_delivered(job: Job) -> bool:
-    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once it is joined.
-
-    Then what is left unsent goes on also where the payload is left out, which is lost.
-    """
+    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once it is joined."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
-def go_on_from(slot: Slot, unit: Unit, *, restored: bool = False) -> None:
-    """The slot's next unit starts from what ``unit`` hands on; ``restored``: with its payload added back."""
-    slot.state_unit_id, slot.state_restored = unit.id, restored
+def go_on_from(session: Session, slot: Slot, unit: Unit) -> None:
+    """The slot's next unit starts from what ``unit`` hands on, which has what was added back to its own start."""
+    slot.state_unit_id = unit.id
+    if unit.start_restored_payload_cid is not None:
+        slot_state_repository.note_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
+
+
+def may_be_restored(job: Job, unit: Unit) -> bool:
+    """Whether what ``unit`` sent is added back if the round at hand leaves it out for one of ``RESTORED_FOR``.
+
+    So it is where the slot has gone on from what it left unsent; but once only: what was added back already and is left
+    out again would pile up in a slot whose data are unlike all others'.
+    """
+    has_gone_on = unit.round < job.current_round or goes_on_when_delivered(job)
+    return has_gone_on and unit.start_restored_payload_cid is None
 
 
 def give_up(session: Session, unit: Unit) -> None:
@@ -69,7 +82,7 @@ def give_up(session: Session, unit: Unit) -> None:
         return
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
     if before.slot_state_cid == unit.start_slot_state_cid and not before.slot_state_public:
-        slot.state_unit_id, slot.state_restored = None, False
+        slot.state_unit_id = None
         _tell_fresh(session, unit.job_id, unit.round, unit.slot, before, "lost_by_its_node")
 
 
@@ -111,7 +124,9 @@ def named(session: Session, job_id: str) -> dict[int, str]:
 
     A slot that goes on from a state with a payload added back is not named: no file is of that.
     """
-    plain = {slot.slot: slot.state_unit_id for slot in repository.slots(session, job_id) if not slot.state_restored}
+    changed = slot_state_repository.slots_to_restore(session, job_id)
+    slots = repository.slots(session, job_id)
+    plain = {slot.slot: slot.state_unit_id for slot in slots if slot.slot not in changed}
     units = repository.units_by_id(session, [unit_id for unit_id in plain.values() if unit_id is not None])
     found = {slot: units[unit_id].slot_state_cid for slot, unit_id in plain.items() if unit_id is not None}
     return {slot: cid for slot, cid in found.items() if cid is not None}

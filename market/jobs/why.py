@@ -10,11 +10,13 @@ from market.db.session import database_now
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.placement import Constraint
+from market.domain.verification import LEAST_REFUTING
 from market.jobs import repository
 from market.jobs.models import Job
 from market.jobs.outlook import BookOutlook, Outlook, outlook
 from market.jobs.quotes import highest_price
 from market.jobs.why_schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
+from market.providers import service as providers
 from market.settings import Settings
 
 _CONSTRAINTS = {
@@ -57,7 +59,7 @@ class Rounds:
 def why(session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: Rounds) -> Why:
     """The findings on a job, whatever its status."""
     if job.status != JobStatus.MATCHING:
-        return _answer(job, findings=list(_not_waiting(session, job)))
+        return _answer(job, findings=list(_not_waiting(session, settings, job)))
     now = database_now(session)
     tier = next(tier for tier in network.tiers if tier.id == job.tier_id)
     seen = outlook(session, settings, network, job, now)
@@ -122,7 +124,7 @@ def _chance(tier: Tier, book: BookOutlook, rounds: Rounds) -> BookChance:
     )
 
 
-def _not_waiting(session: Session, job: Job) -> Iterator[Finding]:
+def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Finding]:
     if job.status in _PENDING:
         yield _finding(FindingCode.DEPOSIT_PENDING, "Its deposit is not final on chain yet; it bids once it is.")
         return
@@ -140,9 +142,23 @@ def _not_waiting(session: Session, job: Job) -> Iterator[Finding]:
                 f"{vacant} of its {job.nodes} slots wait for a spare node of its class that meets its requirements at "
                 "its price.",
             )
+    if job.status in _TRAINED and job.environment_class is not None:
+        yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:
         reason = f" ({job.reason})" if job.reason else ""
         yield _finding(FindingCode.ENDED, f"It waits for no nodes any more: it is {job.status}{reason}.")
+
+
+def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:
+    """Whether those who could replay its units are too few for a verdict."""
+    now, silence = database_now(session), settings.heartbeat_timeout_seconds
+    live = providers.verifiers_of_class(session, environment_class, "", now, silence)
+    if live < LEAST_REFUTING:
+        yield _finding(
+            FindingCode.FEW_VERIFIERS,
+            f"{live} verifiers of its nodes' environment class are live; {LEAST_REFUTING} must agree to refute a unit. "
+            "What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
+        )
 
 
 def _waiting(

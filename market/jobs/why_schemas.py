@@ -14,6 +14,7 @@ class FindingCode(StrEnum):
     DEPOSIT_PENDING = "deposit_pending"
     MATCHED = "matched"
     SLOTS_VACANT = "slots_vacant"
+    FEW_VERIFIERS = "few_verifiers"
     ENDED = "ended"
     WAIT_OVER = "wait_over"
     NEXT_ROUND = "next_round"

@@ -119,19 +119,21 @@ def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
     """Say that your node is alive; who does not gets no work. It counts if your wallet signed the last challenge."""
-    now, address = utc_now(), account.address
-    counted = services.liveness.is_answered(address, body.challenge, body.signature, now.timestamp())
+    at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
+    now = at.timestamp()
+    counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
     # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
-    benchmark_by = benchmarks.due_by(services.network, provider, now) if counted else provider.rebenchmark_by
+    benchmark_by = benchmarks.due_by(services.network, provider, at) if counted else provider.rebenchmark_by
     return HeartbeatView(
         status=provider.status,
         reason=provider.reason,
         tier=_tier_name(services.network, provider.tier_id),
         benchmark_by=benchmark_by,
         counted=counted,
-        challenge=services.liveness.challenge(address, now.timestamp()),
-        next_within_seconds=services.settings.heartbeat_timeout_seconds,
+        challenge=services.liveness.challenge(address, now),
+        next_within_seconds=silence,
+        verifiers_of_class=service.verifiers_of_class(session, provider.environment_class, address, at, silence),
     )
 
 

@@ -116,6 +116,10 @@ class HeartbeatView(BaseModel):
         description="By when it has to show its hardware again (POST /v1/benchmarks); null while it need not."
     )
     next_within_seconds: Annotated[float, Field(description="Silence beyond this takes the node out of the book.")]
+    verifiers_of_class: int = Field(
+        description="Live verifiers of this node's environment class. With none, what is drawn of its units waits for "
+        "its pay; with fewer than two, nobody can contradict a wrong one."
+    )
 
 
 class BenchmarkRequest(RequestModel):

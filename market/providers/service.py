@@ -267,6 +267,14 @@ def of_same_owner(session: Session, address: str) -> set[str]:
     return {address, *repository.of_same_owner(session, address)}
 
 
+def verifiers_of_class(
+    session: Session, environment_class: str, besides: str, now: datetime, heartbeat_timeout: float
+) -> int:
+    """How many live verifiers of a class could judge the work of the node ``besides``."""
+    live = live_verifiers(session, now, heartbeat_timeout)
+    return sum(facts.environment_class == environment_class and facts.address != besides for facts in live)
+
+
 def note_overruled(session: Session, address: str, assigned_at: datetime, at: datetime) -> Overruled:
     """Two other verifiers overruled this one: what follows. A first case suspends it here; a slash is the caller's."""
     records.add(session, address, epoch_of(at.timestamp()), rejected=1)

@@ -26,6 +26,7 @@ from market.verification.asking import Question, ask, is_asked, of_class, overru
 from market.verification.models import Canary
 from market.verification.moves import move_canary
 from training_gym.errors import GymError
+from zoo_protocol.unixfs import cid_of_file
 
 _log = structlog.get_logger(__name__)
 
@@ -39,8 +40,14 @@ def is_due(settings: Settings, segment: int) -> bool:
 
 
 def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
-    """Plant one on every sample that is due for it and whose start state is at hand, before anybody replays that."""
+    """Plant one on every sample that is due for it and whose start state is at hand, before anybody replays that.
+
+    One at a time, by one worker: a canary that is found prepared is one whose planting was cut off. It is dropped, and
+    its state, stored or not, released like any other's (:mod:`market.verification.releasing`).
+    """
     with database.transaction() as session:
+        for canary in repository.lock_canaries(session, CanaryStatus.PREPARED):
+            move_canary(session, canary, CanaryEvent.DROP)
         due = repository.samples_due_for_a_canary(session)
     for sample_id in due:
         with database.transaction() as session:
@@ -64,11 +71,25 @@ def _plant(database: Database, storage: Storage, unit: UnitFacts, segment: int, 
     except (StorageError, GymError) as error:  # then this segment has none: nothing may wait for a canary
         _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
         return
-    if altered is not None:
-        with database.transaction() as session:
-            canary = Canary(unit_id=unit.id, segment=segment, status=CanaryStatus.PLANTED)
-            canary.state_cid, canary.start_leaf = altered
-            session.add(canary)
+    if altered is None:
+        return
+    state, start_leaf = altered
+    with database.transaction() as session:
+        canary = Canary(unit_id=unit.id, segment=segment, status=CanaryStatus.PREPARED, start_leaf=start_leaf)
+        canary.state_cid = str(cid_of_file(state))
+        session.add(canary)
+        session.flush()
+        canary_id = canary.id
+    event = CanaryEvent.PLANT
+    try:
+        storage.put(state, max_bytes=len(state))
+    except StorageError as error:
+        _log.warning("no canary could be planted", unit=unit.id, segment=segment, error=str(error))
+        event = CanaryEvent.DROP
+    with database.transaction() as session:
+        prepared = repository.lock_canary(session, canary_id)
+        assert prepared is not None  # canaries are not deleted
+        move_canary(session, prepared, event)
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:

@@ -80,7 +80,7 @@ class Canary(Base, CreatedAt):
     segment: Mapped[int] = mapped_column(Integer)
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.CanaryStatus
     reason: Mapped[str | None] = mapped_column(String(64))
-    state_cid: Mapped[str] = mapped_column(Cid)
+    state_cid: Mapped[str | None] = mapped_column(Cid)  # None: released
     start_leaf: Mapped[str] = mapped_column(Hash32)
 
 

@@ -1,6 +1,14 @@
-"""States that were revealed for replays, released once no dispute of their unit is possible any more."""
+"""States that were stored for replays, released once no dispute of their unit is possible any more.
 
+Three kinds: the start states of drawn segments, the altered ones of canaries, and the two ends of a comparison. A file
+is unpinned before that is noted, so whatever ends in between is done again; and only by the last that names it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.domain.network import NetworkParameters
@@ -8,24 +16,66 @@ from market.jobs import service as jobs
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
 from market.verification import repository
+from market.verification.models import Canary, Comparison, Sample
+
+Row = TypeVar("Row", Sample, Canary, Comparison)
+_Forget = Callable[[Session, Collection[int]], None]
 
 
 def release_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin the start states of drawn segments that nobody needs; returns how many.
+    """Unpin the states that nobody needs; returns of how many segments, canaries and comparisons.
 
-    What a penalty's evidence names stays. A file is unpinned before that is noted, so it is done again if this ends.
+    What a penalty's evidence names stays.
     """
     before = now - network.disputes.longest
-    with database.transaction() as session:
-        found = repository.samples_with_states(session, before)
-        decided = jobs.decided_before(session, {sample.unit_id for sample in found}, before)
-        due = {sample.id: sample.state_cid or "" for sample in found if sample.unit_id in decided}
-        kept = {cid for cid in due.values() if repository.is_revealed(session, cid, besides=due.keys())}
     try:
-        for cid in set(due.values()) - kept:
-            storage.unpin(cid)
+        samples = _release_samples(database, storage, before)
+        canaries = _release_canaries(database, storage, before)
+        return samples + canaries + _release_comparisons(database, storage, before)
     except StorageUnavailable:
         return 0  # the next sweep finds them again
+
+
+def _release_samples(database: Database, storage: Storage, before: datetime) -> int:
     with database.transaction() as session:
-        repository.drop_states(session, due.keys())
-    return len(due)
+        due = _of_decided(session, repository.samples_with_states(session, before), before)
+        ids = [sample.id for sample in due]
+        cids = {sample.state_cid or "" for sample in due}
+        unneeded = [cid for cid in cids if not repository.is_revealed(session, cid, samples=ids)]
+    return _release(database, storage, unneeded, ids, repository.drop_states)
+
+
+def _release_canaries(database: Database, storage: Storage, before: datetime) -> int:
+    """Each altered state is of one canary alone: it has random numbers in it."""
+    with database.transaction() as session:
+        due = _of_decided(session, repository.canaries_with_states(session, before), before)
+    cids = [canary.state_cid or "" for canary in due]
+    return _release(database, storage, cids, [canary.id for canary in due], repository.drop_canary_states)
+
+
+def _release_comparisons(database: Database, storage: Storage, before: datetime) -> int:
+    """The claimed end may be the start of the next segment, or the slot state that the unit hands on, with another to
+    keep it; a computed end that is right is the same file."""
+    with database.transaction() as session:
+        due = _of_decided(session, repository.comparisons_with_states(session, before), before)
+        ids = [comparison.id for comparison in due]
+        cids = {cid for comparison in due for cid in (comparison.computed_cid, comparison.claimed_cid) if cid}
+        unneeded = [
+            cid
+            for cid in cids
+            if not (repository.is_revealed(session, cid, comparisons=ids) or jobs.needs_file(session, cid))
+        ]
+    return _release(database, storage, unneeded, ids, repository.drop_comparison_states)
+
+
+def _of_decided(session: Session, found: Sequence[Row], before: datetime) -> list[Row]:
+    decided = jobs.decided_before(session, {row.unit_id for row in found}, before)
+    return [row for row in found if row.unit_id in decided]
+
+
+def _release(database: Database, storage: Storage, cids: Iterable[str], ids: Collection[int], forget: _Forget) -> int:
+    for cid in cids:
+        storage.unpin(cid)
+    with database.transaction() as session:
+        forget(session, ids)
+    return len(ids)

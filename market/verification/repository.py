@@ -129,12 +129,12 @@ def drop_states(session: Session, sample_ids: Collection[int]) -> None:
     session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
 
 
-def is_revealed(session: Session, cid: str, besides: Collection[int] = ()) -> bool:
-    """Whether a drawn segment, none of the samples ``besides``, starts from the state in this file, or a comparison
-    that is not made needs it."""
-    of_sample = exists().where(Sample.state_cid == cid, Sample.id.not_in(besides))
+def is_revealed(session: Session, cid: str, samples: Collection[int] = (), comparisons: Collection[int] = ()) -> bool:
+    """Whether a drawn segment starts from the state in this file, or a comparison has it; but for these ``samples`` and
+    ``comparisons``."""
+    of_sample = exists().where(Sample.state_cid == cid, Sample.id.not_in(samples))
     is_named = or_(Comparison.computed_cid == cid, Comparison.claimed_cid == cid)
-    of_comparison = exists().where(Comparison.status == ComparisonStatus.COMPUTED, is_named)
+    of_comparison = exists().where(is_named, Comparison.id.not_in(comparisons))
     return bool(session.scalar(select(or_(of_sample, of_comparison))))
 
 
@@ -151,6 +151,26 @@ def planted_canaries(session: Session) -> list[int]:
     """Ids of those that are not answered, oldest first."""
     query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
     return list(session.scalars(query.order_by(Canary.id)))
+
+
+def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
+    """Those in a state, oldest first."""
+    return list(session.scalars(_locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
+
+
+def canaries_with_states(session: Session, before: datetime) -> Sequence[Canary]:
+    """Canaries made before then whose altered states storage may keep though nobody replays them, but for those for
+    which a verifier was slashed, or is to be: the evidence names the state. The oldest first, two hundred at most."""
+    is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == Overruled.SLASHED)
+    is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
+    is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
+    query = select(Canary).where(Canary.state_cid.is_not(None), is_over, Canary.created_at < before, ~is_evidence)
+    return session.scalars(query.order_by(Canary.id).limit(200)).all()
+
+
+def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
+    """Storage does not keep the altered states of these canaries any longer."""
+    session.execute(update(Canary).where(Canary.id.in_(canary_ids)).values(state_cid=None))
 
 
 def lock_canary(session: Session, canary_id: int) -> Canary | None:
@@ -188,6 +208,20 @@ def comparisons_to_make(session: Session) -> list[int]:
     """Ids of those of which both states are there, oldest first."""
     both = (Comparison.status == ComparisonStatus.COMPUTED, Comparison.claimed_cid.is_not(None))
     return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
+
+
+def comparisons_with_states(session: Session, before: datetime) -> Sequence[Comparison]:
+    """Decided comparisons begun before then of which storage keeps a state; the oldest first, two hundred at most."""
+    is_over = Comparison.status.in_((ComparisonStatus.PASSED, ComparisonStatus.FAILED))
+    is_stored = or_(Comparison.computed_cid.is_not(None), Comparison.claimed_cid.is_not(None))
+    query = select(Comparison).where(is_over, is_stored, Comparison.created_at < before)
+    return session.scalars(query.order_by(Comparison.id).limit(200)).all()
+
+
+def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:
+    """Storage does not keep the states of these comparisons any longer."""
+    none = {"computed_cid": None, "claimed_cid": None}
+    session.execute(update(Comparison).where(Comparison.id.in_(comparison_ids)).values(none))
 
 
 def drifts(session: Session, job_id: str, provider_class: str, verifier_class: str) -> Sequence[float]:

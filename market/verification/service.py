@@ -1,5 +1,7 @@
 """What other features and the workers may use of verification."""
 
+from collections.abc import Collection
+
 from sqlalchemy.orm import Session
 
 from market.chain.views import ChainViews
@@ -83,11 +85,13 @@ def advance(
     network: NetworkParameters,
     chain: ChainViews,
     challenger: str | None = None,
+    former: Collection[str] = (),
 ) -> None:
     """Do whatever is due in verification; finds nothing to do when called again, or while another worker is at it.
 
     Args:
         challenger: the market's account that disputes units, if it has one.
+        former: its accounts that only bring to an end what they have begun.
 
     Raises:
         StorageError, ChainError: a part does not work now; what was due stays due.
@@ -108,8 +112,8 @@ def advance(
         slash_verifiers(database, storage)
         execute_slashes(database)
         answer_claims(database)
-        if account is not None:
-            disputes.advance(database, account)
+        ours = {*former} if challenger is None else {*former, challenger}
+        disputes.advance(database, chain, network.disputes, ours)
         latch_seeds(database, chain.head_number)
 
 

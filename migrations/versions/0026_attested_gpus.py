@@ -1,13 +1,13 @@
 """GPUs that attestations cover.
 
-Revision: 0026, after 0022.
+Revision: 0026, after 0024.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0026"
-down_revision = "0022"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 

@@ -7,9 +7,9 @@ from live_world import Node
 from pydantic import SecretStr
 from referee_world import RefereeWorld
 from sqlalchemy import select
-from support.chain import OTHER, wallet
+from support.chain import OTHER, Wallet, wallet
 
-from market.chain.models import CHALLENGER, TxIntent
+from market.chain.models import TxIntent
 from market.chain.sender import Sender
 from market.chain.signer import Signer
 from market.disputes import keeper
@@ -50,27 +50,23 @@ class CourtWorld(RefereeWorld):
 
     referees_here: Sequence[Referee] = ()
 
-    def give_account(self, bonds: int = 3) -> None:
-        """The market gets an account to dispute with."""
-        self.challenger = MARKET.address
-        self.deployed.anvil.rpc("anvil_setBalance", MARKET.address, hex(ZEN))
-        self.deployed.send(OTHER, "ZenToken", "transfer", MARKET.address, bonds * TERMS.bond_wei)
-        self.restart()
+    def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
+        """The market gets an account to dispute with, and has the key of no other."""
+        self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+        if bonds:
+            self.deployed.send(OTHER, "ZenToken", "transfer", account.address, bonds * TERMS.bond_wei)
+        self.restart(account)
 
-    def restart(self) -> None:
-        """The market's processes are new: what they know is in the database and on the chain."""
-        signer = Signer(SecretStr(MARKET.key))
-        own = Sender(
-            self.database,
-            self.deployed.client(),
-            self.deployed.deployment,
-            signer,
-            self.deployed.settings,
-            INTENT_HANDLERS,
-            CHALLENGER,
-        )
+    def restart(self, account: Wallet = MARKET, *former: Wallet) -> None:
+        """The market's processes are new: what they know is in the database and on the chain, and these keys."""
+        self.challenger, self.former = account.address, [before.address for before in former]
         operator = self.deployed.sender(self.database, INTENT_HANDLERS)
-        self._sender = _Senders([operator, own])  # type: ignore[assignment]
+        own = [self._sender_of(Signer(SecretStr(known.key))) for known in (account, *former)]
+        self._sender = _Senders([operator, *own])  # type: ignore[assignment]
+
+    def _sender_of(self, signer: Signer) -> Sender:
+        chain, deployment = self.deployed.client(), self.deployed.deployment
+        return Sender(self.database, chain, deployment, signer, self.deployed.settings, INTENT_HANDLERS, signer.address)
 
     def train(self, *nodes: Node) -> str:
         """A job that the nodes have trained a round of, every segment of which is drawn."""
@@ -113,7 +109,7 @@ class CourtWorld(RefereeWorld):
                 return
         raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
 
-    def sent(self, account: str = CHALLENGER) -> list[TxIntent]:
+    def sent(self, account: str = MARKET.address) -> list[TxIntent]:
         """What one of the market's accounts was to send."""
         with self.database.transaction() as session:
             mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)

@@ -12,7 +12,7 @@ from market.domain.network import DEVNET
 from market.jobs import facts, matching
 from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
-from market.jobs.models import Slot
+from market.jobs.models import Slot, Unit
 from market.settings import Settings
 from market.settlement.record import build_record
 from market.storage.service import Storage
@@ -83,10 +83,15 @@ class DisputeWorld(LiveWorld):
         self.dispatch(job_id)
         self.work_off(node, LeaseKind.TRAIN)
         (row,) = self.units(job_id, provider=node.address)
+        return self.included(row)
+
+    def included(self, row: Unit) -> Delivered:
+        """A unit that was delivered, once its window is on chain."""
+        job_id = row.job_id
         assert row.trace_root
         assert row.payload_hash
         assert row.commitment_signature
-        unit = UnitCommitment(job_id, row.round, row.slot, node.address, row.trace_root, row.payload_hash)
+        unit = UnitCommitment(job_id, row.round, row.slot, row.provider, row.trace_root, row.payload_hash)
         for _ in range(10):
             self.step()
             with self.database.transaction() as session:
@@ -101,16 +106,7 @@ class DisputeWorld(LiveWorld):
 
     def settle(self, delivered: Delivered) -> None:
         """Pay the unit on chain: its job is put in escrow, and the market's record of it named in a settlement."""
-        payer, order = self.wallets[delivered.order.payer], delivered.order
-        key = to_hex(bytes(payer.key))
-        deployment, escrow = self.deployed.deployment, self.deployed.deployment.address("JobEscrow")
-        self.transact(OTHER, "ZenToken", "transfer", payer.address, order.budget)
-        signature = sign(key, typed_data(Domain(31337, escrow), order))
-        token = deployment.address("ZenToken")
-        permit = permit_typed_data(31337, token, "ZEN", payer.address, escrow, order.budget, 0, order.waitUntil)
-        raw = bytes.fromhex(sign(key, permit)[2:])
-        opening = [_fields(order), signature, order.waitUntil, raw[64], raw[:32], raw[32:64]]
-        self.transact(OTHER, "JobEscrow", "openJob", *opening)
+        self.open_in_escrow(delivered.order)
         with self.database.transaction() as session:
             units = jobs.job_units(session, delivered.unit.jobId)
             record = build_record(session, DEVNET, facts.get(session, delivered.unit.jobId), units[:1])
@@ -121,6 +117,19 @@ class DisputeWorld(LiveWorld):
         fields = (unit.jobId, unit.round, unit.slot, unit.provider, unit.traceRoot, unit.payloadHash)
         paid = to_hex(paid_leaf(PaidUnit(*fields, str(line.price))))
         self.transact(OPERATOR, "JobEscrow", "settle", claim, paid, [line.as_argument()])
+
+    def open_in_escrow(self, order: JobOrder) -> None:
+        """Put an order's budget into the contract, on its payer's signatures."""
+        payer = self.wallets[order.payer]
+        key = to_hex(bytes(payer.key))
+        deployment, escrow = self.deployed.deployment, self.deployed.deployment.address("JobEscrow")
+        self.transact(OTHER, "ZenToken", "transfer", payer.address, order.budget)
+        signature = sign(key, typed_data(Domain(31337, escrow), order))
+        token = deployment.address("ZenToken")
+        permit = permit_typed_data(31337, token, "ZEN", payer.address, escrow, order.budget, 0, order.waitUntil)
+        raw = bytes.fromhex(sign(key, permit)[2:])
+        opening = [_fields(order), signature, order.waitUntil, raw[64], raw[:32], raw[32:64]]
+        self.transact(OTHER, "JobEscrow", "openJob", *opening)
 
     def fund(self, challenger: Wallet) -> None:
         """Give a challenger the bond, and the contract leave to take it."""

@@ -5,7 +5,7 @@ out: their market calls the services. Jobs are put in as funded; what the chain 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -78,11 +78,13 @@ class Node:
 
 
 class LiveWorld(VerificationWorld):
-    """``challenger``: the market's account that disputes units; None: the operator's key slashes."""
+    """``challenger``: the market's account that disputes units; None: the operator's key slashes. ``former``: accounts
+    that end what they have begun."""
 
     challenger: str | None = None
     domain = DOMAIN
     """Under which units are signed."""
+    former: Collection[str] = ()
 
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
@@ -182,7 +184,10 @@ class LiveWorld(VerificationWorld):
 
     def step(self) -> None:
         """Let the market, its sender and its indexer do what is due, and the chain go on."""
-        verification.advance(self.database, self.storage, self.settings, DEVNET, self.deployed.views, self.challenger)
+        chain = self.deployed.views
+        verification.advance(
+            self.database, self.storage, self.settings, DEVNET, chain, self.challenger, former=self.former
+        )
         while self._sender.step():
             pass
         self.deployed.anvil.mine(4)

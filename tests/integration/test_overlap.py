@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-import numpy as np
 import pytest
 from jobs_world import World
 from sqlalchemy import select, text, update
@@ -19,7 +18,6 @@ from market.jobs.models import Checkpoint, Job, Slot, Unit
 from training_gym.aggregation import aggregate
 from training_gym.ahead import start_parameters
 from training_gym.checkpoint import CheckpointManifest, save_state
-from training_gym.compression.wire import encode
 from training_gym.tensors import flatten
 from zoo_protocol.unixfs import cid_of_file
 
@@ -267,18 +265,6 @@ def test_a_paused_job_gets_no_unit_of_any_round_and_rests_once_all_are_in(
     world.rows(lambda session: session.execute(resumed))
     world.dispatch(job_id)
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
-
-
-def test_a_payload_that_is_left_out_does_not_take_its_slot_back(world: World, nodes: list[str], job_id: str) -> None:
-    loud = world.work(nodes[3])
-    loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
-    loud.commit()
-    loud.complete()
-    _deliver(world, job_id, *nodes[:3])
-    _close(world, job_id)
-    assert _unit(world, job_id, 0, 3).included is False
-    _deliver(world, job_id, *nodes)
-    assert _unit(world, job_id, 2, 3).start_slot_state_cid == _unit(world, job_id, 1, 3).slot_state_cid
 
 
 def _committed(world: World, job_id: str, node: str) -> Work:

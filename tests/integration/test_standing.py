@@ -8,9 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 from eth_account import Account
+from sqlalchemy.orm import Session
 
+from market.accounts.models import Account as AccountRow
+from market.db.base import utc_now
 from market.db.session import Database
-from market.providers.models import BenchmarkRun, Provider
+from market.providers.models import BenchmarkRun, Provider, Stake
 from training_gym.profile import CPU
 from zoo_compute.errors import ZooError
 from zoo_compute.http import Connection
@@ -72,3 +75,34 @@ def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
     with pytest.raises(ZooError) as refused:
         standing.advance("registered")
     assert refused.value.code == "benchmark-too-slow"
+
+
+def test_a_provider_is_told_how_many_can_judge_its_work(
+    standing: Standing, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zoo_compute")
+
+    def told() -> list[str]:
+        caplog.clear()
+        standing.note_verifiers(int(str(heartbeat(standing)["verifiers_of_class"])))
+        return [record.levelname for record in caplog.records if "class" in record.message]
+
+    assert told() == ["WARNING"]
+    assert "no live verifier" in caplog.text
+    assert told() == []  # once
+    for expected in (["WARNING"], ["INFO"], []):
+        with database.transaction() as session:
+            put_verifier(session, standing._executor.environment_class)
+            put_verifier(session, "0x" + "cc" * 32)  # of another class
+        assert told() == expected
+
+
+def put_verifier(session: Session, environment: str) -> None:
+    address = str(Account.create().address)
+    session.add(AccountRow(address=address))
+    session.flush()
+    row = Provider(address=address, kind="verifier", name="verifier", region="eu", hardware={})
+    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
+    session.add(row)
+    session.flush()
+    session.add(Stake(address=address, stake_wei=10**18, unbonding_wei=0))

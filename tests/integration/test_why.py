@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs_world import ZEN, World
+from jobs_world import ENVIRONMENT, ZEN, World
 from sqlalchemy import update
 
 from market.auctions import service as auctions
@@ -12,6 +12,7 @@ from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.jobs.why import why
+from market.providers.models import Provider, Stake
 
 
 def explain(world: World, job_id: str) -> Any:
@@ -61,6 +62,7 @@ def test_what_is_in_the_way_is_named_and_what_would_help(
 
 
 def test_busy_nodes_are_expected_by_the_rounds_that_their_job_has_done(world: World) -> None:
+    world.be_patient()
     nodes = [world.node() for _ in range(2)]
     running = world.running(nodes, rounds=4)
     waiting = world.job(nodes=2)
@@ -74,7 +76,26 @@ def test_busy_nodes_are_expected_by_the_rounds_that_their_job_has_done(world: Wo
     assert abs(found.expected_at - now - timedelta(seconds=300)) < timedelta(seconds=1)
     assert found.books[0].suitable == 2
     assert found.books[0].free == 0
-    assert codes(explain(world, running)) == ["matched"]
+    assert codes(explain(world, running)) == ["matched", "few_verifiers"]
+
+
+def test_a_payer_is_told_that_too_few_can_judge_the_jobs_class(world: World) -> None:
+    world.be_patient()
+    job_id = world.running([world.node()], rounds=4)
+    for _ in range(2):
+        assert codes(explain(world, job_id)) == ["matched", "few_verifiers"]
+        _verifier(world, ENVIRONMENT)
+        _verifier(world, "0x" + "cc" * 32)  # of another class, which can refute nothing
+    assert codes(explain(world, job_id)) == ["matched"]
+
+
+def _verifier(world: World, environment: str) -> None:
+    row = Provider(address=str(world.wallet().address), kind="verifier", name="verifier", region="eu", hardware={})
+    row.environment_class, row.status, row.last_seen_at = environment, "active", utc_now()
+    with world.database.transaction() as session:
+        session.add(row)
+        session.flush()
+        session.add(Stake(address=row.address, stake_wei=500 * ZEN, unbonding_wei=0))
 
 
 def test_the_price_that_would_serve_it_now_is_rounded_up(world: World) -> None:

@@ -80,7 +80,9 @@ def release() -> None:
 def advance() -> None:
     """Close windows, latch seeds, draw samples, assign replays, pass verdicts."""
     c = context()
-    verification.advance(c.database, c.storage, c.settings, c.network, c.chain, c.challenger)
+    verification.advance(
+        c.database, c.storage, c.settings, c.network, c.chain, c.challenger, former=c.former_challengers
+    )
 
 
 @shared_task(name="disputes.keep")

@@ -11,9 +11,9 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,12 +90,18 @@ class NodeAgent:
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection)
         self._stopping = threading.Event()
-        self._busy = threading.Event()
         self._court_due = threading.Event()
+        self._at_work = 0  # threads that have a lease at hand
+        self._counting = threading.Lock()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
         self._slot_state_seconds = math.inf  # until the chain has said for how long units can be disputed
         self._failure: Exception | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any lease is being worked on, as heartbeats say."""
+        return self._at_work > 0
 
     def stop(self) -> None:
         """End soon: work at hand is given back to the market. May be called from a signal handler."""
@@ -165,6 +171,8 @@ class NodeAgent:
                 self._status = said["status"]
                 self._court_due.set()  # a verifier that just became active can be listed as a referee
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
+            if self._config.role == "provider":
+                standing.note_verifiers(said["verifiers_of_class"])
             standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
             payouts.collect()
             if self._config.role == "provider":
@@ -187,12 +195,12 @@ class NodeAgent:
 
     def _heartbeat(self, standing: Standing) -> dict[str, Any]:
         try:
-            return self._market.heartbeat(self._busy.is_set(), standing.sign_challenge)
+            return self._market.heartbeat(self.is_busy, standing.sign_challenge)
         except ApiError as error:
             if error.code != "not-registered":
                 raise
             standing.register(self._executor.environment_class)
-            return self._market.heartbeat(self._busy.is_set(), standing.sign_challenge)
+            return self._market.heartbeat(self.is_busy, standing.sign_challenge)
 
     def _start_work(self, standing: Standing) -> list[threading.Thread]:
         network = standing.network
@@ -301,11 +309,21 @@ class NodeAgent:
         with ExitStack() as stack:
             stack.callback(self._workspace.forget, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
-            self._busy.set()
-            rest = self._attempt(lease, lambda: worker.do(held))
-            self._busy.clear()
+            with self._working():
+                rest = self._attempt(lease, lambda: worker.do(held))
             if rest is not None:
                 self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Its threads work side by side: the node is busy until the last of them is done."""
+        with self._counting:
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_work -= 1
 
     def _finish(self, lease: Lease, rest: Callable[[], None], stack: ExitStack) -> None:
         """Deliver a unit while the next one is trained; one after another, in the order of their rounds."""

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _ASK_SECONDS = 30 * 86_400
 _RENEW_SECONDS = 3 * 86_400
+_LEAST_VERIFIERS = 2  # that must agree before a unit is refuted
 _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what counts
 
 
@@ -40,6 +41,7 @@ class Standing:
                 remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
         self._renew_ask_at = 0.0
+        self._verifiers: int | None = None  # live ones of this node's class, as last told
         self._proof = threading.Thread()
 
     def close(self) -> None:
@@ -75,6 +77,31 @@ class Standing:
         """This wallet's signature of the market's liveness challenge."""
         domain = Domain(self.network.chain_id, self.network.contracts["JobEscrow"])
         return self._wallet.sign_typed_data(typed_data(domain, Heartbeat(self._wallet.address, challenge)))
+
+    def note_verifiers(self, live: int) -> None:
+        """Tell the operator when too few verifiers are of this node's environment class for its work to be judged.
+
+        Args:
+            live: verifiers of the class that the market hears of now.
+        """
+        was, self._verifiers = self._verifiers, live
+        if was is not None and (was >= _LEAST_VERIFIERS) == (live >= _LEAST_VERIFIERS) and (was > 0) == (live > 0):
+            return
+        if live == 0:
+            log.warning(
+                "no live verifier is of this node's environment class %s: what is drawn of its units is paid only once "
+                "one is there, or one of another class passes it by tolerance, and a dispute of them may end without a "
+                "verdict, unpaid. Choose a profile that others run, or wait for verifiers of yours.",
+                self._executor.environment_class,
+            )
+        elif live < _LEAST_VERIFIERS:
+            log.warning(
+                "only one live verifier is of this node's environment class %s: while it is away, what is drawn of "
+                "this node's units waits for its pay",
+                self._executor.environment_class,
+            )
+        else:
+            log.info("%s live verifiers are of this node's environment class", live)
 
     def advance(self, status: str, *, must_prove: bool = False) -> None:
         """Do what a node of ``status`` has to do next, if anything.
