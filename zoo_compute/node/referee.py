@@ -121,7 +121,7 @@ class Referee:
 
     def _keep_listed_and_paid(self) -> None:
         try:
-            if not self.chain.is_listed() and self.chain.can_be_listed():
+            if self.chain.should_enlist():
                 log.info("listed as a referee of disputes in %s", self.chain.enlist())
             if (amount := self.chain.credits()) > 0:
                 log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
@@ -144,8 +144,8 @@ class Referee:
             if seat.block < (self._next_block or 0):  # its block is final, so the seat will not come back
                 del self._seats[seat.dispute_id, seat.draw]
             return
-        if latest.timestamp > state.deadline:
-            return
+        if latest.timestamp > state.deadline or seat.block >= (self._next_block or 0):
+            return  # over; or not final yet: if another step came to be named, a signature would be wrong
         verdict = self._verdicts.find(seat.dispute_id, seat.draw) or self._judge(seat, state, latest)
         if verdict is not None and not verdict.delivered:
             self._deliver(seat, verdict)
@@ -185,7 +185,7 @@ class Referee:
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Decide for good: what is written here is what is delivered, also after a crash."""
-        message = messages.Verdict(seat.dispute_id, seat.draw, provider_correct)
+        message = messages.finding_of(seat.dispute_id, seat.draw, provider_correct, reason)
         signature = self._wallet.sign_typed_data(messages.typed_data(self.chain.domain, message))
         verdict = SignedVerdict(seat.dispute_id, seat.draw, provider_correct, reason, signature)
         self._verdicts.keep(verdict)
