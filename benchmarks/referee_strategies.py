@@ -9,6 +9,7 @@ the market sends every signature that it has, and a referee has the least stake 
 pays is not counted: ``escaped_share`` says what a cheat would buy.
 """
 
+import math
 import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -138,8 +139,11 @@ def _present(referees: Collection[int], dice: random.Random) -> set[int]:
     return {referee for referee in referees if dice.random() < PRESENT}
 
 
-def escaped_share(bought: int, samples: int, seed: int) -> float:
-    """Share of its convictions that a cheat escapes that has bought so many of ``VERIFIERS`` referees."""
-    dice = random.Random(seed)
-    committees = (dice.sample(range(VERIFIERS), _TERMS.seats) for _ in range(samples))
-    return sum(sum(one < bought for one in committee) >= _TERMS.quorum for committee in committees) / samples
+def escaped_share(bought: int) -> float:
+    """Share of its convictions that a cheat escapes that has bought so many of ``VERIFIERS`` referees.
+
+    Exact: the committees in which they are a quorum, of all that can be drawn.
+    """
+    committees = range(_TERMS.quorum, _TERMS.seats + 1)
+    bad = sum(math.comb(bought, seats) * math.comb(VERIFIERS - bought, _TERMS.seats - seats) for seats in committees)
+    return bad / math.comb(VERIFIERS, _TERMS.seats)

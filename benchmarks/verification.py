@@ -320,7 +320,7 @@ def _strategies(lives: int) -> list[Row]:
         for prices in (strategies.USUAL, strategies.DEAREST)
         for outcome in referee_strategies.honest_outcomes(lives, 9, prices)
     ]
-    escaped = 100 * referee_strategies.escaped_share(5, 100 * lives, 10)
+    escaped = 100 * referee_strategies.escaped_share(5)
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]

@@ -103,9 +103,8 @@ def test_a_lone_liar_is_punished_once_by_the_table() -> None:
 
 def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_quorum() -> None:
     """Of the 15504 committees of 5 from 20, 1126 have at least three of five."""
-    low, high = wilson(round(4_000 * referee_strategies.escaped_share(5, 4_000, 13)), 4_000)
-    assert low <= 1_126 / 15_504 <= high
-    assert high < 1 - 0.66  # the price bound of orders counts on 66 % of the least penalty
+    assert referee_strategies.escaped_share(5) == 1_126 / 15_504
+    assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 
 
 def test_wilson_bounds() -> None:
