@@ -69,6 +69,7 @@ class Bench:
         self._chain = chain
         self._keys = [Account.from_key(sha256(f"gas {index}".encode())) for index in range(PROVIDERS + 10)]
         self._batches = 0
+        self._judged: tuple[str, list[LocalAccount]] = "", []
         for key in self._keys:
             chain.anvil.rpc("anvil_setBalance", key.address, hex(10**20))
         self._fund(self._keys[:PROVIDERS], 1)  # a provider that has some ZEN, as after staking
@@ -193,12 +194,15 @@ class Bench:
         """One challenge of a unit of 64 segments, the most there are, from the bond to the three signed verdicts."""
         spent = self.transactions_of_a_dispute(64)
         step = max(spent["show"], spent["name"])
+        contradiction, wrong = self._proofs()
         return [
             row("dispute_open", "gas", [spent["open"]]),
             row("dispute_step", "gas", [step], "a party's dearest turn: the provider shows a trace of 64 segments"),
             row("dispute_name", "gas", [spent["name"]], "the challenger names the step"),
             row("dispute_draw", "gas", [spent["draw"]], "of five referees"),
             row("dispute_verdict", "gas", [spent["verdict"]], "three signatures; slashes"),
+            row("referee_contradiction", "gas", [contradiction], "two signatures of one referee; slashes"),
+            row("referee_wrong_verdict", "gas", [wrong], "five signatures, one against all others; slashes"),
         ]
 
     def transactions_of_a_dispute(self, segments: int, *, joined: bool = False) -> dict[str, int]:
@@ -256,13 +260,26 @@ class Bench:
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:
         """Arguments of ``submitVerdict`` by the committee that is drawn as soon as somebody says so."""
         committee = self._view("Disputes", "drawCommittee", dispute)
-        digest = self._view("Disputes", "verdictDigest", dispute, 0, False)
         keys = {referee.address: referee for referee in referees}
-        signatures = [
-            to_hex(bytes(keys[address].unsafe_sign_hash(Hash32(from_hex(digest))).signature)) if seat < 3 else "0x"
-            for seat, address in enumerate(committee)
-        ]
+        self._judged = dispute, [keys[address] for address in committee]
+        signatures = [self._signed(seat, False) if seat < 3 else "0x" for seat in range(len(committee))]
         return [dispute, False, committee, signatures]
+
+    def _signed(self, seat: int, provider_correct: bool) -> str:
+        """Verdict of a member of the last committee."""
+        dispute, members = self._judged
+        digest = self._view("Disputes", "verdictDigest", dispute, 0, provider_correct)
+        return to_hex(bytes(members[seat].unsafe_sign_hash(Hash32(from_hex(digest))).signature))
+
+    def _proofs(self) -> tuple[int, int]:
+        """Gas of punishing two members of the last committee: for both verdicts, and for one against all others."""
+        dispute, members = self._judged
+        both = [self._signed(0, True), self._signed(0, False)]
+        contradiction = self._gas(OTHER.address, "Disputes", "proveContradiction", dispute, 0, *both)
+        signatures = [self._signed(seat, seat == 1) for seat in range(len(members))]
+        committee = [member.address for member in members]
+        proof = [dispute, False, committee, signatures, 1]
+        return contradiction, self._gas(OTHER.address, "Disputes", "proveWrongVerdict", *proof)
 
     def _view(self, contract: str, function: str, *arguments: Any) -> Any:
         data = to_hex(encode_call(contract, function, arguments))

@@ -15,7 +15,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import consistency, gas, replays, strategies
+from benchmarks import consistency, gas, referee_strategies, replays, strategies
 from benchmarks.report import Row, progress, row, run
 from benchmarks.strategies import Outcome
 from market.domain.network import ZEN
@@ -310,6 +310,17 @@ def _strategies(lives: int) -> list[Row]:
     accusers = list(strategies.accuser_outcomes(lives, 2))
     verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
     verifiers_dearest = list(strategies.verifier_outcomes(lives, 6, strategies.DEAREST))
+    referees = [
+        outcome
+        for prices in (strategies.USUAL, strategies.DEAREST)
+        for outcome in referee_strategies.cartel_outcomes(lives, 8, prices)
+    ]
+    judging = [
+        outcome
+        for prices in (strategies.USUAL, strategies.DEAREST)
+        for outcome in referee_strategies.honest_outcomes(lives, 9, prices)
+    ]
+    escaped = 100 * referee_strategies.escaped_share(5)
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
@@ -334,6 +345,15 @@ def _strategies(lives: int) -> list[Row]:
             row(f"honest_replay_profit{which}", "ZEN", [strategies.honest_verifier_wei(prices) / ZEN], prices.name)
             for which, prices in (("", strategies.USUAL), ("_dearest", strategies.DEAREST))
         ),
+        _best(
+            "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against judging honestly"
+        ),
+        _of(
+            "honest_referee_profit_min",
+            min(judging, key=lambda outcome: outcome.low),
+            f"in {referee_strategies.DISPUTES} disputes, replays deducted",
+        ),
+        row("convictions_escaped", "%", [escaped], "by a cheat that has bought 5 of 20 referees; the bound allows 34"),
         row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
         row(
             "honest_verifiers_slashed",

@@ -14,8 +14,8 @@ from zoo_protocol.messages import (
     MAX_PROMISE_SECONDS,
     Domain,
     UnitCommitment,
-    Verdict,
     disputes_domain,
+    finding_of,
     recover_strictly,
     typed_data,
 )
@@ -251,10 +251,44 @@ class DisputeChain(Chain):
         call = self._disputes.functions.submitVerdict(from_hex(dispute_id), provider_correct, members, given)
         return self._send(call)
 
-    def signer(self, dispute_id: str, draw: int, provider_correct: bool, signature: str) -> str | None:
-        """Who signed this verdict; None where no contract takes the signature."""
+    def prove_contradiction(self, dispute_id: str, draw: int, for_provider: str, for_challenger: str) -> str:
+        """Have a referee punished that signed both verdicts; the mined transaction's hash. Raises alike."""
+        signatures = from_hex(for_provider, 65), from_hex(for_challenger, 65)
+        return self._send(self._disputes.functions.proveContradiction(from_hex(dispute_id), draw, *signatures))
+
+    def prove_wrong_verdict(
+        self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str], odd: str
+    ) -> str:
+        """Have the member punished that signed against all others of the newest committee; the transaction's hash.
+
+        Args:
+            provider_correct: what the others signed.
+            signatures: by referee, of every member.
+            odd: the one that signed the opposite.
+
+        Raises:
+            ZooError: a signature is none of these, the member was punished before, or the transaction fails.
+        """
+        members = self.committee(dispute_id)
+        given = [from_hex(signatures[member], 65) for member in members]
+        return self._send(
+            self._disputes.functions.proveWrongVerdict(
+                from_hex(dispute_id), provider_correct, members, given, members.index(odd)
+            )
+        )
+
+    def punished(self, dispute_id: str) -> set[tuple[int, str, int]]:
+        """(draw, referee, row of the penalty table) of every penalty for what was signed in a dispute."""
+        with chain_errors():
+            event = self._disputes.events.RefereePunished()
+            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
+        return {(int(one["args"]["draw"]), str(one["args"]["referee"]), int(one["args"]["offence"])) for one in found}
+
+    def signer(self, dispute_id: str, draw: int, provider_correct: bool, reason: str, signature: str) -> str | None:
+        """Who signed this finding; None where no contract takes the signature."""
         try:
-            return recover_strictly(typed_data(self.domain, Verdict(dispute_id, draw, provider_correct)), signature)
+            message = finding_of(dispute_id, draw, provider_correct, reason)
+            return recover_strictly(typed_data(self.domain, message), signature)
         except ValueError:
             return None
 

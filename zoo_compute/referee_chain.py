@@ -33,18 +33,17 @@ class Opening:
 class RefereeChain(DisputeChain):
     """The contract Disputes, with the wallet of a staked verifier."""
 
-    def is_listed(self) -> bool:
-        """Whether the wallet can be drawn."""
+    def should_enlist(self) -> bool:
+        """Whether the wallet may be in the list (staked, not jailed) and has no entry that lasts."""
+        latest, functions = self.latest_block(), self._disputes.functions
         with chain_errors():
-            return bool(self._disputes.functions.isReferee(self._sender).call())
-
-    def can_be_listed(self) -> bool:
-        """Whether the wallet has a verifier's stake and is not jailed."""
-        with chain_errors():
+            left = int(functions.listedUntil(self._sender).call()) - latest.timestamp
+            if 2 * left > int(functions.LISTING_PERIOD().call()):
+                return False
             return bool(self._staking.functions.qualifies(self._sender, 0).call())
 
     def enlist(self) -> str:
-        """Register as a referee; the transaction's hash once it is mined.
+        """Register as a referee, or renew the entry; the transaction's hash once it is mined.
 
         Raises:
             ZooError: the contract refuses, the transaction reverts, or the wallet lacks the coin for its gas.

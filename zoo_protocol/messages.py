@@ -1,8 +1,8 @@
 """EIP-712 messages: what users, providers and the market sign.
 
-All but acknowledgements and verdicts share one domain (name, version, chain id, the JobEscrow contract), so a signature
-is worth nothing on another chain or deployment; those two have that of the contract that judges them, Omissions and
-Disputes. The Solidity side declares the same structs; tests run the same vectors on both.
+All but acknowledgements, verdicts and objections share one domain (name, version, chain id, the JobEscrow contract), so
+a signature is worth nothing on another chain or deployment; those have that of the contract that judges them, Omissions
+or Disputes. The Solidity side declares the same structs; tests run the same vectors on both.
 """
 
 import re
@@ -82,6 +82,14 @@ VERDICT_TYPE = [
     {"name": "draw", "type": "uint32"},
     {"name": "providerCorrect", "type": "bool"},
 ]
+
+OBJECTION_TYPE = [
+    {"name": "disputeId", "type": "bytes32"},
+    {"name": "draw", "type": "uint32"},
+]
+
+REPLAYED = frozenset({"step_correct", "step_false", "diverged"})
+"""Reasons of a referee that say what its replay gave, so that it signs a :class:`Verdict`."""
 
 PERMIT_TYPE = [
     {"name": "owner", "type": "address"},
@@ -182,11 +190,19 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A referee's judgement, as a member of committee ``draw``, of the step that a dispute came down to."""
+    """What the replay of the step in dispute gave a referee, as a member of committee ``draw``."""
 
     disputeId: str
     draw: int
     providerCorrect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """A referee's finding against the provider that no replay of the step gave: it follows from what it was given."""
+
+    disputeId: str
+    draw: int
 
 
 _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
@@ -196,9 +212,23 @@ _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
     UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
     Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
     Verdict: ("Verdict", VERDICT_TYPE),
+    Objection: ("Objection", OBJECTION_TYPE),
 }
 
-Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdict
+Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdict | Objection
+
+
+def finding_of(dispute_id: str, draw: int, provider_correct: bool, reason: str) -> Verdict | Objection:
+    """What a referee signs for a reason: a verdict where that is in :data:`REPLAYED`, else an objection.
+
+    Raises:
+        ValueError: an objection cannot be for the provider.
+    """
+    if reason in REPLAYED:
+        return Verdict(dispute_id, draw, provider_correct)
+    if provider_correct:
+        raise ValueError(f"{reason} is no reason to find for the provider")
+    return Objection(dispute_id, draw)
 
 
 def omissions_domain(chain_id: int, contract: str) -> Domain:
@@ -207,7 +237,7 @@ def omissions_domain(chain_id: int, contract: str) -> Domain:
 
 
 def disputes_domain(chain_id: int, contract: str) -> Domain:
-    """The domain of verdicts, given the address of the Disputes contract."""
+    """The domain of verdicts and objections, given the address of the Disputes contract."""
     return Domain(chain_id, contract, DISPUTES_DOMAIN_NAME)
 
 

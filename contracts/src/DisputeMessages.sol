@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 import {Hashes} from "@openzeppelin/contracts/utils/cryptography/Hashes.sol";
 import {UnitCommitment} from "./Messages.sol";
 
-/// @notice A referee's judgement of the step that a dispute came down to.
+/// @notice What a referee's replay of the step in dispute gave.
 /// @param disputeId The dispute.
 /// @param draw Number of the committee within the dispute, counted from 0.
 /// @param providerCorrect Whether the provider's end state follows from its start state.
@@ -12,6 +12,16 @@ struct Verdict {
     bytes32 disputeId;
     uint32 draw;
     bool providerCorrect;
+}
+
+/// @notice A referee's finding against the provider that is not what a replay of the step gave: the data behind the start cannot be
+/// had, the start is not the round's, the environment not the job's, or the payload not the committed one. It depends on what
+/// the referee was given, which nobody can prove afterwards; so it counts, and is neither paid nor punished.
+/// @param disputeId The dispute.
+/// @param draw Number of the committee within the dispute, counted from 0.
+struct Objection {
+    bytes32 disputeId;
+    uint32 draw;
 }
 
 /// @notice The operator's receipt for a delivered commitment.
@@ -26,11 +36,17 @@ struct Acknowledgement {
 library DisputeMessages {
     bytes32 internal constant VERDICT_TYPEHASH =
         keccak256("Verdict(bytes32 disputeId,uint32 draw,bool providerCorrect)");
+    bytes32 internal constant OBJECTION_TYPEHASH = keccak256("Objection(bytes32 disputeId,uint32 draw)");
     bytes32 internal constant ACKNOWLEDGEMENT_TYPEHASH = keccak256("Acknowledgement(bytes32 unitId,uint40 includeBy)");
 
     /// @notice EIP-712 struct hash of a verdict.
     function hash(Verdict memory verdict) internal pure returns (bytes32) {
         return keccak256(abi.encode(VERDICT_TYPEHASH, verdict));
+    }
+
+    /// @notice EIP-712 struct hash of an objection.
+    function hash(Objection memory objection) internal pure returns (bytes32) {
+        return keccak256(abi.encode(OBJECTION_TYPEHASH, objection));
     }
 
     /// @notice EIP-712 struct hash of an acknowledgement.

@@ -2,14 +2,12 @@
 pragma solidity 0.8.37;
 
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
-import {SignatureChecker} from "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {Multicall} from "@openzeppelin/contracts/utils/Multicall.sol";
 import {Challenges} from "./base/Challenges.sol";
 import {Referees} from "./base/Referees.sol";
-import {DisputeMessages, Verdict} from "./DisputeMessages.sol";
+import {Verdicts} from "./base/Verdicts.sol";
 import {IDisputeEscrow, IDisputes, IDisputeStaking} from "./interfaces/IDisputes.sol";
 import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
 import {IZenToken} from "./interfaces/IZenToken.sol";
@@ -17,8 +15,7 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 
 /// @title Disputes over units of work: the committee's verdict and what follows from it
 /// @dev Holds the bonds of open disputes and the credits, nothing else; no balance is read to decide what anybody gets.
-contract Disputes is Challenges, Referees, EIP712, Multicall {
-    using DisputeMessages for Verdict;
+contract Disputes is Verdicts, Multicall {
     using Messages for UnitCommitment;
     using SafeERC20 for IZenToken;
 
@@ -51,7 +48,7 @@ contract Disputes is Challenges, Referees, EIP712, Multicall {
         IWorkWindows windows_,
         IDisputeEscrow escrow_,
         Terms memory terms_
-    ) Challenges(zen, windows_, escrow_, terms_) Referees(staking_) EIP712("ZooDisputes", "1") {
+    ) Challenges(zen, windows_, escrow_, terms_) Referees(staking_) {
         require(terms_.verdictPeriod > 0, InvalidParameter("verdictPeriod"));
         require(terms_.seedDelay > 0 && terms_.seedDelay <= 200, InvalidParameter("seedDelay"));
         require(terms_.seats > 0 && terms_.seats <= MAX_SEATS, InvalidParameter("seats"));
@@ -100,18 +97,15 @@ contract Disputes is Challenges, Referees, EIP712, Multicall {
         bytes[] calldata signatures
     ) external nonReentrant {
         Dispute storage dispute = _requireTurn(disputeId, Status.Judging);
-        require(
-            keccak256(abi.encode(committee)) == dispute.committee && committee.length == signatures.length,
-            WrongCommittee()
-        );
-        bytes32 digest = verdictDigest(disputeId, dispute.draw, providerCorrect);
-        address[] memory signers = _requireQuorum(digest, committee, signatures);
-        emit VerdictGiven(disputeId, dispute.draw, providerCorrect, signers.length);
+        _requireCommittee(disputeId, committee, signatures);
+        (uint256 votes, address[] memory judges) = _countVotes(disputeId, providerCorrect, committee, signatures);
+        require(votes >= _quorum, QuorumMissed(votes, _quorum));
+        emit VerdictGiven(disputeId, dispute.draw, providerCorrect, votes);
         if (providerCorrect) {
             _foundCorrect[_stepOf(dispute)] = true;
-            _acquit(disputeId, signers);
+            _acquit(disputeId, judges);
         } else {
-            _convict(disputeId, signers);
+            _convict(disputeId, judges);
         }
     }
 
@@ -177,11 +171,6 @@ contract Disputes is Challenges, Referees, EIP712, Multicall {
         });
     }
 
-    /// @inheritdoc IDisputes
-    function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) public view returns (bytes32) {
-        return _hashTypedDataV4(Verdict(disputeId, draw, providerCorrect).hash());
-    }
-
     /// @inheritdoc Challenges
     function _judge(bytes32 disputeId) internal override {
         if (_foundCorrect[_stepOf(_disputes[disputeId])]) _acquit(disputeId, new address[](0));
@@ -211,33 +200,35 @@ contract Disputes is Challenges, Referees, EIP712, Multicall {
 
     /// @dev The penalty's share covers the challenger first, then the referees; what is left is burned. Where nothing is at
     /// risk any more the bond still goes back.
-    function _convict(bytes32 disputeId, address[] memory signers) private {
+    function _convict(bytes32 disputeId, address[] memory judges) private {
         Dispute storage dispute = _disputes[disputeId];
         Unit storage unit = _units[dispute.unitId];
         (unit.unpaid, unit.convicted) = (true, true);
         (, uint256 share) = staking.slash(dispute.provider, OFFENCE, disputeId);
         uint256 cost = Math.min(share, _cost);
         _credit(disputeId, dispute.challenger, _bond + cost);
-        _end(disputeId, Status.ProviderLost, _payReferees(disputeId, signers, share - cost));
+        _end(disputeId, Status.ProviderLost, _payReferees(disputeId, judges, share - cost));
         escrow.release(dispute.unitId, false);
     }
 
     /// @dev The bond covers the provider and the referees; what is left is burned.
-    function _acquit(bytes32 disputeId, address[] memory signers) private {
+    function _acquit(bytes32 disputeId, address[] memory judges) private {
         Dispute storage dispute = _disputes[disputeId];
         _credit(disputeId, dispute.provider, _cost);
-        _end(disputeId, Status.ChallengerLost, _payReferees(disputeId, signers, _bond - _cost));
+        _end(disputeId, Status.ChallengerLost, _payReferees(disputeId, judges, _bond - _cost));
         if (_isCleared(dispute.unitId)) escrow.release(dispute.unitId, true);
     }
 
-    /// @dev Credits each signer the same fee, as far as the funds go for all seats, and returns what is left. Were they
+    /// @dev Credits each judge the same fee, as far as the funds go for all seats, and returns what is left. Were they
     /// shared among those that signed, members could send the verdict first without the others' signatures, for more.
-    function _payReferees(bytes32 disputeId, address[] memory signers, uint256 funds) private returns (uint256) {
+    function _payReferees(bytes32 disputeId, address[] memory judges, uint256 funds) private returns (uint256 left) {
         uint256 fee = Math.min(_refereeFee, funds / _seats);
-        for (uint256 i = 0; i < signers.length; ++i) {
-            _credit(disputeId, signers[i], fee);
+        left = funds;
+        for (uint256 i = 0; i < judges.length; ++i) {
+            if (judges[i] == address(0)) continue;
+            _credit(disputeId, judges[i], fee);
+            left -= fee;
         }
-        return funds - fee * signers.length;
     }
 
     function _end(bytes32 disputeId, Status outcome, uint256 leftOver) private {
@@ -258,29 +249,6 @@ contract Disputes is Challenges, Referees, EIP712, Multicall {
         require(
             dispute.status >= Status.Trace && dispute.status <= Status.Judging, WrongStatus(disputeId, dispute.status)
         );
-    }
-
-    /// @dev The members that signed, if they are enough. A member has one place in the list, so nobody counts twice.
-    function _requireQuorum(bytes32 digest, address[] calldata committee, bytes[] calldata signatures)
-        private
-        view
-        returns (address[] memory signers)
-    {
-        uint256 count = 0;
-        for (uint256 i = 0; i < signatures.length; ++i) {
-            if (signatures[i].length > 0) ++count;
-        }
-        require(count >= _quorum, QuorumMissed(count, _quorum));
-        signers = new address[](count);
-        for (uint256 i = signatures.length; i > 0; --i) {
-            if (signatures[i - 1].length == 0) continue;
-            address referee = committee[i - 1];
-            require(
-                SignatureChecker.isValidSignatureNowCalldata(referee, digest, signatures[i - 1]),
-                InvalidVerdictSignature(referee)
-            );
-            signers[--count] = referee;
-        }
     }
 
     /// @dev Unit and number name a step with its states: the unit's root has one trace.

@@ -36,7 +36,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     mapping(address provider => uint40) public committedUntil;
 
     uint96[4] private _minimumStakes;
-    Penalty[5] private _penalties; // of offence i + 1
+    Penalty[6] private _penalties; // of offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
@@ -66,7 +66,8 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _setPenalty(INCORRECT_COMPUTATION, 5_000, 2_000);
         _setPenalty(3, 500, 0); // bandwidth violation
         _setPenalty(WITHHELD_DATA, 5_000, 2_000); // as much: or a cheat would fall silent
-        _setPenalty(5, 2_000, 0); // wrong replay, of a verifier
+        _setPenalty(5, 2_000, 0); // wrong replay, of a verifier or referee
+        _setPenalty(6, 10_000, 0); // two verdicts of one referee that contradict each other
     }
 
     /// @inheritdoc IProviderStaking

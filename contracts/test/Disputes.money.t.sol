@@ -121,7 +121,7 @@ contract DisputesMoneyTest is Game {
         _showTrace(id);
         vm.warp(block.timestamp + TURN + 1);
 
-        bytes[9] memory calls;
+        bytes[11] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
         calls[1] = abi.encodeCall(disputes.dismiss, (id));
         calls[2] = abi.encodeCall(disputes.withdraw, ());
@@ -131,6 +131,8 @@ contract DisputesMoneyTest is Game {
         calls[6] = abi.encodeCall(disputes.withhold, (unit, 7, 5, new bytes32[](1)));
         calls[7] = abi.encodeCall(disputes.restore, (_unitId()));
         calls[8] = abi.encodeCall(disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof));
+        calls[9] = abi.encodeCall(disputes.proveContradiction, (id, 0, "", ""));
+        calls[10] = abi.encodeCall(disputes.proveWrongVerdict, (id, true, new address[](0), new bytes[](0), 0));
         for (uint256 i = 0; i < calls.length; ++i) {
             hostile.arm(address(disputes), calls[i]);
             uint256 before = vm.snapshotState();

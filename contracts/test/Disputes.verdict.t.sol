@@ -90,6 +90,9 @@ contract DisputesVerdictTest is Game {
         vm.warp(block.timestamp + 365 days);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, type(uint40).max));
         disputes.expire(id);
+        for (uint256 i = 0; i < REFEREES; ++i) {
+            _register(referees[i]);
+        }
         _draw(id);
     }
 
@@ -126,6 +129,25 @@ contract DisputesVerdictTest is Game {
         vm.assertEq(disputes.pendingDraws(), 0);
         vm.assertEq(disputes.credits(challenger), BOND);
         _assertConserved();
+    }
+
+    function test_whoDidNotRenewIsNotDrawn() public {
+        bytes32 id = _named(2);
+        vm.warp(disputes.listedUntil(referees[0]));
+        uint256 before = vm.snapshotState();
+        vm.assertEq(_draw(id).length, 5); // in the last second
+        vm.revertToState(before);
+        for (uint256 i = 0; i < 4; ++i) {
+            _register(referees[i]);
+        }
+        vm.warp(block.timestamp + 1);
+        vm.assertEq(_draw(id).length, 0);
+        _register(referees[4]);
+        address[] memory committee = _draw(id);
+        vm.assertEq(committee.length, 5);
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertTrue(_refereeKey(committee[i]) < FIRST_REFEREE_KEY + 5);
+        }
     }
 
     function test_noRefereesAtAllAreADrawWithoutVerdict() public {
@@ -252,7 +274,8 @@ contract DisputesVerdictTest is Game {
         disputes.submitVerdict(id, false, committee, new bytes[](6));
     }
 
-    function test_aContractCanBeAReferee() public {
+    /// @dev What a contract approves today it can disown tomorrow, so it could not be punished.
+    function test_aContractCannotJudge() public {
         ContractReferee referee = new ContractReferee();
         bytes32 id = _named(2);
         address[] memory committee = _draw(id);
@@ -260,8 +283,8 @@ contract DisputesVerdictTest is Game {
         ContractReferee(committee[0]).approve(disputes.verdictDigest(id, 0, false));
         bytes[] memory signatures = _verdicts(id, false, committee, 3);
         signatures[0] = "any";
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[0]));
         disputes.submitVerdict(id, false, committee, signatures);
-        vm.assertEq(disputes.credits(committee[0]), FEE);
     }
 
     // --- replay of signatures
@@ -323,7 +346,7 @@ contract DisputesVerdictTest is Game {
     }
 
     function _expectInvalid(bytes32 id, bool correct, address[] memory committee, bytes[] memory signatures) private {
-        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[2]));
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[0]));
         disputes.submitVerdict(id, correct, committee, signatures);
     }
 

@@ -209,6 +209,19 @@ contract FrontRunningDisputesTest is Game, Races {
         _sameWhoeverIsFirst(address(disputes), referees[1], abi.encodeCall(disputes.evict, (referees[0])));
     }
 
+    /// @dev What a penalty takes is burned, so being first with a proof brings nothing.
+    function test_proofsAgainstReferees() public {
+        id = _named(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, true, committee, 5);
+        bytes memory right = signatures[0];
+        signatures[0] = _sign(_refereeKey(committee[0]), disputes.verdictDigest(id, 0, false));
+        bytes memory wrong = abi.encodeCall(disputes.proveWrongVerdict, (id, true, committee, signatures, 0));
+        _sameWhoeverIsFirst(address(disputes), challenger, wrong);
+        bytes memory contradiction = abi.encodeCall(disputes.proveContradiction, (id, 0, right, signatures[0]));
+        _sameWhoeverIsFirst(address(disputes), challenger, contradiction);
+    }
+
     // --- omissions
 
     function test_omissionDeposit() public {
@@ -266,7 +279,7 @@ contract FrontRunningDisputesTest is Game, Races {
         }
         uint256[8] memory fees;
         for (uint256 i = 0; i < REFEREES; ++i) {
-            fees[i] = disputes.credits(referees[i]);
+            fees[i] = uint256(keccak256(abi.encode(disputes.credits(referees[i]), staking.atRisk(referees[i]))));
         }
         bytes32 court = keccak256(
             abi.encode(

@@ -51,7 +51,7 @@ contract InvariantsDisputesTest {
     function targetSelectors() external view returns (Selectors[] memory targets) {
         targets = new Selectors[](1);
         targets[0].target = address(actions);
-        bytes4[17] memory all = [
+        bytes4[18] memory all = [
             actions.openJob.selector,
             actions.settle.selector,
             actions.finish.selector,
@@ -68,10 +68,11 @@ contract InvariantsDisputesTest {
             actions.other.selector,
             actions.claimOmission.selector,
             actions.endClaim.selector,
-            actions.moveBond.selector
+            actions.moveBond.selector,
+            actions.betray.selector
         ];
-        uint8[17] memory times = [uint8(1), 3, 1, 4, 6, 1, 2, 1, 1, 1, 1, 2, 1, 4, 1, 1, 1];
-        targets[0].selectors = new bytes4[](32);
+        uint8[18] memory times = [uint8(1), 3, 1, 4, 6, 1, 2, 1, 1, 1, 1, 2, 1, 4, 1, 1, 1, 1];
+        targets[0].selectors = new bytes4[](33);
         uint256 next;
         for (uint256 i = 0; i < all.length; ++i) {
             for (uint256 j = 0; j < times[i]; ++j) {

@@ -5,20 +5,47 @@ import {IReferees} from "../src/interfaces/IReferees.sol";
 import {Game} from "./base/Game.sol";
 
 contract RefereesTest is Game {
-    function test_stakedVerifiersRegisterOnce() public {
+    function test_stakedVerifiersRegisterAndRenew() public {
         vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, stranger));
         vm.prank(stranger);
         disputes.registerReferee();
         staking.setStake(stranger, 1_000 ether);
         vm.expectEmit(address(disputes));
-        emit IReferees.RefereeRegistered(stranger);
+        emit IReferees.RefereeRegistered(stranger, block.timestamp + 30 days);
         vm.prank(stranger);
         disputes.registerReferee();
         vm.assertEq(disputes.refereeCount(), REFEREES + 1);
         vm.assertTrue(disputes.isReferee(stranger));
-        vm.expectRevert(abi.encodeWithSelector(IReferees.AlreadyReferee.selector, stranger));
+        vm.assertEq(disputes.listedUntil(stranger), block.timestamp + 30 days);
+        vm.assertEq(disputes.listedUntil(provider), 0);
+
+        vm.warp(block.timestamp + 20 days);
+        vm.expectEmit(address(disputes));
+        emit IReferees.RefereeRegistered(stranger, block.timestamp + 30 days);
         vm.prank(stranger);
         disputes.registerReferee();
+        vm.assertEq(disputes.refereeCount(), REFEREES + 1);
+        vm.assertEq(disputes.listedUntil(stranger), block.timestamp + 30 days);
+        staking.setStake(stranger, 1_000 ether - 1);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.NotQualified.selector, stranger));
+        vm.prank(stranger);
+        disputes.registerReferee();
+    }
+
+    function test_anybodyEvictsWhoDidNotRenew() public {
+        uint256 until = disputes.listedUntil(referees[0]);
+        vm.warp(until);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.StillQualified.selector, referees[0]));
+        disputes.evict(referees[0]);
+        _register(referees[1]);
+        vm.warp(until + 1);
+        vm.prank(stranger);
+        disputes.evict(referees[0]);
+        vm.assertFalse(disputes.isReferee(referees[0]));
+        vm.assertEq(disputes.listedUntil(referees[0]), 0);
+        vm.expectRevert(abi.encodeWithSelector(IReferees.StillQualified.selector, referees[1]));
+        disputes.evict(referees[1]);
+        vm.assertEq(staking.atRisk(referees[0]), 1_000 ether);
     }
 
     function testFuzz_theListHoldsWhoIsRegistered(uint256 order_) public {

@@ -28,6 +28,8 @@ USED: Mapping[str, Sequence[str]] = {
         "nameStep",
         "drawCommittee",
         "submitVerdict",
+        "proveContradiction",
+        "proveWrongVerdict",
         "expire",
         "dismiss",
         "withhold",

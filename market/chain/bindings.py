@@ -255,6 +255,31 @@ class Disputes:
         )
 
     @staticmethod
+    def proveContradiction(
+        disputeId: str | bytes,
+        draw: int,
+        forProvider: str | bytes,
+        forChallenger: str | bytes,
+    ) -> Call:
+        return Call(
+            contract="Disputes", function="proveContradiction", arguments=[disputeId, draw, forProvider, forChallenger]
+        )
+
+    @staticmethod
+    def proveWrongVerdict(
+        disputeId: str | bytes,
+        providerCorrect: bool,
+        committee: Sequence[str],
+        signatures: Sequence[str | bytes],
+        odd: int,
+    ) -> Call:
+        return Call(
+            contract="Disputes",
+            function="proveWrongVerdict",
+            arguments=[disputeId, providerCorrect, committee, signatures, odd],
+        )
+
+    @staticmethod
     def expire(disputeId: str | bytes) -> Call:
         return Call(contract="Disputes", function="expire", arguments=[disputeId])
 

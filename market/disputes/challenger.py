@@ -84,17 +84,19 @@ class Ending:
 
 
 def eligible_referees(database: Database, chain: ChainViews, parties: Collection[str]) -> int:
-    """How many registered referees qualify now and are none of these parties."""
+    """How many registered referees can be drawn now and are none of these parties."""
     with database.transaction() as session:
         events = [
             event
             for name in ("RefereeRegistered", "RefereeRemoved")
             for event in final_events_named(session, "Disputes", name)
         ]
-    listed: set[str] = set()
-    for event in sorted(events, key=lambda event: (event.block_number, event.log_index)):
-        (listed.add if event.name == "RefereeRegistered" else listed.discard)(event.args["referee"])
-    return sum(chain.all_qualify(sorted(listed - set(parties))))
+    listed = {
+        event.args["referee"]: event.args.get("until", 0)
+        for event in sorted(events, key=lambda event: (event.block_number, event.log_index))
+    }
+    now = chain.client.head().timestamp
+    return sum(chain.all_qualify(sorted(who for who, until in listed.items() if until >= now and who not in parties)))
 
 
 def accuse(session: Session, challenger: Challenger, accusation: Accusation) -> str:

@@ -28,17 +28,20 @@ class NotInCommittee(MarketError):
     code = "not-in-committee"
     title = "The verdict is not signed by a member of the committee"
     default_remedy = (
-        "Sign Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes with a drawn referee's key."
+        "Sign Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes with a drawn referee's key; "
+        "for another reason than what a replay gave, Objection(disputeId, draw), which is never for the provider."
     )
 
 
 class VerdictDiffers(MarketError):
-    """The referee signed the opposite before."""
+    """The referee signed something else before."""
 
     status = 409
     code = "verdict-differs"
     title = "The referee has signed another verdict"
-    default_remedy = "A referee judges once in a committee: what it signed first stays."
+    default_remedy = (
+        "A referee judges once in a committee: what it signed first stays. Two contradicting verdicts cost its stake."
+    )
 
 
 class StepNotNamed(MarketError):

@@ -57,7 +57,7 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
         units = chain.many([Disputes.units(key) for key in keys], head.hash)
         with database.transaction() as session:
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
-                signed = _ballot(session, dispute_id, state, network.disputes.quorum)
+                signed = _ballot(session, dispute_id, state, network, head.timestamp)
                 _ask(session, dispute_id, due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, signed))
             kept = {key for key, _ in held}
             for (_, key), unit in zip(open_ids, units, strict=False):
@@ -136,11 +136,18 @@ def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, ti
     return None
 
 
-def _ballot(session: Session, dispute_id: str, state: DisputesDispute, quorum: int) -> Ballot | None:
+def _ballot(
+    session: Session, dispute_id: str, state: DisputesDispute, network: NetworkParameters, time: int
+) -> Ballot | None:
+    """What is to be sent now: a quorum waits a while for the others, who would not be paid, nor be seen to be wrong."""
     dispute = repository.dispute(session, dispute_id)
     if dispute is None or dispute.committee is None or dispute.draw != state["draw"]:
         return None
-    return ballot(dispute.committee, repository.verdicts(session, dispute_id, dispute.draw), quorum)
+    verdicts = repository.verdicts(session, dispute_id, dispute.draw)
+    drawn_at = state["deadline"] - network.disputes.verdict_seconds
+    if len(verdicts) < len(dispute.committee) and time < drawn_at + network.verdict_wait_seconds:
+        return None
+    return ballot(dispute.committee, verdicts, network.disputes.quorum)
 
 
 def _ask(session: Session, subject: str, due: Due | None) -> None:

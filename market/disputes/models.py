@@ -48,7 +48,9 @@ class Verdict(Base, CreatedAt):
     draw: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     referee: Mapped[str] = mapped_column(Address, primary_key=True)
     provider_correct: Mapped[bool]
-    reason: Mapped[str] = mapped_column(String(32))  # the referee's word for it, not part of what is signed
+    reason: Mapped[str] = mapped_column(
+        String(32)
+    )  # the referee's; it says whether a verdict or an objection is signed
     signature: Mapped[str] = mapped_column(String(132))  # EIP-712, 65 bytes
 
 

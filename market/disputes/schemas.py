@@ -51,10 +51,15 @@ class VerdictRequest(RequestModel):
 
     draw: int = Field(ge=0, le=255)
     provider_correct: bool = Field(description="Whether the step's end follows from its start.")
-    reason: str = Field(pattern=r"^[a-z_]{1,32}$", description="Why, as a code; it is not part of what is signed.")
+    reason: str = Field(
+        pattern=r"^[a-z_]{1,32}$",
+        description="Why, as a code. `step_correct`, `step_false` and `diverged` are what a replay gave; any other one "
+        "is an objection to the unit.",
+    )
     signature: str = Field(
         pattern=r"^0x[0-9a-f]{130}$",
-        description="EIP-712 signature of Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes.",
+        description="EIP-712 signature of Verdict(disputeId, draw, providerCorrect) in the domain ZooDisputes; of an "
+        "objection: of Objection(disputeId, draw).",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
-from market.disputes import repository
+from market.disputes import evidence, repository
 from market.disputes.errors import (
     CommitteeNotJudging,
     DisputeNotFound,
@@ -71,7 +71,7 @@ def give(session: Session, domain: Domain, dispute_id: str, given: VerdictReques
         DisputeNotFound: no final block has the dispute.
         CommitteeNotJudging: the committee of that draw is not the present one.
         NotInCommittee: the signature is none of a member, for what is given.
-        VerdictDiffers: the member has signed the opposite before.
+        VerdictDiffers: the member has signed something else before. Where both are verdicts, that costs it its stake.
     """
     dispute = repository.lock_dispute(session, get(session, dispute_id).id)
     assert dispute is not None
@@ -80,8 +80,8 @@ def give(session: Session, domain: Domain, dispute_id: str, given: VerdictReques
             f"Committee {given.draw} of the dispute is not at work: it is {dispute.status}, at draw {dispute.draw}.",
             field="draw",
         )
-    message = messages.Verdict(dispute_id, given.draw, given.provider_correct)
     try:
+        message = messages.finding_of(dispute_id, given.draw, given.provider_correct, given.reason)
         referee = messages.recover_strictly(messages.typed_data(domain, message), given.signature)
     except ValueError as error:
         raise NotInCommittee(str(error), field="signature") from error
@@ -99,8 +99,12 @@ def give(session: Session, domain: Domain, dispute_id: str, given: VerdictReques
         )
         session.add(known)
         session.flush()
-    elif known.provider_correct != given.provider_correct:
-        raise VerdictDiffers(f"{referee} has signed the opposite for committee {given.draw}.", field="provider_correct")
+        evidence.against_the_odd_one(session, dispute.committee, repository.verdicts(session, dispute_id, given.draw))
+    elif messages.finding_of(dispute_id, given.draw, known.provider_correct, known.reason) != message:
+        if isinstance(message, messages.Verdict):
+            evidence.of_contradiction(session, known, given.signature)
+            session.commit()  # it stays, though the answer is a refusal
+        raise VerdictDiffers(f"{referee} has signed otherwise for committee {given.draw}.", field="provider_correct")
     return known
 
 

@@ -122,6 +122,7 @@ class NetworkParameters:
     ``rebenchmark_mean_seconds``: between a passed benchmark and the next that is asked for, at a random time;
     ``rebenchmark_within_seconds``: by when it must be passed. ``benchmark_pause_seconds``: after a wrong answer, or one
     that was left out once it was known what to open.
+    ``verdict_wait_seconds``: how long after a committee was drawn a quorum of it waits for the others' signatures.
     ``suspension_seconds``: how long a verifier is not drawn after the first time that two others overruled it.
     """
 
@@ -150,6 +151,7 @@ class NetworkParameters:
     bandwidth_wei_per_gib: int
     replay_pay_bps: int
     replay_budget_bps: int
+    verdict_wait_seconds: int
     suspension_seconds: int
     attestation_seconds: int
     treasury_split_bps: tuple[tuple[str, int], ...]
@@ -256,6 +258,7 @@ MAINNET = NetworkParameters(
     bandwidth_wei_per_gib=ZEN // 100,
     replay_pay_bps=12_500,
     replay_budget_bps=2_500,
+    verdict_wait_seconds=3_600,
     suspension_seconds=30 * 86_400,
     attestation_seconds=90 * 86_400,
     treasury_split_bps=(("protocol_development", 5_000), ("security_audits", 3_000), ("community_grants", 2_000)),
@@ -265,6 +268,7 @@ MAINNET = NetworkParameters(
         ("bandwidth_violation", 500),
         ("withheld_data", 5_000),
         ("wrong_replay", 2_000),
+        ("contradicting_verdicts", 10_000),
     ),
 )
 
@@ -288,6 +292,7 @@ DEVNET = replace(
     tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
     challenge_seconds=4,  # so that whoever tries the network sees a job's pay arrive
     disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers beside its providers
+    verdict_wait_seconds=30,  # and a dispute's end
 )
 
 NETWORKS = {network.name: network for network in (MAINNET, DEVNET)}

@@ -17,6 +17,7 @@ OFFENCE_IDS = {
     "bandwidth_violation": 3,
     "withheld_data": 4,
     "wrong_replay": 5,
+    "contradicting_verdicts": 6,
 }
 
 STAKE_COVER = 125

@@ -149,6 +149,19 @@ def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Pro
     return session.execute(statement).all()
 
 
+def count_of_class(session: Session, environment_class: str, besides: str, seen_since: datetime) -> int:
+    """How many active, undisputed, recently seen verifiers are of a class, ``besides`` not counted."""
+    statement = select(func.count()).where(
+        Provider.kind == "verifier",
+        Provider.status == ProviderStatus.ACTIVE,
+        Provider.disputed_at.is_(None),
+        Provider.last_seen_at >= seen_since,
+        Provider.environment_class == environment_class,
+        Provider.address != besides,
+    )
+    return session.scalars(statement).one()
+
+
 def asks_of(session: Session, address: str) -> list[AskRow]:
     """All asks of a provider, newest first."""
     return list(session.scalars(select(AskRow).where(AskRow.provider == address).order_by(AskRow.created_at.desc())))

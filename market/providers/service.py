@@ -271,8 +271,7 @@ def verifiers_of_class(
     session: Session, environment_class: str, besides: str, now: datetime, heartbeat_timeout: float
 ) -> int:
     """How many live verifiers of a class could judge the work of the node ``besides``."""
-    live = live_verifiers(session, now, heartbeat_timeout)
-    return sum(facts.environment_class == environment_class and facts.address != besides for facts in live)
+    return repository.count_of_class(session, environment_class, besides, now - timedelta(seconds=heartbeat_timeout))
 
 
 def note_overruled(session: Session, address: str, assigned_at: datetime, at: datetime) -> Overruled:

@@ -12,6 +12,7 @@ from zoo_protocol.messages import (
     Ask,
     Domain,
     JobOrder,
+    Objection,
     UnitCommitment,
     permit_typed_data,
     signable,
@@ -37,6 +38,7 @@ _STRUCTS = [
         (Ask, messages.ASK_TYPE),
         (UnitCommitment, messages.UNIT_COMMITMENT_TYPE),
         (Acknowledgement, messages.ACKNOWLEDGEMENT_TYPE),
+        (Objection, messages.OBJECTION_TYPE),
     )
 ]
 _DOMAINS = st.builds(Domain, st.integers(0, 2**256 - 1), _hex(20), st.text(), st.text())

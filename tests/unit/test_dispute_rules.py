@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from market.chain.bindings import DisputesDispute, DisputesUnit
+from market.disputes.evidence import odd_one
 from market.disputes.keeper import ballot, due_for_unit, due_in_dispute
 from market.disputes.models import Verdict
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from training_gym.config import TrainingSpec
+from zoo_compute.accusation import accusations
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.dispute_case import Case
 from zoo_compute.dispute_chain import ShownTrace, Turn
@@ -20,7 +22,7 @@ from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
-from zoo_protocol.messages import JobOrder, UnitCommitment
+from zoo_protocol.messages import REPLAYED, JobOrder, UnitCommitment
 from zoo_protocol.trace import payload_hash, state_leaf
 
 DISPUTE, UNIT = "0x" + "d1" * 32, "0x" + "0a" * 32
@@ -98,6 +100,40 @@ def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
     late = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, found)
     assert late is not None
     assert late.call["function"] == "expire"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "odd"),
+    [
+        (["step_correct"] * 4 + ["step_false"], E),
+        (["step_false", "step_correct", "diverged", "step_false", "step_false"], B),
+        (["step_correct"] * 3 + ["step_false"] * 2, None),
+        (["step_correct"] * 5, None),
+        (["step_correct"] * 3 + ["step_false"], None),  # one is absent
+        (["step_correct"] * 4 + ["data_withheld"], None),
+        (["step_correct"] * 3 + ["data_withheld", "step_false"], None),
+        (["wrong_start"] * 4 + ["step_correct"], None),
+    ],
+)
+def test_only_who_signs_a_verdict_against_all_others_is_shown_to_be_wrong(reasons: list[str], odd: str | None) -> None:
+    committee = [A, B, C, D, E]
+    signed = [
+        Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=reason == "step_correct", reason=reason)
+        for who, reason in zip(committee, reasons, strict=False)
+    ]
+    found = odd_one(committee, signed)
+    assert (found and found.referee) == odd
+    votes = {(0, one.referee): {one.provider_correct: "0x"} for one in signed if one.reason in REPLAYED}
+    assert [(one.referee, one.offence) for one in accusations(votes, 0, committee)] == ([(odd, 5)] if odd else [])
+
+
+def test_of_two_nobody_is_shown_to_be_wrong() -> None:
+    signed = [
+        Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=right, reason="step_false")
+        for who, right in ((A, True), (B, False))
+    ]
+    assert odd_one([A, B], signed) is None
+    assert accusations({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
 
 def test_a_later_draw_is_another_occasion() -> None:

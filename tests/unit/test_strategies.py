@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import strategies
+from benchmarks import referee_strategies, strategies
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.verification import wilson
 from market.domain.network import MAINNET, ZEN
@@ -83,6 +83,28 @@ def test_false_accusers_lose_their_bond() -> None:
     alone, *_ = strategies.accuser_outcomes(50, 0)
     assert alone.mean == -MAINNET.disputes.bond_wei / ZEN
     assert all(outcome.high < 0 for outcome in strategies.accuser_outcomes(400, 0))
+
+
+@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+def test_referees_that_do_not_judge_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
+    assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Says)
+    for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
+        assert outcome.high < 0, outcome.name
+    for outcome in referee_strategies.honest_outcomes(60, 12, prices):
+        assert outcome.low > 0, outcome.name
+
+
+def test_a_lone_liar_is_punished_once_by_the_table() -> None:
+    life = referee_strategies.cartel_life(referee_strategies.CARTELS[0], USUAL, random.Random(0))
+    seats = -(life + MAINNET.verifier_minimum_stake_wei // 5)  # what honest work would have brought until then
+    assert seats > 0
+    assert seats % referee_strategies.seat_profit_wei(USUAL) == 0
+
+
+def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_quorum() -> None:
+    """Of the 15504 committees of 5 from 20, 1126 have at least three of five."""
+    assert referee_strategies.escaped_share(5) == 1_126 / 15_504
+    assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 
 
 def test_wilson_bounds() -> None:

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
 
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
-_SIGNED = ("draw", "provider_correct", "signature")
+_SIGNED = ("draw", "provider_correct", "reason", "signature")
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", help="Verdicts from `node verdicts --json`, not from the market; may be repeated."),
+]
 DisputeId = Annotated[str, typer.Argument(help="As `dispute open` gives it.", metavar="DISPUTE")]
 
 
@@ -132,24 +136,51 @@ def verdicts(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = 
 @app.command()
 def submit(
     dispute_id: DisputeId,
-    file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", help="Verdicts from `node verdicts --json`, not from the market; may be repeated."),
-    ] = None,
+    file: Files = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Have the committee's verdict executed, once enough of its members have signed the same."""
     with open_client(api_url) as client:
-        chain = _chain(client)
-        if file is None:
-            given = client.connection.get(f"/v1/disputes/{_checked(dispute_id)}/verdicts")
-        else:
-            given = [verdict for path in file for verdict in _verdicts_in(path)]
+        chain, given = _chain(client), _given(client, _checked(dispute_id), file)
     provider_correct, signatures = _decided(chain, _checked(dispute_id), given)
     tx = chain.submit_verdict(dispute_id, provider_correct, signatures)
     turn = chain.dispute(dispute_id).turn.name.lower()
     _show({"dispute_id": dispute_id, "turn": turn, "signatures": len(signatures), "tx": tx}, as_json)
+
+
+@app.command()
+def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+    """Have referees punished that signed both verdicts, or one against all others of their committee.
+
+    The signatures are all that counts. What a penalty takes is burned.
+    """
+    from zoo_compute.accusation import CONTRADICTION, accusations, votes
+
+    with open_client(api_url) as client:
+        chain, given = _chain(client), _given(client, _checked(dispute_id), file)
+    members = chain.committee(dispute_id)
+    proven = accusations(votes(chain, dispute_id, given), chain.dispute(dispute_id).draw, members)
+    done = chain.punished(dispute_id)
+    shown = []
+    for one in proven:
+        if (one.draw, one.referee, one.offence) in done:
+            continue
+        if one.offence == CONTRADICTION:
+            tx = chain.prove_contradiction(dispute_id, one.draw, one.signatures[True], one.signatures[False])
+        else:
+            tx = chain.prove_wrong_verdict(dispute_id, one.provider_correct, one.signatures, one.referee)
+        shown.append({"referee": one.referee, "draw": one.draw, "offence": one.offence, "tx": tx})
+    if not shown:
+        raise ZooError(
+            "nothing-to-accuse",
+            f"the {len(given)} signatures prove nothing against a referee that was not punished for it",
+            remedy="It takes both verdicts of one referee, or those of a whole committee with one against all others.",
+        )
+    if as_json:
+        print_json(shown)
+    else:
+        print_table(("referee", "committee", "offence", "tx"), [[str(fact) for fact in one.values()] for one in shown])
 
 
 @app.command()
@@ -162,6 +193,14 @@ def restore(
     with open_client(api_url) as client:
         tx = _chain(client).restore(_checked(unit_id))
     _show({"unit_id": unit_id, "tx": tx}, as_json)
+
+
+def _given(client: "Client", dispute_id: str, files: list[Path] | None) -> list[dict[str, Any]]:
+    """What referees signed: as the market has gathered it, or from their journals."""
+    if files is None:
+        found: list[dict[str, Any]] = client.connection.get(f"/v1/disputes/{dispute_id}/verdicts")
+        return found
+    return [verdict for path in files for verdict in _verdicts_in(path)]
 
 
 def _verdicts_in(path: Path) -> list[dict[str, Any]]:
@@ -179,9 +218,10 @@ def _decided(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]
     signed: dict[bool, dict[str, str]] = {True: {}, False: {}}
     for verdict in given:
         if verdict.get("dispute_id", dispute_id) == dispute_id and verdict["draw"] == number:
-            signer = chain.signer(dispute_id, number, verdict["provider_correct"], verdict["signature"])
+            correct, signature = verdict["provider_correct"], verdict["signature"]
+            signer = chain.signer(dispute_id, number, correct, verdict["reason"], signature)
             if signer in members:
-                signed[verdict["provider_correct"]][signer] = verdict["signature"]
+                signed[correct][signer] = signature
     outcome = max(signed, key=lambda correct: len(signed[correct]))
     if len(signed[outcome]) < chain.terms.quorum:
         raise ZooError(

@@ -131,7 +131,7 @@ class Referee:
 
     def _keep_listed_and_paid(self) -> None:
         try:
-            if not self.chain.is_listed() and self.chain.can_be_listed():
+            if self.chain.should_enlist():
                 log.info("listed as a referee of disputes in %s", self.chain.enlist())
             if (amount := self.chain.credits()) > 0:
                 log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
@@ -156,6 +156,8 @@ class Referee:
             return
         if latest.timestamp > state.deadline or (seat.dispute_id, seat.draw) in self._declined:
             return
+        if seat.block >= (self._next_block or 0):
+            return  # not final yet: if another step came to be named, a signature would be wrong
         verdict = self._verdicts.find(seat.dispute_id, seat.draw) or self._judge(seat, state, latest)
         if verdict is not None and not verdict.delivered:
             self._deliver(seat, verdict)
@@ -210,7 +212,7 @@ class Referee:
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Decide for good: what is written here is what is delivered, also after a crash."""
-        message = messages.Verdict(seat.dispute_id, seat.draw, provider_correct)
+        message = messages.finding_of(seat.dispute_id, seat.draw, provider_correct, reason)
         signature = self._wallet.sign_typed_data(messages.typed_data(self.chain.domain, message))
         verdict = SignedVerdict(seat.dispute_id, seat.draw, provider_correct, reason, signature)
         self._verdicts.keep(verdict)

@@ -66,7 +66,7 @@ interface IDisputes {
 
     /// @param bond Wei that a challenger puts up.
     /// @param cost Wei that covers the winner's cost.
-    /// @param refereeFee Wei for each referee whose signature decided; less where the penalty cannot pay all seats that much.
+    /// @param refereeFee Wei for each referee whose verdict decided; less where the penalty cannot pay all seats that much.
     /// @param disputePeriod Seconds after its window's commitment during which a unit can be disputed.
     /// @param turnPeriod Seconds for each turn.
     /// @param verdictPeriod Seconds that a committee has.
@@ -237,8 +237,8 @@ interface IDisputes {
 
     /// @notice Executes what the committee found. Anybody may call.
     /// @param committee The drawn referees, as in CommitteeDrawn.
-    /// @param signatures For each its EIP-712 signature of the Verdict (ERC-1271 for contracts), or nothing. Those that signed
-    /// are paid.
+    /// @param signatures For each its EIP-712 signature of the Verdict, or of Objection against the provider, or nothing. Those
+    /// that signed the Verdict are paid.
     function submitVerdict(
         bytes32 disputeId,
         bool providerCorrect,
@@ -275,9 +275,6 @@ interface IDisputes {
 
     /// @notice Id of a challenger's dispute over a unit.
     function disputeIdOf(bytes32 unitId, address challenger) external pure returns (bytes32);
-
-    /// @notice What a referee signs.
-    function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) external view returns (bytes32);
 
     /// @notice The fixed terms.
     function terms() external view returns (Terms memory);

@@ -3,8 +3,9 @@ pragma solidity 0.8.37;
 
 /// @title Stakes of providers and verifiers
 /// @notice All amounts in wei of ZEN, all times in Unix seconds. Tiers: 0 verifier, 1 Bronze, 2 Silver, 3 Gold.
-/// Offences: 1 downtime in a committed period, 2 incorrect computation, 3 bandwidth violation, 4 withheld data. The penalty
-/// table gives what each costs, in basis points of everything at risk; only the admin (the timelock) changes it.
+/// Offences: 1 downtime in a committed period, 2 incorrect computation, 3 bandwidth violation, 4 withheld data, 5 wrong replay
+/// (of a verifier, or of a referee against all others), 6 contradicting verdicts. The penalty table gives what each costs, in
+/// basis points of everything at risk; only the admin (the timelock) changes it.
 ///
 /// A staker's ZEN is in exactly one of three places: stake, unbonding, or gone (withdrawn or slashed). Stake and
 /// unbonding together are at risk until withdrawn. Unbonding is one entry: a further request joins it and the whole
@@ -100,7 +101,7 @@ interface IProviderStaking {
     /// whose slashes are burned whole, and DISPUTES_ROLE, which gets its share sent.
     /// @param provider Who is punished. With nothing at risk it is jailed all the same.
     /// @param offence Row of the penalty table: downtime (1), incorrect computation (2), bandwidth violation (3), withheld
-    /// data (4), wrong replay (5). Downtime needs a commitment that is running or ended no longer than the unbonding delay ago.
+    /// data (4), wrong replay (5), contradicting verdicts (6). Downtime needs a commitment that is running or ended no longer than the unbonding delay ago.
     /// @param evidence Hash that identifies the proof. Each role can use it once, and not use it up for the other.
     /// @return amount Wei taken from the provider.
     /// @return share Wei of it sent to the caller; the rest was burned.

@@ -17,6 +17,8 @@ import {Traces} from "./Traces.sol";
 contract CourtActions is CourtBooks, OmissionActions {
     using Traces for UnitCommitment;
 
+    mapping(bytes32 occasion => bool) private betrayed;
+
     function setUp() public override {
         super.setUp();
         for (uint256 i = 0; i < stakers(); ++i) {
@@ -89,6 +91,31 @@ contract CourtActions is CourtBooks, OmissionActions {
             vm.prank(account);
             court.resign();
         }
+    }
+
+    /// @dev A referee of the newest committee signs both ways, or against all others, and is shown to have; then it is too late to
+    /// show the same again.
+    function betray(uint256 pick, uint256 seat, bool correct) external booked {
+        if (disputeIds.length == 0) return;
+        bytes32 id = disputeIds[pick % disputeIds.length];
+        address[] memory committee = committeeOf[id];
+        if (committee.length == 0 || keccak256(abi.encode(committee)) != court.disputes(id).committee) return;
+        seat %= committee.length;
+        uint8 draw = court.disputes(id).draw;
+        bytes[] memory signatures = _verdicts(id, correct, committee, committee.length);
+        bytes memory opposite = _verdicts(id, !correct, committee, committee.length)[seat];
+        bytes memory call;
+        if (pick >> 128 & 1 == 0) {
+            (bytes memory yes, bytes memory no) = correct ? (signatures[seat], opposite) : (opposite, signatures[seat]);
+            call = abi.encodeCall(court.proveContradiction, (id, draw, yes, no));
+        } else {
+            signatures[seat] = opposite;
+            call = abi.encodeCall(court.proveWrongVerdict, (id, correct, committee, signatures, seat));
+        }
+        (bool done,) = address(court).call(call);
+        bytes32 occasion = keccak256(abi.encode(id, draw, committee[seat], pick >> 128 & 1));
+        require(done != betrayed[occasion], "a referee is punished once for what it signed");
+        betrayed[occasion] = true;
     }
 
     /// @dev Moves that disputes have less to do with.

@@ -25,7 +25,8 @@ contract StakingDouble is IDisputeStaking {
     function slash(address provider, uint8 offence, bytes32 evidence) external returns (uint256 amount, uint256 share) {
         require(!used[evidence], "evidence used");
         (used[evidence], jailed[provider], lastOffence[provider]) = (true, true, offence);
-        amount = atRisk[provider] * (offence == 5 ? 2_000 : 5_000) / 10_000;
+        uint256 bps = offence == 6 ? 10_000 : offence == 5 ? 2_000 : 5_000;
+        amount = atRisk[provider] * bps / 10_000;
         share = amount / 5;
         atRisk[provider] -= amount;
         token.burn(amount - share);
