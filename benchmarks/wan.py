@@ -12,7 +12,8 @@ Assumed, and not measured:
   it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
 - a gang is of one environment class, so its devices are alike; each unit's time varies by 1 % (standard deviation);
 - 100/20 Mb/s down/up and 80 ms per node, 10 % of the nodes leave per hour without a word and as many come;
-- the market's storage has 10 Gb/s each way, its worker joins rounds on one core, and validates models on others;
+- the market's storage has 10 Gb/s each way, and beyond a thousand nodes that for each thousand; its worker joins
+  rounds on one core, and validates models on others;
 - two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
 - the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
   ``ZOO_INCLUSION_SECONDS`` to a day), the largest model (500 million parameters), the largest upload (64 MB) and,
@@ -37,6 +38,9 @@ BILLION = 1_000_000_000
 TOKENS_PER_STEP = 64 * 2048
 DATASET_BYTES = 2e9
 DAY = 86_400.0
+NODES_PER_STORAGE = 1000
+"""So many nodes fetch and send over 10 Gb/s; for more of them the market's storage is taken to grow with them. What
+newcomers and spares fetch (6 GB each) would otherwise fill it."""
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
 DEFAULTS = TrainingConfig()
 FULLER = Settings(960, 2, 960, 2)
@@ -50,6 +54,7 @@ class Plan:
 
     Attributes:
         delay: the job's ``round_delay``.
+        storage_gbps: of the market's storage, each way.
         tree: so many processes join the round in parts; 0 is one, in one go.
         unmeasured: rounds in the beginning that the figures leave out.
         patient: the operator has raised the two settings named above.
@@ -65,6 +70,7 @@ class Plan:
     jitter: float = 0.01
     straggler_share: float = 0.0
     pin_interval: int = 1
+    storage_gbps: float = 10.0
     tree: int = 0
     delay: int = 0
     patient: bool = True
@@ -93,8 +99,8 @@ class Plan:
             outer_state=vector * (1 + bool(settings.down_top_k)),
         )
         market = Market(
-            up_mbps=10_000.0,
-            down_mbps=10_000.0,
+            up_mbps=1_000 * self.storage_gbps,
+            down_mbps=1_000 * self.storage_gbps,
             admit=costs.admit * size,
             join=costs.join * size,
             close=costs.close * size,
@@ -154,9 +160,13 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
         yield f"efficiency_1b_link_{name}", "Mb/s down, up", replace(best, link=link)
     yield "efficiency_1b_a100_fp32", "a node of 15 TFLOP/s, H 8", replace(best, flops=A100_FP32, steps=8)
     yield "efficiency_1b_h100_bf16", "a node of 400 TFLOP/s, H 192", replace(best, flops=H100_BF16, steps=192)
-    for count in (10, 100) if quick else (10, 100, 1_000):
+    for count in (10, 100) if quick else (10, 100, 1_000, 10_000):
         grown = replace(best, nodes=count, tree=count // 16)
         note = f"{grown.tree} joining processes" if grown.tree else ""
+        if count > NODES_PER_STORAGE:
+            storage = best.storage_gbps * count / NODES_PER_STORAGE
+            grown = replace(grown, storage_gbps=storage, rounds=8)
+            note += f", storage of {storage:g} Gb/s, {grown.rounds - grown.unmeasured} rounds"
         yield f"efficiency_1b_nodes_{count}", note, grown
 
 

@@ -1,26 +1,36 @@
 """How much of its update a node sends, by the speed of its link. Pure; no torch.
 
-The specification's ``top_k`` is the most. Below it stands a fixed ladder down to an eighth, and a unit is given the
-highest rung whose payload goes up in ``SHARE`` of the time that the unit computes. What is not sent stays in the error
-feedback; without error feedback it would be lost, so there is nothing to choose then.
+The specification's ``top_k`` is the most. Below it stands a fixed ladder down to an eighth of the bytes, and a unit is
+given the highest rung whose payload goes up in ``SHARE`` of the time that the unit computes. What is not sent stays in
+the error feedback; without error feedback it would be lost, so there is nothing to choose then.
 """
 
+from bisect import bisect_right
 from dataclasses import replace
 
-from training_gym.compression.wire import Payload, decode, payload_size, top_k_of
+from training_gym.compression.wire import Format, Payload, decode, payload_size, top_k_of
 from training_gym.config import TrainingSpec
 
 SHARE = 0.05
-RUNGS = (1, 2, 4, 8)
-"""``top_k`` is divided by these, rounded down, but never below 1."""
+RUNGS = (2, 4, 8)
+"""Rungs below the specification's ``top_k``: the most entries that take at most one such part of its payload's bytes,
+and never fewer than 1. Bytes and not entries are divided, since all entries need no indices, and half of them do: at 2
+bits they take as much as all."""
 
 
 def ladder(spec: TrainingSpec) -> list[int]:
     """Entries per chunk that a unit of this job may be given, highest first."""
-    top_k = spec.training.top_k
-    if not spec.training.error_feedback_decay:
-        return [top_k]
-    return list(dict.fromkeys(max(1, top_k // rung) for rung in RUNGS))
+    size, training = spec.num_parameters(), spec.training
+
+    def most_bytes(top_k: int) -> int:
+        return Format(size, top_k, training.value_bits, layout=b"").max_bytes
+
+    if not training.error_feedback_decay:
+        return [training.top_k]
+    # Below CHUNK more entries never take fewer bytes; of 1, 2, 3, … so many fit.
+    fewer, full = range(1, training.top_k), most_bytes(training.top_k)
+    fitting = (bisect_right(fewer, full // part, key=most_bytes) for part in RUNGS)
+    return list(dict.fromkeys([training.top_k, *(max(1, top_k) for top_k in fitting)]))
 
 
 def with_top_k(spec: TrainingSpec, top_k: int | None) -> TrainingSpec:

@@ -1,7 +1,6 @@
 """When a round closes, and what a late payload still counts. Pure rules; times are seconds after the round's start."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -39,8 +38,11 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = 
     Raises:
         ValueError: if no arrival is known.
     """
-    middle = statistics.median(offsets)
-    spread = statistics.median(abs(offset - middle) for offset in offsets)
+    if not len(offsets):
+        raise ValueError("no arrival is known")
+    times = np.asarray(offsets, np.float64)
+    middle = float(np.median(times))
+    spread = float(np.median(np.abs(times - middle)))
     return middle + max(SPREADS * spread, share * middle, least_slack)
 
 

@@ -7,24 +7,23 @@ Left out: which of several spares is taken (the market ranks them; here who wait
 """
 
 import math
-from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from benchmarks.simulator.clock import Clock, Timer
+from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
-from benchmarks.simulator.node import Node, Step, Steps, Task
+from benchmarks.simulator.node import Node, Step
 from benchmarks.simulator.scenario import MBIT, Link, Scenario
+from benchmarks.simulator.state import Recent, Slot, State, Unit
+from benchmarks.simulator.work import LEAST_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
 from market.jobs import spares
-from market.jobs.dispatch import DEADLINE_ROUNDS, NO_CAPACITY_AFTER, RoundState, round_to_offer
+from market.jobs.dispatch import NO_CAPACITY_AFTER, RoundState, round_to_offer
 from market.jobs.spares import MAX_FAILURES
 from training_gym import lateness
-from zoo_compute.node.inputs import MAX_UPDATES
 
 _HOUR = 3600.0
-_LEAST_SPEED = 0.05
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -66,48 +65,7 @@ class Outcome:
     simulated: float
 
 
-@dataclass(slots=True)
-class _Slot:
-    holder: Node | None = None
-    has_state: bool = False
-    uploading: Node | None = None  # its state
-
-
-@dataclass(slots=True)
-class _Unit:
-    state: "_State"
-    slot: int
-    node: Node
-    offered_at: float
-    task: Task | None = None
-    committed: bool = False
-    delivered: bool = False
-    overdue: Timer | None = None
-
-
-@dataclass(slots=True)
-class _State:
-    """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
-
-    ``hopeless``: of the open units, those that are not awaited. ``offers``: when its
-    units were offered. ``taken``: seconds from offer to delivery.
-    """
-
-    number: int
-    opened_at: float = 0.0
-    units: dict[int, _Unit] = field(default_factory=dict)
-    open: int = 0
-    delivered: int = 0
-    lost: int = 0
-    failures: Counter[Node] = field(default_factory=Counter)
-    hopeless: int = 0
-    offers: list[float] = field(default_factory=list)
-    taken: list[float] = field(default_factory=list)
-    closed_at: float | None = None
-    timer: Timer | None = None
-
-
-def _status(unit: _Unit | None) -> UnitStatus | None:
+def _status(unit: Unit | None) -> UnitStatus | None:
     if unit is None:
         return None
     # With a round delay a unit's node goes on at the commitment; without one that makes no difference.
@@ -129,19 +87,24 @@ class _Job:
         self._down = SharedLink(self._clock, market.down_mbps * MBIT)
         self._nodes = [self._node(number) for number in range(nodes.slots + nodes.spares)]
         self._speed = sum(node.speed for node in self._nodes) / len(self._nodes)
-        self._spares = deque(self._nodes)
-        self._slots = [_Slot() for _ in range(nodes.slots)]
+        self._work = NodeWork(scenario, self._clock, self._random)
+        self._spares = dict.fromkeys(self._nodes)  # in the order in which they became free
+        self._at_work: dict[Node, list[Unit]] = {}  # their units that are neither delivered nor lost
+        self._slots = [Slot() for _ in range(nodes.slots)]
+        self._vacant = set(range(nodes.slots))
+        self._late: dict[int, Unit] = {}  # by slot: committed in time, and uploaded after their round
         self._rounds: list[Round] = []
         self._failed = False
-        self._round, self._next = _State(-1), _State(0)
-        # What a deadline is found from: the rounds before, the one at hand and the next.
-        self._recent = deque([self._next], maxlen=DEADLINE_ROUNDS + 2)
+        self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
+        share = lateness.OVERLAPPED_SLACK if scenario.round_delay else lateness.LEAST_SLACK
+        self._recent = Recent(market.round_slack_seconds, share)
+        self._recent.add(self._next)
 
     def run(self) -> Outcome:
         nodes = self._scenario.nodes
         if nodes.leave_per_hour:
             self._await_departure()
-            self._await_arrival(nodes.leave_per_hour * len(self._nodes) / _HOUR)
+            self._await_arrival(nodes.leave_per_hour * len(self._nodes) / _HOUR)  # as many come as leave at first
         for slot, seconds in nodes.departures.items():
             self._clock.after(seconds, lambda slot=slot: self._depart(slot))  # type: ignore[misc]
         self._open_round()
@@ -171,7 +134,7 @@ class _Job:
         elif self._random.random() < nodes.straggler_share:
             speed = nodes.straggler_speed
         else:
-            speed = max(_LEAST_SPEED, self._random.gauss(1.0, nodes.speed_spread))
+            speed = max(LEAST_SPEED, self._random.gauss(1.0, nodes.speed_spread))
         return Node(self._clock, self._up, self._down, link, speed)
 
     def _await_departure(self) -> None:
@@ -194,12 +157,10 @@ class _Job:
         self._nodes[index] = self._nodes[-1]
         self._nodes.pop()
         node.leave()
-        if node in self._spares:
-            self._spares.remove(node)
-        for unit in (*self._round.units.values(), *self._next.units.values()):
-            if unit.node is node and not unit.delivered:
-                self._stop(unit)
-                self._expect_expiry(unit)
+        self._spares.pop(node, None)
+        for unit in sorted(self._at_work.get(node, ()), key=lambda unit: unit.state.number):
+            unit.stop()
+            self._expect_expiry(unit)
 
     def _await_arrival(self, rate: float) -> None:
         self._clock.after(self._random.expovariate(rate), lambda: self._arrive(rate))
@@ -207,16 +168,16 @@ class _Job:
     def _arrive(self, rate: float) -> None:
         node = self._node(1 << 62)
         self._nodes.append(node)
-        self._spares.append(node)
+        self._spares[node] = None
         self._fill()
         self._await_arrival(rate)
 
     # --- rounds
 
     def _open_round(self) -> None:
-        self._round, self._next = self._next, _State(self._next.number + 1)
+        self._round, self._next = self._next, State(self._next.number + 1, len(self._slots))
         self._round.opened_at = self._clock.now
-        self._recent.append(self._next)
+        self._recent.add(self._next)
         self._go_on()
         market, state = self._scenario.market, self._round
         patience = NO_CAPACITY_AFTER * market.round_deadline_seconds
@@ -229,26 +190,34 @@ class _Job:
         found = self._round_state(always=True)
         for number, slot in enumerate(self._slots):
             if slot.holder is not None:
-                self._offer_next(number, slot.holder, replace(found, open=self._round.open))
+                if found.open != self._round.open:
+                    found = replace(found, open=self._round.open)
+                self._offer_next(number, slot.holder, found)
 
     def _fill(self) -> None:
         """Give vacant slots to spares, those first that failed least in these rounds, then those that follow."""
         state, ahead = self._round, self._next
-        vacant = [number for number, slot in enumerate(self._slots) if slot.holder is None]
-        if vacant:
+        if self._vacant:
             found = self._round_state(always=True)
-            resting = state.units.keys() | ahead.units.keys()
-            places = iter([slot for slot in vacant if slot not in resting or self._which(slot, found) is not None])
-            for failed in range(MAX_FAILURES):
-                equals = [node for node in self._spares if state.failures[node] + ahead.failures[node] == failed]
-                equals.sort(key=lambda node: not node.follows)
-                for node, number in zip(equals, places, strict=False):
-                    self._spares.remove(node)
-                    self._slots[number].holder = node
-                    self._offer_next(number, node, replace(found, open=state.open))
+            places = [slot for slot in sorted(self._vacant) if self._is_due(slot, found)]
+            failed = {node: state.failures.get(node, 0) + ahead.failures.get(node, 0) for node in self._spares}
+            suitable = [node for node in self._spares if failed[node] < MAX_FAILURES]
+            suitable.sort(key=lambda node: (failed[node], not node.follows))
+            for node, number in zip(suitable, places, strict=False):
+                del self._spares[node]
+                self._vacant.remove(number)
+                self._slots[number].holder = node
+                self._offer_next(number, node, replace(found, open=state.open))
         self._have_spares_follow()
 
+    def _is_due(self, number: int, found: RoundState) -> bool:
+        """Whether a vacant slot has a unit to come now, or waits for the next round without one."""
+        rests = number in self._round.units or number in self._next.units
+        return not rests or self._which(number, found) is not None
+
     def _which(self, number: int, found: RoundState) -> int | None:
+        if number in self._late:
+            return None
         own, ahead = (_status(state.units.get(number)) for state in (self._round, self._next))
         may_go_ahead = bool(self._scenario.round_delay) and self._next.number < self._scenario.rounds
         now = _EPOCH + timedelta(seconds=self._clock.now)
@@ -265,86 +234,77 @@ class _Job:
         if not market.spares_follow:
             return
         missing = spares.wanted(len(self._slots)) - sum(node.asked_for == state.number for node in self._spares)
+        if missing <= 0:
+            return
         free = sorted((node for node in self._spares if node.asked_for < state.number), key=lambda one: not one.follows)
-        for node in free[: max(missing, 0)]:
+        for node in free[:missing]:
             node.asked_for = state.number
             if node.alive:
-                node.serve(self._follow(node, state.number))
+                node.serve(self._work.following(node, state.number))
 
-    def _follow(self, node: Node, round_: int) -> Steps:
-        yield Step.WAIT, self._scenario.market.requests_before * node.link.round_trip_seconds
-        yield from self._inputs(node, round_)
-        node.follows = True
-
-    def _offer(self, state: _State, number: int, node: Node) -> None:
-        state.units[number] = unit = _Unit(state, number, node, self._clock.now)
-        state.open += 1
-        state.offers.append(self._clock.now)
+    def _offer(self, state: State, number: int, node: Node) -> None:
+        unit = Unit(state, number, node, self._clock.now)
+        state.offer(unit)
+        self._at_work.setdefault(node, []).append(unit)
         if node.alive:
-            unit.task = node.start(self._training(unit, self._round.number), lambda: self._commit(unit))
+            unit.task = node.start(self._work.training(node, self._round.number), lambda: self._commit(unit))
         else:
             self._expect_expiry(unit)
 
-    def _expect_expiry(self, unit: _Unit) -> None:
+    def _expect_expiry(self, unit: Unit) -> None:
         market = self._scenario.market
         silence = market.lease_seconds + market.sweep_seconds / 2  # on the mean the sweep is half its interval away
         self._clock.after(silence, lambda: self._lose(unit))
 
-    def _lose(self, unit: _Unit) -> None:
+    def _lose(self, unit: Unit) -> None:
         """A unit will not be delivered: its slot goes to somebody else."""
-        state = unit.state
-        if state.units.get(unit.slot) is not unit or unit.delivered or state.number < self._round.number:
+        if unit not in self._at_work.get(unit.node, ()):
             return
-        self._stop(unit)
-        del state.units[unit.slot]
-        state.open -= 1
-        state.lost += 1
-        state.failures[unit.node] += 1
-        if self._slots[unit.slot].holder is unit.node:
-            self._slots[unit.slot].holder = None
-            if unit.node.alive:
-                self._spares.append(unit.node)
-        if self._counts.lacks_quorum:
-            self._go_on()
+        lacked_quorum = self._counts.lacks_quorum
+        unit.state.lose(unit)
+        self._end_work(unit)
+        self._vacate(unit)
+        if self._counts.lacks_quorum and not lacked_quorum:
+            self._go_on()  # once: from then on each slot is looked at when something changes with its own units
         else:
             self._fill()
         self._consider()
 
-    def _stop(self, unit: _Unit) -> None:
-        if unit.task is not None:
-            unit.task.cancel()
-        if unit.overdue is not None:
-            unit.overdue.cancel()
+    def _vacate(self, unit: Unit) -> None:
+        if self._slots[unit.slot].holder is not unit.node:
+            return
+        self._slots[unit.slot].holder = None
+        self._vacant.add(unit.slot)
+        if unit.node.alive:
+            self._spares[unit.node] = None
 
-    def _commit(self, unit: _Unit) -> None:
+    def _end_work(self, unit: Unit) -> None:
+        unit.stop()
+        if self._late.get(unit.slot) is unit:
+            del self._late[unit.slot]
+        units = self._at_work[unit.node]
+        units.remove(unit)
+        if not units:
+            del self._at_work[unit.node]
+
+    def _commit(self, unit: Unit) -> None:
         """The result is fixed, and goes up now; beside the next unit if the job has a round delay."""
         unit.committed = True
         unit.overdue = self._clock.after(self._scenario.market.upload_seconds, lambda: self._lose(unit))
-        unit.task = unit.node.start(self._delivery(unit), lambda: self._deliver(unit))
+        unit.task = unit.node.start(self._work.delivery(unit.node), lambda: self._deliver(unit))
         if self._scenario.round_delay:
             self._offer_next(unit.slot, unit.node, self._counts)
 
-    def _deliver(self, unit: _Unit) -> None:
-        state, unit.delivered = unit.state, True
-        if unit.overdue is not None:
-            unit.overdue.cancel()
-        state.open -= 1
-        state.delivered += 1
-        state.taken.append(self._clock.now - unit.offered_at)
-        drawn = self._drawn_segments()
-        for _ in range(sum(segment > 0 for segment in drawn)):
-            unit.node.serve(iter([(Step.UP, self._scenario.work.state)]))
-        if drawn and self._slots[unit.slot].has_state:
-            unit.node.serve(iter([(Step.UP, self._scenario.work.slot_state)]))
+    def _deliver(self, unit: Unit) -> None:
+        state, holder = unit.state, self._slots[unit.slot].holder
+        state.deliver(unit, self._clock.now)
+        self._end_work(unit)
+        for reveal in self._work.reveals(with_slot_state=self._slots[unit.slot].has_state):
+            unit.node.serve(reveal)
+        if state.number < self._round.number and holder is not None:
+            self._offer_next(unit.slot, holder, self._round_state(always=True))
         if state is self._round and (state.open <= state.hopeless or state.timer is None):
             self._consider()
-
-    def _drawn_segments(self) -> list[int]:
-        """Which of a unit's segments are drawn; the first starts from the checkpoint, which everybody has."""
-        segments = self._scenario.work.segments
-        wanted = segments * self._scenario.market.sampling
-        count = int(wanted) + (self._random.random() < wanted % 1)
-        return [self._random.randrange(segments) for _ in range(count)]
 
     def _consider(self) -> None:
         """Close the round if the market would; otherwise look again when its deadline has passed.
@@ -381,18 +341,13 @@ class _Job:
         to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
-        found = always or state.delivered >= quorum
-        taken = [seconds for recent in self._recent for seconds in recent.taken] if found else []
-        share = lateness.OVERLAPPED_SLACK if self._scenario.round_delay else lateness.LEAST_SLACK
-        deadline = min(lateness.deadline(taken, market.round_slack_seconds, share) if taken else longest, longest)
-        last_offer = lateness.last_offer(taken, deadline) if taken else math.inf
-        if state.closed_at is not None:
-            last_offer = -1.0
-        began = lateness.begun(state.offers, len(self._slots)) if self._scenario.round_delay else None
-        began = state.opened_at if began is None else began
-        if taken:
-            too_late = began + last_offer
-            state.hopeless = sum(not unit.delivered and unit.offered_at > too_late for unit in state.units.values())
+        limits = self._recent.limits() if always or state.delivered >= quorum else None
+        deadline, last_offer = longest, math.inf
+        began = state.began_at if self._scenario.round_delay and state.began_at is not None else state.opened_at
+        if limits is not None:
+            deadline = min(limits[0], longest)
+            last_offer = -1.0 if state.closed_at is not None else lateness.last_offer([limits[1]], deadline)
+            state.count_hopeless(began + last_offer)
         return RoundState(
             nodes=len(self._slots),
             open=state.open,
@@ -404,17 +359,22 @@ class _Job:
             last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
         )
 
-    def _join(self, included: list[_Unit]) -> None:
-        """The next checkpoint is there: who is still at work is told to stop and leaves its slot."""
+    def _join(self, included: list[Unit]) -> None:
+        """The next checkpoint is there: who is still at work is told to stop and leaves its slot.
+
+        What was committed is still uploaded, and its slot goes on after that. Here it counts for nothing, though the
+        market joins it with the next round, at less weight.
+        """
         state = self._round
         for unit in included:
             self._slots[unit.slot].has_state = True
         stragglers = [unit for unit in state.units.values() if not unit.delivered]
         for unit in stragglers:
-            self._stop(unit)
-            self._slots[unit.slot].holder = None
-            if unit.node.alive:
-                self._spares.append(unit.node)
+            if unit.committed:
+                self._late[unit.slot] = unit
+            else:
+                self._end_work(unit)
+                self._vacate(unit)
         assert state.closed_at is not None
         self._rounds.append(
             Round(state.opened_at, state.closed_at, self._clock.now, len(included), state.lost, len(stragglers))
@@ -437,55 +397,4 @@ class _Job:
         for slot in self._slots:
             if slot.holder is not None and slot.holder.alive and slot.has_state and slot.uploading is not slot.holder:
                 slot.uploading = slot.holder
-                slot.holder.serve(self._upload_state(slot))
-
-    def _upload_state(self, slot: _Slot) -> Steps:
-        yield Step.UP, self._scenario.work.slot_state
-        slot.uploading = None
-
-    # --- a node's work
-
-    def _training(self, unit: _Unit, checkpoint: int) -> Steps:
-        """One unit, in the order of ``zoo_compute.node.work``: inputs, training, commitment.
-
-        ``checkpoint`` is the round whose model it starts from. Its slot's own payload is on the node, or is small.
-        """
-        work, market, node = self._scenario.work, self._scenario.market, unit.node
-        yield Step.WAIT, market.requests_before * node.link.round_trip_seconds
-        yield from self._inputs(node, checkpoint)
-        jitter = max(_LEAST_SPEED, self._random.gauss(1.0, self._scenario.nodes.jitter))
-        yield Step.WAIT, (work.compute * jitter + work.encode) / node.speed
-        yield Step.WAIT, bool(market.requests_after) * node.link.round_trip_seconds
-
-    def _delivery(self, unit: _Unit) -> Steps:
-        """Its upload and completion."""
-        work, market, trip = self._scenario.work, self._scenario.market, unit.node.link.round_trip_seconds
-        yield Step.WAIT, trip
-        yield Step.UP, work.payload
-        yield Step.WAIT, max(0, market.requests_after - 1) * trip + market.admit
-
-    def _inputs(self, node: Node, round_: int) -> Steps:
-        """Fetch what the node lacks of a round's model and of the data."""
-        work, trip = self._scenario.work, node.link.round_trip_seconds
-        requests, size = self._model_fetch(node, round_)
-        yield Step.WAIT, requests * trip
-        yield Step.DOWN, size
-        node.model_round, node.model_used_at = max(round_, node.model_round or 0), self._clock.now
-        if not self._keeps(node.dataset_used_at) and work.dataset:
-            yield Step.WAIT, trip
-            yield Step.DOWN, work.dataset
-        node.dataset_used_at = self._clock.now
-
-    def _model_fetch(self, node: Node, round_: int) -> tuple[int, float]:
-        """Requests and bytes until a node has a round's model: nothing, the updates it lacks, or all of it."""
-        if node.model_round is None or not self._keeps(node.model_used_at):
-            return 1, self._scenario.work.model
-        missing = round_ - node.model_round
-        if missing <= 0:
-            return 0, 0.0
-        if self._scenario.work.update and missing <= MAX_UPDATES:
-            return 2 * missing - 1, missing * self._scenario.work.update  # with the manifests that name earlier ones
-        return 1, self._scenario.work.model
-
-    def _keeps(self, used_at: float | None) -> bool:
-        return used_at is not None and self._clock.now - used_at <= self._scenario.market.files_kept
+                slot.holder.serve(self._work.pinning(slot))

@@ -6,7 +6,7 @@ from unit_work import Work
 
 from market.jobs import aggregation, units
 from market.jobs.errors import ResultRefused
-from training_gym.adaptation import with_top_k
+from training_gym.adaptation import ladder, with_top_k
 from training_gym.compression.wire import encode, top_k_of
 
 SLOW = {"compute_ms": 1000, "transfer_ms": 9000, "bytes_up": 1, "bytes_down": 1, "up_bytes_per_second": 1000}
@@ -26,12 +26,13 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
 
 
 def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World, nodes: list[str]) -> None:
-    full = world.spec.training.top_k
+    full, *_, least = ladder(world.spec)
     job_id, slow = _second_round(world, nodes)
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [full] * 4
-    assert [unit.top_k for unit in world.units(job_id, round=1)] == [full // 8, full, full, full]
-    assert slow.spec.training.top_k == full // 8  # announced in the lease
-    assert top_k_of(slow.payload) == full // 8
+    assert [unit.top_k for unit in world.units(job_id, round=1)] == [least, full, full, full]
+    assert slow.spec.training.top_k == least  # announced in the lease
+    assert top_k_of(slow.payload) == least
+    assert len(slow.payload) < len(encode(world.spec, slow.vector)) / 8
     slow.commit()
     slow.complete()
     [unit] = world.units(job_id, round=1, slot=0)
@@ -44,15 +45,15 @@ def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World
 
 
 @pytest.mark.parametrize(
-    ("rung", "reason"), [(1, "payload_missing"), (4, "payload_missing"), (16, "payload_malformed")]
+    ("entries", "reason"), [(4096, "payload_missing"), (121, "payload_missing"), (17, "payload_malformed")]
 )
 def test_a_node_that_sends_another_amount_than_it_was_told_is_refused(
-    world: World, nodes: list[str], rung: int, reason: str
+    world: World, nodes: list[str], entries: int, reason: str
 ) -> None:
     """More than it may is not even read; less does not decode as what it was told."""
     job_id, slow = _second_round(world, nodes)
-    full = world.spec.training.top_k
-    slow.hand_in(encode(with_top_k(slow.spec, full // rung), slow.vector))
+    assert slow.spec.training.top_k == 34
+    slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))
     slow.commit()
     with pytest.raises(ResultRefused) as refused:
         slow.complete()

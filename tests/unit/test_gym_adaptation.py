@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_gym.adaptation import SHARE, choose_top_k, decode_adapted, ladder, with_top_k
+from benchmarks.codec import pseudo_gradient
+from training_gym.adaptation import RUNGS, SHARE, choose_top_k, decode_adapted, ladder, with_top_k
 from training_gym.aggregation import aggregate
 from training_gym.compression.wire import encode, payload_size, top_k_of
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.config import CHUNK, METHODS, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.errors import PayloadError
 from training_gym.models.layout import initial_parameters
 
@@ -29,10 +30,43 @@ def test_the_highest_rung_that_goes_up_in_its_share_of_the_time(rate: int, compu
 
 
 def test_the_ladder_has_its_bounds() -> None:
-    assert ladder(SPEC) == [512, 256, 128, 64]
+    assert ladder(SPEC) == [512, 178, 56, 9]  # of so small a model the header counts
     assert ladder(with_top_k(SPEC, 3)) == [3, 1]
     assert choose_top_k(SPEC, None, 4.0) == choose_top_k(SPEC, 10**9, None) == 512
-    assert choose_top_k(SPEC, 1, 0.001) == 64
+    assert choose_top_k(SPEC, 1, 0.001) == 9
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("top_k", [CHUNK, 3000, 960, 64])
+def test_a_rung_is_the_most_entries_within_its_part_of_the_bytes(top_k: int, bits: int) -> None:
+    spec = TrainingSpec(ModelConfig(), "unused", TrainingConfig(top_k=top_k, value_bits=bits))
+
+    def size(entries: int) -> int:
+        return payload_size(with_top_k(spec, entries))
+
+    rungs = ladder(spec)
+    assert len(rungs) == 4
+    for part, rung in zip(RUNGS, rungs[1:], strict=True):
+        assert size(rung) <= size(top_k) / part < size(rung + 1)
+
+
+@pytest.mark.parametrize("method", ["default", "slow_links", "sparseloco"])
+def test_each_rung_of_what_a_unit_learned_is_really_smaller(method: str) -> None:
+    learned, _ = pseudo_gradient(0, quick=True)
+    spec = TrainingSpec(ModelConfig(hidden_size=64, num_layers=2), "unused", TrainingConfig(**METHODS[method]))
+    sizes = [len(encode(with_top_k(spec, top_k), learned)) for top_k in ladder(spec)]
+    assert ladder(spec)[0] == spec.training.top_k
+    assert [sizes[0] / size for size in sizes[1:]] == pytest.approx([2, 4, 8], rel=0.15)
+
+
+def test_a_node_on_a_slow_link_sends_less_than_the_default_and_in_its_share_of_the_time() -> None:
+    """A model of 3.3 million parameters, a minute of compute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
+    spec = TrainingSpec(ModelConfig(hidden_size=256, num_layers=4), "unused", TrainingConfig())
+    full = payload_size(spec)
+    for megabits, part in ((2.3, 1), (2.0, 2), (1.2, 2), (1.0, 4), (0.6, 4), (0.5, 8), (0.01, 8)):
+        chosen = choose_top_k(spec, int(megabits * 125_000), 60.0)
+        assert (chosen == CHUNK) is (part == 1)
+        assert full / part * 0.98 < payload_size(with_top_k(spec, chosen)) <= full / part
 
 
 def test_without_error_feedback_nothing_is_left_out() -> None:

@@ -1,13 +1,17 @@
 """The simulator of outer rounds, against times worked out by hand."""
 
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
-from benchmarks.simulator.rounds import Outcome, simulate
+from benchmarks.simulator.node import Node
+from benchmarks.simulator.rounds import Outcome, _Job, simulate
 from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
 
 MB = 1e6
@@ -169,3 +173,44 @@ def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -
     assert seconds(run(Scenario(work, nodes, patient, rounds=2))) == pytest.approx([47 + 70.0])
     cold = replace(patient, spares_follow=False)
     assert seconds(run(Scenario(work, nodes, cold, rounds=2))) == pytest.approx([47 + 85.0])
+
+
+def _lines_per_event(nodes: int) -> float:
+    """Lines of Python that a run takes, by its events, where nodes come and go all the time."""
+    lines = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    work = replace(WORK, update=1 * MB)
+    many = Nodes(nodes, spares=nodes // 8, jitter=0.05, leave_per_hour=10.0)
+    scenario = Scenario(work, many, rounds=3, round_delay=1)
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        outcome = simulate(scenario)
+    finally:
+        sys.settrace(before)
+    assert not outcome.failed
+    return lines / outcome.events
+
+
+def test_what_an_event_takes_does_not_grow_with_the_nodes() -> None:
+    assert _lines_per_event(800) < 1.5 * _lines_per_event(100)
+
+
+def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after_that() -> None:
+    work = replace(WORK, payload=2 * MB, model=0.0)
+    slower = Link(down_mbps=80.0, up_mbps=0.4, round_trip_seconds=0.0)  # 40 s for what the others send in one
+    nodes = Nodes(3, links={SLOW: 1.0}, speeds=(1, 1, 1))
+    market = Market(round_slack_seconds=0.0, sweep_seconds=0.0)
+    job = _Job(Scenario(work, nodes, market, rounds=3, unmeasured=0))
+    late = job._nodes[0] = Node(job._clock, job._up, job._down, slower, 1.0)
+    job._spares = dict.fromkeys(job._nodes)
+    rounds = job.run().rounds
+    # The deadline is 61 s + a tenth. The late upload ends at 100 s, too late for a unit of the second round.
+    assert [(round_.included, round_.stragglers) for round_ in rounds] == [(2, 1), (2, 0), (2, 1)]
+    assert rounds[0].joined_at == pytest.approx(67.1)
+    assert job._slots[0].holder is late
