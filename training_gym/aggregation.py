@@ -36,8 +36,6 @@ WEIGHT_ONE = 1 << 12
 """The weight of a payload of this round; weights are whole multiples of 2**-12."""
 MAX_PAYLOADS = 1 << 12
 
-_SUMMED = 4 * BLOCK
-"""Values summed and divided at a time: their int64 sums (1 MB) stay in the second-level cache."""
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 
@@ -206,9 +204,8 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
     mean = np.empty(len(last), np.float32)
 
     def add(part: slice) -> None:
-        room = np.empty(_SUMMED, np.int64)
-        for start in range(part.start, part.stop, _SUMMED):
-            span = slice(start, min(start + _SUMMED, part.stop))
+        room = np.empty(BLOCK, np.int64)
+        for span in spans(part.stop, part.start):
             total = room[: span.stop - span.start]
             total[:] = 0
             counted.add_to(total, span.start)
