@@ -49,9 +49,10 @@ _OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
 
 
 class Actor:
-    """A process that answers lines of JSON with lines of JSON."""
+    """A process that answers lines of JSON with lines of JSON; ``heard`` is set at each answer, and at its end."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], heard: threading.Event | None = None) -> None:
+        self._heard = heard or threading.Event()
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             command,
@@ -69,7 +70,9 @@ class Actor:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(json.loads(line))
+            self._heard.set()
         self._answers.put(None)
+        self._heard.set()
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Send a command."""
@@ -126,13 +129,14 @@ class OurGroup:
     def __init__(self, stack: ExitStack, spec: TrainingSpec, store: dict[str, str]) -> None:
         self._settings = json.dumps({"spec": spec.to_dict(), **store})
         self._stack = stack
+        self._heard = threading.Event()
         self.payload_bytes = self.update_bytes = 0
         self.workers = {slot: self._start("worker") for slot in range(WORKERS)}
         self.aggregator = self._start("aggregator")
         self._arrivals: list[float] = []
 
     def _start(self, role: str) -> Actor:
-        actor = Actor([sys.executable, "-m", "benchmarks.averaging_round", role, self._settings])
+        actor = Actor([sys.executable, "-m", "benchmarks.averaging_round", role, self._settings], self._heard)
         self._stack.callback(actor.kill)
         if actor.answer(_START_SECONDS) is None:
             raise RuntimeError(f"the {role} ended at once")
@@ -177,8 +181,10 @@ class OurGroup:
         delivered: list[int] = []
         waiting = dict(self.workers)
         while waiting and len(delivered) < expected:
+            self._heard.wait(0.1)
+            self._heard.clear()
             for slot, worker in list(waiting.items()):
-                found = worker.answer(0.002)
+                found = worker.answer(0.0)
                 if found is not None:
                     waiting.pop(slot)
                     self.payload_bytes = found["bytes"]

@@ -8,6 +8,7 @@ stand for the market's calls; payloads and updates go through the store alone. `
 import functools
 import json
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -77,17 +78,25 @@ class Aggregator:
         self._spec = spec
         self._storage = Storage(rpc)
         self._state = initial_outer_state(spec)
-        self._taken: dict[int, Taken] = {}
+        self._start = unflatten(spec.model, np.zeros(spec.num_parameters(), np.float32))
+        self._pool = ThreadPoolExecutor(2)  # one waits for storage while another decodes
+        self._taking: list[Future[dict[int, Taken]]] = []
 
     def take(self, slot: int, cid: str) -> dict[str, Any]:
-        payload = self._storage.get(cid, max_bytes=payload_size(self._spec))
-        self._taken |= admit(self._spec, {slot: payload}, self._state.aggregate)
+        """Begin to; the round's close waits for it."""
+        self._taking.append(self._pool.submit(self._take, slot, cid))
         return {}
 
+    def _take(self, slot: int, cid: str) -> dict[int, Taken]:
+        payload = self._storage.get(cid, max_bytes=payload_size(self._spec))
+        return admit(self._spec, {slot: payload}, self._state.aggregate)
+
     def close(self) -> dict[str, Any]:
-        taken, self._taken = self._taken, {}
-        start = unflatten(self._spec.model, np.zeros(self._spec.num_parameters(), np.float32))
-        joined = join(self._spec, start, taken, None, self._state)
+        taken: dict[int, Taken] = {}
+        for future in self._taking:
+            taken |= future.result()
+        self._taking.clear()
+        joined = join(self._spec, self._start, taken, None, self._state)
         stored = self._storage.put(joined.update, max_bytes=len(joined.update))
         included = [slot for slot, verdict in joined.verdicts.items() if verdict.included]
         return {"cid": stored.cid, "included": included}

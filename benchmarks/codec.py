@@ -21,6 +21,7 @@ import torch
 
 from benchmarks.corpus import standard_library
 from benchmarks.report import Row, row, run
+from training_gym.compression.entries import LEVEL
 from training_gym.compression.quantise import chunk_count, quantise
 from training_gym.compression.wire import Format, decode, decode_vector, encode_vector, layout_digest
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
@@ -30,7 +31,7 @@ from training_gym.models.layout import initial_parameters
 from training_gym.slot_state import fresh_slot_state, load_slot_state
 from training_gym.tensors import Vector
 
-SETTINGS = [(960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
+SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
 """(entries per 4096, bits); the first is the default of a training specification, and its rows have no suffix."""
 
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
@@ -57,9 +58,9 @@ def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
     sent, size = quantise(vector, top_k, bits), len(vector)
     full, tail = divmod(size, CHUNK)
     index_bits = full * _log2_choose(CHUNK, top_k) + _log2_choose(tail, min(tail, top_k))
-    shares = np.bincount(sent.levels) / len(sent.levels)
+    shares = np.bincount(sent.codes & LEVEL) / len(sent.codes)
     level_entropy = -math.fsum(share * math.log2(share) for share in shares.tolist() if share)
-    return index_bits + len(sent.levels) * (1 + level_entropy) + 32 * chunk_count(size)
+    return index_bits + len(sent.codes) * (1 + level_entropy) + 32 * chunk_count(size)
 
 
 def _log2_choose(total: int, chosen: int) -> float:

@@ -19,14 +19,14 @@ import numpy as np
 from training_gym.adaptation import decode_adapted
 from training_gym.blocks import BLOCK, in_threads, parts, spans
 from training_gym.compiled import compiled
-from training_gym.compression.places import add_scaled
+from training_gym.compression.entries import Units, add_units
 from training_gym.compression.wire import Payload
 from training_gym.config import CHUNK, TrainingSpec
 from training_gym.errors import PayloadError
-from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot
+from training_gym.exact import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
 from training_gym.models.layout import Arrays
 from training_gym.outer import OuterState, initial_outer_state, outer_step
-from training_gym.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths, sketch_of
+from training_gym.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import sha256
 
@@ -162,7 +162,7 @@ def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> Taken:
         payload = decode_adapted(spec, data)
     except PayloadError as error:
         return Taken(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
-    if max(payload.values.max(), -payload.values.min()) > MAX_MAGNITUDE:
+    if payload.meaning[payload.counts > 0].max() > MAX_MAGNITUDE:
         return Taken(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
     return Taken(digest, payload, lengths(payload, center))
 
@@ -175,15 +175,14 @@ def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
 def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
     """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
     squared_center = dot(last, last)
-
-    def measure(item: Taken) -> Measurement:
-        assert item.payload is not None  # it was admitted
-        assert item.lengths is not None
-        norm, product = item.lengths.squared_norm, item.lengths.product
-        return Measurement(norm, norm - 2 * product + squared_center, sketch_of(item.payload, seed))
-
-    admitted = [slot for slot, item in taken.items() if item.payload is not None]
-    return dict(zip(admitted, in_threads(lambda slot: measure(taken[slot]), admitted), strict=True))
+    admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
+    found = {}
+    for slot, sketch in zip(admitted, sketches(list(admitted.values()), seed), strict=True):
+        measured = taken[slot].lengths
+        assert measured is not None  # it was admitted
+        distance = measured.squared_norm - 2 * measured.product + squared_center
+        found[slot] = Measurement(measured.squared_norm, distance, sketch)
+    return found
 
 
 def partial_sum(
@@ -218,22 +217,25 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Payloads that count, each with its share in the sum; weight and pull as in :class:`PartialSum`."""
+    """Payloads that count, each with its levels' shares in the sum; weight and pull as in :class:`PartialSum`."""
 
-    shares: list[tuple[Payload, float]]
+    shares: list[tuple[Payload, Units]]
     weight: int
     pull: int
 
     def add_to(self, total: Fixed, start: int) -> None:
         """Add what they have from ``start`` on, the first value of a chunk."""
-        for payload, share in self.shares:
-            add_scaled(total, start // CHUNK, payload.values, payload.offsets, payload.top_k, share)
+        for payload, units in self.shares:
+            add_units(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
 
 
 def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]) -> _Counted:
     slots = payloads.keys() & factors.keys()
     return _Counted(
-        [(payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS) for slot in slots],
+        [
+            (payloads[slot], units_of(payloads[slot], factors[slot] * weights[slot] / _UNIT * 2.0**FRACTION_BITS))
+            for slot in slots
+        ],
         sum(weights[slot] for slot in slots),
         sum((FACTOR_ONE - factors[slot]) * weights[slot] for slot in slots),
     )

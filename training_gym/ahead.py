@@ -29,10 +29,10 @@ def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | No
         return checkpoint
     sent = decode(with_top_k(spec, top_k_of(payload)), payload)
     factor = np.float32(spec.training.outer_learning_rate * (1 + spec.training.outer_momentum))
-    vector, places = flatten(checkpoint), sent.indices
+    vector, places, values = flatten(checkpoint), sent.indices, sent.values
     with np.errstate(over="ignore", invalid="ignore"):
-        for span in spans(len(sent.values)):
+        for span in spans(len(values)):
             at = places[span]
-            moved = vector[at] - factor * sent.values[span]
+            moved = vector[at] - factor * values[span]
             vector[at] = np.where(np.isfinite(moved), moved, vector[at])
     return unflatten(spec.model, vector)

@@ -21,7 +21,8 @@ _ONE_AT_A_TIME = threading.Lock()
 def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
     """``loop`` as machine code, which leaves the interpreter's lock to others while it runs."""
 
-    @functools.cache
+    machine_code: Callable[_P, _R] | None = None
+
     def load() -> Callable[_P, _R]:
         import numba
 
@@ -33,8 +34,10 @@ def compiled(loop: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(loop)
     def call(*arguments: _P.args, **named: _P.kwargs) -> _R:
-        with _ONE_AT_A_TIME:
-            machine_code = load()
+        nonlocal machine_code
+        if machine_code is None:
+            with _ONE_AT_A_TIME:
+                machine_code = machine_code or load()
         return machine_code(*arguments, **named)
 
     return call

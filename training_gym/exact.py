@@ -6,14 +6,16 @@ add up within int64.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.blocks import BLOCK
+from training_gym.blocks import BLOCK, in_threads, parts
 from training_gym.compiled import compiled
-from training_gym.compression.places import Offsets
+from training_gym.compression.entries import Units, add_to_places, hash_places, multiply
+from training_gym.compression.wire import Payload
 from training_gym.config import CHUNK
 from training_gym.tensors import Vector
 
@@ -27,20 +29,59 @@ _LOW_BITS = 22
 _ROW_BITS = 24
 _DIRECTION_BITS = 20
 _ONE = 2.0**FRACTION_BITS
+_HASHED = 64
+"""Chunks whose places are hashed at a time, once for all payloads: two bytes a place, which stay in the cache."""
+_ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
 
 
 def to_fixed(values: Vector) -> Fixed:
     """``values`` (at most ``MAX_MAGNITUDE`` in size) in units of 2**-36, each rounded once."""
+    return scaled(values, _ONE)
+
+
+def scaled(values: Vector, scale: float) -> Fixed:
+    """``values`` times ``scale``, each rounded once to a whole number."""
     numbers = values.astype(np.float64)
-    numbers *= _ONE
+    numbers *= scale
     return np.rint(numbers, out=numbers).astype(np.int64)
+
+
+def units_of(payload: Payload, scale: float = _ONE) -> Units:
+    """:func:`scaled` of what each level of a payload means. No entry has a level beyond ``MAX_MAGNITUDE``: the payload
+    was admitted."""
+    return scaled(np.minimum(payload.meaning, np.float32(MAX_MAGNITUDE)), scale)
 
 
 def dot(left: Vector, right: Vector) -> int:
     """The exact inner product of two vectors in fixed point (:func:`to_fixed`), in units of 2**-72."""
     sums = np.zeros((-(-len(left) // BLOCK), 3), np.int64)
-    _dot(left, right, BLOCK, sums)
-    high, crossed, low = (sum(column) for column in sums.T.tolist())
+
+    def add(part: slice) -> None:
+        _dot(left[part], right[part], BLOCK, sums[part.start // BLOCK : -(-part.stop // BLOCK)])
+
+    in_threads(add, parts(len(left)))
+    return _joined(sums)
+
+
+def squared_norm(payload: Payload) -> int:
+    """The exact inner product of a payload's vector with itself, in units of 2**-72."""
+    units = units_of(payload)
+    high, low = units >> _LOW_BITS, units & ((1 << _LOW_BITS) - 1)
+    parts_of_squares = (high * high, 2 * high * low, low * low)
+    return _joined(np.stack([(part * payload.counts).sum(axis=1) for part in parts_of_squares], axis=1))
+
+
+def product(payload: Payload, vector: Vector) -> int:
+    """The exact inner product of a payload's vector with another one, in units of 2**-72."""
+    sums = np.zeros((len(payload.meaning), 3), np.int64)
+    units = units_of(payload)
+    multiply(payload.codes, payload.offsets, payload.top_k, units, vector, _ONE, _LOW_BITS, sums)
+    return _joined(sums)
+
+
+def _joined(sums: Fixed) -> int:
+    """The number whose parts, of products of numbers split at 22 bits, are summed in the columns."""
+    high, crossed, low = (int(sum(column)) for column in sums.T.tolist())
     return (high << (2 * _LOW_BITS)) + (crossed << _LOW_BITS) + low
 
 
@@ -52,9 +93,10 @@ def _dot(left: Any, right: Any, block: int, sums: Any) -> None:
         high: Any = 0
         crossed: Any = 0
         low: Any = 0
-        for place in range(row * block, min(row * block + block, len(left))):
-            x = np.int64(np.rint(np.float64(left[place]) * _ONE))
-            y = np.int64(np.rint(np.float64(right[place]) * _ONE))
+        first, second = left[row * block : (row + 1) * block], right[row * block : (row + 1) * block]
+        for place in range(len(first)):
+            x = np.int64(np.rint(np.float64(first[place]) * _ONE))
+            y = np.int64(np.rint(np.float64(second[place]) * _ONE))
             x_high, x_low, y_high, y_low = x >> _LOW_BITS, x & below, y >> _LOW_BITS, y & below
             high += x_high * y_high
             crossed += x_high * y_low + x_low * y_high
@@ -62,33 +104,40 @@ def _dot(left: Any, right: Any, block: int, sums: Any) -> None:
         sums[row, 0], sums[row, 1], sums[row, 2] = high, crossed, low
 
 
-def sketch(values: Vector, offsets: Offsets, top_k: int, seed: bytes) -> Fixed:
-    """The count-sketch [1024] of a payload's entries: each of ``values`` in fixed point is added, with a random sign,
-    to a random place.
+def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
+    """The count-sketch [1024] of each payload of a round: each of its values in fixed point is added, with a random
+    sign, to a random place.
 
     Distances between sketches estimate distances between vectors (Charikar, Chen and Farach-Colton, 2002). Whoever
     does not know ``seed`` cannot craft a vector that looks near another.
     """
     key = int.from_bytes(hashlib.sha256(b"zoo-sketch-1" + seed).digest()[:8], "big")
-    sketched = np.zeros(SKETCH_SIZE, np.int64)
-    _sketch(values, offsets, top_k, np.uint64(key), sketched)
-    return sketched
+    units = [units_of(payload) for payload in payloads]
+
+    def sketch(part: slice) -> Fixed:
+        """Of a part of the vector, what counts positive and what negative at each place."""
+        sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
+        for first in range(part.start // CHUNK, -(-part.stop // CHUNK), _HASHED):
+            last = min(first + _HASHED, -(-part.stop // CHUNK))
+            _sketch(payloads, units, first, last, key, sums)
+        return sums
+
+    size = payloads[0].size if payloads else 0
+    total = sum(in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
+    return list(total[:, 0::2] - total[:, 1::2])
 
 
-@compiled
-def _sketch(values: Any, offsets: Any, top_k: int, key: Any, sketched: Any) -> None:
-    """The hash of a place is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    start = np.uint64(0)
-    for first in range(0, len(values), top_k):
-        for entry in range(first, min(first + top_k, len(values))):
-            offset = np.uint64(offsets[entry]) if len(offsets) else np.uint64(entry - first)
-            word = (start + offset + key) * np.uint64(0x9E3779B97F4A7C15)
-            word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            word ^= word >> np.uint64(31)
-            number = np.int64(np.rint(np.float64(values[entry]) * _ONE))
-            sketched[word >> np.uint64(54)] += -number if word & np.uint64(1) else number
-        start += np.uint64(CHUNK)
+def _sketch(payloads: Sequence[Payload], units: Sequence[Units], first: int, last: int, key: int, sums: Fixed) -> None:
+    """Add what the payloads have from chunk ``first`` to before chunk ``last``."""
+    everywhere = np.empty((last - first) * CHUNK, np.uint16)
+    if any(not len(payload.offsets) for payload in payloads):
+        hash_places(first, _ALL_OFFSETS[: len(everywhere)], CHUNK, key, everywhere)
+    for payload, fixed, row in zip(payloads, units, sums, strict=True):
+        words, offsets = everywhere, payload.offsets[first * payload.top_k : last * payload.top_k]
+        if len(offsets):
+            words = np.empty(len(offsets), np.uint16)
+            hash_places(first, offsets, payload.top_k, key, words)
+        add_to_places(words, first, payload.codes, payload.top_k, fixed, row)
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:

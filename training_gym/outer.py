@@ -13,9 +13,9 @@ import numpy as np
 
 from training_gym.blocks import in_threads, parts
 from training_gym.compiled import compiled
-from training_gym.compression.places import subtract
+from training_gym.compression.entries import subtract
 from training_gym.compression.wire import Format, Payload, decode_vector, encode_step, layout_digest
-from training_gym.config import TrainingSpec
+from training_gym.config import CHUNK, TrainingSpec
 from training_gym.models.layout import Arrays
 from training_gym.tensors import Vector, flatten, load_arrays, save_arrays, unflatten
 
@@ -138,8 +138,12 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
 
 def _without(vector: Vector, step: Vector | Payload) -> Vector:
     """``vector``, which is changed, minus ``step``."""
-    if isinstance(step, Payload):
-        subtract(vector, step.values, step.offsets, step.top_k)
-    else:
-        vector -= step
+
+    def move(part: slice) -> None:
+        if isinstance(step, Payload):
+            subtract(vector[part], part.start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)
+        else:
+            vector[part] -= step[part]
+
+    in_threads(move, parts(len(vector)))
     return vector

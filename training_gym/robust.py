@@ -24,9 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.compression.places import at
 from training_gym.compression.wire import Payload
-from training_gym.exact import Fixed, dot, sketch, squared_distances
+from training_gym.exact import Fixed, product, squared_distances, squared_norm
 from training_gym.tensors import Vector
 
 GATE = 4
@@ -80,13 +79,7 @@ class Lengths:
 
 def lengths(payload: Payload, last: Vector | None) -> Lengths:
     """Measure one payload (within ``exact.MAX_MAGNITUDE``) against the ``last`` aggregate [N]; None if that is zero."""
-    product = 0 if last is None else dot(payload.values, at(last, payload.offsets, payload.top_k))
-    return Lengths(dot(payload.values, payload.values), product)
-
-
-def sketch_of(payload: Payload, seed: bytes) -> Fixed:
-    """The count-sketch of a payload; ``seed`` must be unknown until the round's payloads are fixed."""
-    return sketch(payload.values, payload.offsets, payload.top_k, seed)
+    return Lengths(squared_norm(payload), 0 if last is None else product(payload, last))
 
 
 def decide(measurements: Mapping[int, Measurement]) -> Decision:

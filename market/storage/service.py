@@ -21,7 +21,7 @@ import stamina
 
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageError, StorageUnavailable
 from zoo_protocol import unixfs
-from zoo_protocol.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse
+from zoo_protocol.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse, verify_block
 
 os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
 import ipfshttpclient
@@ -31,6 +31,7 @@ MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 
 _PIECE_BYTES = unixfs.CHUNK_BYTES
 _THREADS = 4
+_AT_ONCE_BYTES = 32 * 1024 * 1024  # beyond this, several requests at a time are faster
 _PINNED_BYTES_PER_SECOND = 10_000_000  # at the slowest
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # there are no error codes
 
@@ -122,6 +123,12 @@ class Storage:
             BlobCorrupt: a block is not what its CID says, or the content is no file.
             StorageUnavailable: IPFS failed.
         """
+        root = parse(cid)
+        if root.codec != RAW:
+            with _content_errors():
+                whole = self._at_once(root, max_bytes)
+            if whole is not None:
+                return whole
         return b"".join(self.open_stream(cid, max_bytes=max_bytes))
 
     def open_stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
@@ -212,6 +219,24 @@ class Storage:
     def _block(self, cid: Cid) -> bytes:
         data: bytes = self._retry(lambda: self._client().block.get(str(cid), opts=dict(self._lookup)))
         return data
+
+    def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
+        """A file of some blocks by one request for all of them, each verified: a request takes longer than its block.
+
+        None where it is large or IPFS fails to give it so; what is wrong then shows block by block.
+        """
+        leaves = list(unixfs.leaves(root, self._block, max_bytes=max_bytes))
+        size = sum(leaf.size or 0 for leaf in leaves)
+        if size > _AT_ONCE_BYTES:
+            return None
+        with suppress(StorageError, ContentError):
+            with _rpc_errors():
+                data: bytes = self._client().cat(str(root), opts={"length": size, **self._lookup})
+            for leaf in leaves:
+                verify_block(leaf.cid, memoryview(data)[leaf.offset : leaf.offset + (leaf.size or 0)])
+            if len(data) == size:
+                return data
+        return None
 
     def _retry(self, call: Callable[[], Result]) -> Result:
         for attempt in stamina.retry_context(

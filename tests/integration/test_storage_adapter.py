@@ -127,6 +127,21 @@ def test_an_ipfs_node_is_not_believed(store, storage):
             liar.put(b"small", max_bytes=10)
 
 
+@pytest.mark.parametrize("spoil", [None, lambda body: body, lambda body: bytes(len(body)), lambda body: body[:-1]])
+def test_a_small_file_comes_in_one_piece_and_block_by_block_where_that_fails(store, storage, spoil):
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+    paths: list[str] = []
+
+    def give(path: str, body: bytes) -> bytes | None:
+        paths.append(path)
+        return body if "/cat" not in path else spoil and spoil(body)
+
+    with faulty(store.rpc_url, give) as (url, _asked):
+        assert Storage(url).get(cid, max_bytes=len(SEVERAL)) == SEVERAL
+    whole = spoil is not None and spoil(b"ab") == b"ab"
+    assert [sum(kind in path for path in paths) for kind in ("/cat", "block/get")] == [1, 1 if whole else 6]
+
+
 def test_passing_failures_are_overcome_for_bytes_and_reads(store):
     failed: set[str] = set()
 

@@ -19,10 +19,19 @@ from training_gym.aggregation import (
     sketch_seed,
 )
 from training_gym.checkpoint import save_state
-from training_gym.compression.places import EVERYWHERE, add_scaled, at
-from training_gym.compression.wire import decode, encode
+from training_gym.compression.entries import add_units, count_levels, subtract
+from training_gym.compression.wire import Format, Payload, decode, decode_vector, encode, encode_vector
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.exact import FRACTION_BITS, dot, sketch, squared_distances, to_fixed
+from training_gym.exact import (
+    FRACTION_BITS,
+    dot,
+    product,
+    sketches,
+    squared_distances,
+    squared_norm,
+    to_fixed,
+    units_of,
+)
 from training_gym.models.layout import initial_parameters
 from training_gym.outer import catch_up, initial_outer_state, load_outer_state, outer_step, save_outer_state
 from training_gym.tensors import flatten
@@ -165,28 +174,69 @@ def test_sketches_estimate_distances_and_depend_on_the_seed() -> None:
     generator = np.random.default_rng(3)
     rows = generator.normal(0, 1e-3, (6, 50_000)).astype(np.float32)
     rows[5] += rows[4]
-    estimate = squared_distances(np.stack([sketch(row, EVERYWHERE, CHUNK, b"seed") for row in rows]))
-    other = squared_distances(np.stack([sketch(row, EVERYWHERE, CHUNK, b"another") for row in rows]))
+    format_ = Format(50_000, CHUNK, 8, bytes(32))
+    sent = [decode_vector(format_, encode_vector(format_, row)) for row in rows]
+    estimate = squared_distances(np.stack(sketches(sent, b"seed")))
+    other = squared_distances(np.stack(sketches(sent, b"another")))
     assert (estimate != other).any()
-    directions = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    vectors = np.stack([payload.dense().astype(np.float64) for payload in sent])
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     true = ((directions[:, None] - directions[None]) ** 2).sum(-1)
     np.testing.assert_allclose(estimate / 2.0**40, true, atol=0.15)  # the deviation is sqrt(2 / 1024) = 0.044
 
 
-def test_sketches_and_sums_of_some_entries_are_those_of_the_vector_that_is_zero_elsewhere() -> None:
-    sent = decode(SPEC, PAYLOADS[0])
-    whole = sketch(sent.dense(), EVERYWHERE, CHUNK, b"seed")
-    assert (sketch(sent.values, sent.offsets, sent.top_k, b"seed") == whole).all()
-    total = np.zeros(SIZE, np.int64)
-    for start in range(0, SIZE, CHUNK):  # by chunks, as threads do it
-        add_scaled(total[start : start + CHUNK], start // CHUNK, sent.values, sent.offsets, sent.top_k, 1e9)
-    assert (total == np.rint(sent.dense().astype(np.float64) * 1e9)).all()
-    assert (at(LAST, sent.offsets, sent.top_k) == LAST[sent.indices]).all()
+@pytest.mark.parametrize("top_k", [300, CHUNK])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_what_is_computed_of_codes_is_what_their_values_give(top_k: int, bits: int) -> None:
+    """Sums, differences, products and sketches, each against whole vectors and one entry at a time."""
+    size = 3 * CHUNK + 77
+    format_ = Format(size, top_k, bits, bytes(32))
+    generator = np.random.default_rng(top_k + bits)
+    drawn = [generator.standard_normal(size).astype(np.float32) for _ in range(3)]
+    sent = [decode_vector(format_, encode_vector(format_, vector)) for vector in drawn]
+    whole, last = sent[0].dense(), drawn[2]
+    assert (whole[sent[0].indices] == sent[0].values).all()
+    total, moved = np.zeros(size, np.int64), last.copy()
+    for start in range(0, size, 2 * CHUNK):  # by chunks, as threads do it
+        part = slice(start, start + 2 * CHUNK)
+        add_units(total[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, units_of(sent[0], 1e9))
+        subtract(moved[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, sent[0].meaning)
+    assert (total == np.rint(whole.astype(np.float64) * 1e9)).all()
+    assert moved.tobytes() == np.where(whole == 0, last, last - whole).tobytes()
+    assert product(sent[0], last) == dot(whole, last)
+    assert squared_norm(sent[0]) == dot(whole, whole)
+    assert [row.tolist() for row in sketches(sent, b"seed")] == [_sketched(one.dense(), b"seed") for one in sent]
+
+
+def test_a_round_sketches_payloads_of_all_rungs_together() -> None:
+    payloads = []
+    for top_k in (CHUNK, 300, 1):
+        format_ = Format(SIZE, top_k, 4, bytes(32))
+        payloads.append(decode_vector(format_, encode_vector(format_, LAST)))
+    assert [row.tolist() for row in sketches(payloads, b"s")] == [_sketched(one.dense(), b"s") for one in payloads]
+
+
+def _sketched(vector: np.ndarray, seed: bytes) -> list[int]:
+    """The count-sketch by its definition: what SplitMix64 makes of each value's place says where and how it counts."""
+    word = np.arange(len(vector), dtype=np.uint64) + np.uint64(
+        int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
+    )
+    word *= np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    word ^= word >> np.uint64(31)
+    sums = np.zeros(1024, np.int64)
+    np.add.at(sums, (word >> np.uint64(54)).astype(np.int64), to_fixed(vector) * np.where(word & np.uint64(1), -1, 1))
+    return sums.tolist()
 
 
 def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
     values = np.array([0.5, -64.0, 3e-5, 0.0, 1.0], np.float32)
     offsets, top_k, seed = np.array([0, 7, 4095, 1, 4094], np.uint16), 3, b"seed"
+    codes = np.array([0, 1 + 128, 2, 0, 1], np.uint8)
+    meaning = np.array([[0.5, 64.0, 3e-5, 1], [0.0, 1.0, 2.0, 3.0]], np.float32)
+    sent = Payload(2 * CHUNK, top_k, offsets, codes, meaning, count_levels(codes, top_k, 2, 4))
+    assert (sent.values == values).all()
     key = int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
     expected = [0] * 1024
     for place, value in zip((0, 7, 4095, CHUNK + 1, CHUNK + 4094), values.tolist(), strict=True):
@@ -195,7 +245,7 @@ def test_a_sketch_is_what_splitmix_makes_of_the_places() -> None:
         word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
         word ^= word >> 31
         expected[word >> 54] += round(value * 2**FRACTION_BITS) * (-1 if word & 1 else 1)
-    assert sketch(values, offsets, top_k, seed).tolist() == expected
+    assert sketches([sent], seed)[0].tolist() == expected
 
 
 def test_a_round_has_the_bits_that_it_had_before_its_loops_were_compiled() -> None:

@@ -242,6 +242,18 @@ def test_a_zero_vector_has_one_payload() -> None:
         decode_vector(format_, bytes(negative))
 
 
+@pytest.mark.parametrize("bits", [2, 8])
+def test_a_negative_zero_beside_other_values_is_refused(bits: int) -> None:
+    vector = np.ones(CHUNK, np.float32)
+    vector[: CHUNK // 2] = 0
+    format_ = format_of(bits, CHUNK, CHUNK)
+    payload = bytearray(encode_vector(format_, vector))
+    assert (decode_vector(format_, bytes(payload)).values == vector).all()
+    payload[HEADER_BYTES + 4] = 0x80  # the sign of the first value, a zero
+    with pytest.raises(PayloadError, match="another way"):
+        decode_vector(format_, bytes(payload))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_not_sent(value: float) -> None:
     vector = np.zeros(SIZE, np.float32)

@@ -25,6 +25,10 @@ _PLACE_OF_BIT = np.zeros(64, np.uint8)
 _PLACE_OF_BIT[[((_DE_BRUIJN << place) & (2**64 - 1)) >> 58 for place in range(64)]] = np.arange(64)
 
 
+_SPREAD = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).view("<u8")[:, 0].astype(np.uint64)
+"""Of each byte its bits, the highest first, as eight bytes in a row."""
+
+
 def packed_size(count: int, width: int) -> int:
     """Bytes of ``count`` integers of ``width`` bits."""
     return (count * width + 7) // 8
@@ -34,6 +38,8 @@ def pack(values: Numbers, width: int) -> bytes:
     """The low ``width`` (0..8) bits of each of ``values`` as a bit section."""
     if width == 0:
         return b""
+    if width == 1:
+        return pack_bit(values.astype(np.uint8, copy=False), 0)
     packed = np.zeros(packed_size(len(values), width) + MAX_WIDTH, np.uint8)
     _pack(values, width, packed)
     return packed[:-MAX_WIDTH].tobytes()
@@ -63,14 +69,23 @@ def unpack(section: memoryview, count: int, width: int) -> Bytes:
     """
     if width == 0 or count == 0:
         return np.zeros(count, np.uint8)
-    if section[-1] & ((1 << (8 * len(section) - count * width)) - 1):
-        raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
+    check_end(section, count * width)
     if width == 1:
         return np.unpackbits(np.frombuffer(section, np.uint8), count=count)
     groups = -(-count // 8)
     values = np.empty(8 * groups, np.uint8)
     _unpack(_padded(section, groups * width), width, values)
     return values[:count]
+
+
+def check_end(section: memoryview, bits: int) -> None:
+    """Refuse a section of so many ``bits`` that does not end with zero bits.
+
+    Raises:
+        PayloadError: if it does not.
+    """
+    if len(section) and section[-1] & ((1 << (8 * len(section) - bits)) - 1):
+        raise PayloadError("not_canonical", "payload", "a bit section does not end in zero bits")
 
 
 @compiled
@@ -82,6 +97,38 @@ def _unpack(packed: Bytes, width: int, values: Bytes) -> None:
             word = (word << 8) | packed[group * width + byte]
         for place in range(8):
             values[8 * group + place] = (word >> (width * (7 - place))) & mask
+
+
+def pack_bit(codes: Bytes, bit: int) -> bytes:
+    """One bit of each of ``codes`` as a bit section."""
+    packed = np.zeros(packed_size(len(codes), 1), np.uint8)
+    whole = len(codes) // 8
+    _pack_bit(codes[: 8 * whole].view("<u8"), np.uint64(bit), packed)
+    if whole < len(packed):
+        packed[whole:] = np.packbits((codes[8 * whole :] >> np.uint8(bit)) & np.uint8(1))
+    return packed.tobytes()
+
+
+@compiled
+def _pack_bit(words: Any, bit: Any, packed: Bytes) -> None:
+    """Multiplying brings the bits of eight bytes side by side into the uppermost, the first byte's highest."""
+    for place in range(len(words)):
+        spread = (words[place] >> bit) & np.uint64(0x0101010101010101)
+        packed[place] = np.uint8((spread * np.uint64(0x8040201008040201)) >> np.uint64(56))
+
+
+def add_bits(codes: Bytes, section: memoryview, bit: int) -> None:
+    """Set this bit in those of ``codes`` whose bit in the section is set."""
+    whole, packed = len(codes) // 8, np.frombuffer(section, np.uint8)
+    _add_bits(codes[: 8 * whole].view("<u8"), _SPREAD << np.uint64(bit), packed)
+    if whole < len(packed):
+        codes[8 * whole :] |= np.unpackbits(packed[whole:], count=len(codes) - 8 * whole) << np.uint8(bit)
+
+
+@compiled
+def _add_bits(words: Any, spread: Any, packed: Bytes) -> None:
+    for place in range(len(words)):
+        words[place] |= spread[packed[place]]
 
 
 def pack_unary(numbers: Numbers, parameter: int) -> bytes:
@@ -152,6 +199,17 @@ def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
     return found, last
 
 
+def join_codes(quotients: NDArray[np.uint16], remainders: Bytes, parameter: int) -> None:
+    """Make the numbers of a Rice code, all below 256, of their ``remainders``."""
+    _join_codes(quotients, remainders, parameter)
+
+
+@compiled
+def _join_codes(quotients: Any, remainders: Any, parameter: int) -> None:
+    for place in range(len(remainders)):
+        remainders[place] |= np.uint8(quotients[place] << parameter)
+
+
 def _padded(section: memoryview, size: int) -> Bytes:
     """A copy of the section that goes on with zeros up to ``size`` bytes."""
     padded = np.zeros(size, np.uint8)
@@ -174,9 +232,10 @@ def _count(numbers: Any, counts: Any) -> None:
         counts[place & 3, numbers[place]] += 1
 
 
-def rice_sizes(numbers: Numbers, parameters: range) -> list[tuple[int, int]]:
-    """Bytes of (quotients, remainders) of the Rice code of ``numbers`` for each of ``parameters``."""
-    counts, entries = histogram(numbers), len(numbers)
+def rice_sizes(counts: NDArray[np.int64], parameters: range) -> list[tuple[int, int]]:
+    """Bytes of (quotients, remainders) of the Rice code for each of ``parameters``, of numbers of which there are so
+    many of each, from 0 on."""
+    entries = int(counts.sum())
     values = np.arange(len(counts))
     quotients = (int((counts * (values >> parameter)).sum()) for parameter in parameters)
     return [

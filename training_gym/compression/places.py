@@ -1,4 +1,4 @@
-"""Where the entries of a payload lie, and arithmetic on no more than those entries. No torch.
+"""Where the entries of a payload lie. No torch.
 
 A payload has ``top_k`` entries of each chunk of 4096 (of the last, shorter one at most as many as it is long), so an
 entry's place is told by its offset in its chunk: 2 bytes. ``offsets`` is [E], ascending in each chunk; empty where
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from training_gym.compiled import compiled
 from training_gym.config import CHUNK
-from training_gym.tensors import Vector
 
 Offsets = NDArray[np.uint16]
 Integers = NDArray[np.int64]
@@ -65,47 +64,3 @@ def indices_of(offsets: Offsets, top_k: int, size: int) -> Integers:
     if top_k == CHUNK:
         return np.arange(size)
     return offsets + np.arange(len(offsets)) // top_k * CHUNK
-
-
-def at(vector: Vector, offsets: Offsets, top_k: int) -> Vector:
-    """What a vector has at the places of the entries [E]."""
-    if top_k == CHUNK:
-        return vector
-    found = np.empty(len(offsets), np.float32)
-    _at(vector, offsets, top_k, found)
-    return found
-
-
-@compiled
-def _at(vector: Any, offsets: Any, top_k: int, found: Any) -> None:
-    for entry in range(len(offsets)):
-        found[entry] = vector[entry // top_k * CHUNK + offsets[entry]]
-
-
-def subtract(vector: Vector, values: Vector, offsets: Offsets, top_k: int) -> None:
-    """Subtract the entries' ``values`` from the ``vector``, which is changed."""
-    if top_k == CHUNK:
-        vector -= values
-    else:
-        _subtract(vector, values, offsets, top_k)
-
-
-@compiled
-def _subtract(vector: Any, values: Any, offsets: Any, top_k: int) -> None:
-    start = 0
-    for first in range(0, len(offsets), top_k):
-        for entry in range(first, min(first + top_k, len(offsets))):
-            vector[start + offsets[entry]] -= values[entry]
-        start += CHUNK
-
-
-@compiled
-def add_scaled(total: Any, first_chunk: int, values: Any, offsets: Any, top_k: int, share: float) -> None:
-    """Add ``share`` times the entries' ``values``, each rounded once to a whole number, to the ``total`` of some whole
-    chunks from ``first_chunk`` on; ``share`` times a value must be exact but for the rounding, or rounded once itself.
-    """
-    for start in range(0, len(total), CHUNK):
-        first = (first_chunk + start // CHUNK) * top_k
-        for entry in range(first, min(first + top_k, len(values))):
-            place = start + (offsets[entry] if len(offsets) else entry - first)
-            total[place] += np.int64(np.rint(np.float64(values[entry]) * share))

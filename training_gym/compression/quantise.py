@@ -15,21 +15,23 @@ from numpy.typing import NDArray
 
 from training_gym.blocks import in_threads
 from training_gym.compiled import compiled
+from training_gym.compression.entries import LEVEL, Codes
 from training_gym.compression.places import EVERYWHERE, Offsets
 from training_gym.config import CHUNK
 from training_gym.errors import PayloadError
 from training_gym.tensors import Vector
 
-Bytes = NDArray[np.uint8]
 Scales = NDArray[np.uint16]
+Meaning = NDArray[np.float32]
+"""[C, L + 1]: the magnitude of each level of each chunk."""
 
-_ROWS = 16
-"""Chunks worked on at a time: a few copies of them (256 KB each) stay in the processor's cache."""
+_ROWS = 32
+"""Chunks worked on at a time: a few copies of them (512 KB each) stay in the processor's cache."""
 _LARGEST_SCALE = np.uint16(0x7F7F)
 _EXPONENT = np.uint16(0x7F80)
 _SIGN = np.uint32(0x80000000)
 _INFINITY = np.uint32(0x7F800000)
-_NOT_CANONICAL, _NOT_FINITE = np.uint8(1), np.uint8(2)
+_NOT_CANONICAL, _NOT_FINITE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,13 @@ class Quantised:
     Attributes:
         offsets: [E], see ``places``.
         low, high: [C] bfloat16 as its 16 bits: the magnitudes of level 0 and of the highest level.
-        levels: [E].
-        negative: [E], truth values.
+        codes: [E], see ``entries``.
     """
 
     offsets: Offsets
     low: Scales
     high: Scales
-    levels: Bytes
-    negative: NDArray[np.bool_]
+    codes: Codes
 
 
 def chunk_count(size: int) -> int:
@@ -95,7 +95,7 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
     entries, chunks = entry_count(size, top_k), chunk_count(size)
     offsets = EVERYWHERE if top_k == CHUNK else np.empty(entries, np.uint16)
     low, high = np.empty(chunks, np.uint16), np.empty(chunks, np.uint16)
-    levels, negative = np.empty(entries, np.uint8), np.empty(entries, np.bool_)
+    codes = np.empty(entries, np.uint8)
 
     def fill(block: _Block) -> None:
         pattern = vector[block.values].view(np.uint32).reshape(-1, block.length)
@@ -106,20 +106,13 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
             chosen = np.empty(places.shape, np.uint32)
             _choose(pattern, magnitude[:, -block.sent].copy(), places, chosen)
             pattern = chosen
-        low[block.chunks], high[block.chunks] = _scales(pattern & ~_SIGN, levels_above)
+        low[block.chunks], high[block.chunks] = _scales(pattern, levels_above)
         bottom, step = _grid(low[block.chunks], high[block.chunks], levels_above)
-        _round(
-            pattern.view(np.float32),
-            pattern >= _SIGN,
-            bottom,
-            step,
-            np.float32(levels_above),
-            levels[block.entries],
-            negative[block.entries],
-        )
+        written = codes[block.entries].reshape(-1, block.sent)
+        _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
 
     in_threads(fill, _blocks(size, top_k))
-    return Quantised(offsets, low, high, levels, negative)
+    return Quantised(offsets, low, high, codes)
 
 
 @compiled
@@ -151,55 +144,57 @@ def _choose(pattern: Any, threshold: Any, offsets: Any, chosen: Any) -> None:
 
 
 @compiled
-def _round(values: Any, negatives: Any, bottom: Any, step: Any, most: Any, levels: Any, negative: Any) -> None:
-    """The nearest level, up to ``most``, of each magnitude, and whether its value is negative: a zero is not."""
-    rows, sent = values.shape
-    for row in range(rows):
+def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: Any) -> None:
+    """The code of each value's nearest level, up to ``most``: a zero is not negative."""
+    for row in range(len(codes)):
         start, width = bottom[row], step[row]
+        line, bits, written = values[row], pattern[row], codes[row]
         # Two levels do not reach to the ends of what is sent.
-        for place in range(sent):
-            level = np.rint((abs(values[row, place]) - start) / width) if width > 0 else np.float32(0)
-            level = min(max(level, np.float32(0)), most)
-            levels[row * sent + place] = np.uint8(level)
-            negative[row * sent + place] = negatives[row, place] and (start > 0 or width * level > 0)
+        for place in range(len(written)):
+            level = np.rint((abs(line[place]) - start) / width) if width > 0 else np.float32(0)
+            code = np.uint8(min(max(level, np.float32(0)), most))
+            sign = np.uint8((bits[place] >> np.uint32(24)) & np.uint32(0x80))
+            written[place] = code | sign if start > 0 or code else code  # a level above 0 is never zero
 
 
-def dequantise(sent: Quantised, top_k: int, bits: int) -> Vector:
-    """The values of the entries [E].
+def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
+    """The magnitudes of the levels, from those of the lowest and of the highest; infinite where beyond float32."""
+    levels_above = (1 << (bits - 1)) - 1
+    bottom, step = _grid(low, high, levels_above)
+    with np.errstate(over="ignore"):
+        meaning = step[:, None] * np.arange(levels_above + 1).astype(np.float32)
+        meaning += bottom[:, None]
+    return meaning
+
+
+def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Meaning) -> None:
+    """Refuse what ``quantise`` never writes.
 
     Raises:
-        PayloadError: if a value is beyond float32, or written in another way than the one in which ``quantise`` writes
-            it: level 0 where all levels are equal, and no negative zero.
+        PayloadError: if a value is beyond float32, or written in another way: a level above 0 where all levels are
+            equal, or a negative zero.
     """
-    levels_above = (1 << (bits - 1)) - 1
-    bottom, step = _grid(sent.low, sent.high, levels_above)
-    level = np.arange(levels_above + 1, dtype=np.uint8)
-    with np.errstate(over="ignore"):
-        magnitude = step[:, None] * level
-        magnitude += bottom[:, None]
-    meaning = np.stack([magnitude, -magnitude], axis=1)  # [C, 2, L + 1]: all that an entry of a chunk can mean
-    flaw = np.zeros(meaning.shape, np.uint8)
-    flaw[:, :, 1:] |= _NOT_CANONICAL * (step == 0)[:, None, None]
-    flaw[:, 1] |= _NOT_CANONICAL * (magnitude == 0)
-    flaw |= _NOT_FINITE * ~np.isfinite(meaning)
-    values = np.empty(len(sent.levels), np.float32)
-    found = _look_up(meaning, flaw, sent.levels, sent.negative.view(np.uint8), top_k, values)
+    chunks = np.flatnonzero((low == 0) | (low == high) | ~np.isfinite(meaning[:, -1]))  # no others can be at fault
+    magnitude = meaning[chunks]
+    flaw = np.zeros((len(chunks), 2, magnitude.shape[1]), np.uint8)
+    flaw[:, :, 1:] |= (_NOT_CANONICAL * (low == high)[chunks].astype(np.uint8))[:, None, None]
+    flaw[:, 1] |= _NOT_CANONICAL * (magnitude == 0).astype(np.uint8)
+    flaw |= (_NOT_FINITE * (~np.isfinite(magnitude)).astype(np.uint8))[:, None]
+    found = _flaws(codes, top_k, chunks, flaw)
     if found & _NOT_FINITE:
         raise PayloadError("not_finite", "payload", "a value is beyond float32")
     if found & _NOT_CANONICAL:
         raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
-    return values
 
 
 @compiled
-def _look_up(meaning: Any, flaw: Any, levels: Any, negative: Any, top_k: int, values: Any) -> int:
-    """The values of the entries, and all flaws of any of them."""
+def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
+    """All flaws of any entry of these chunks."""
     flaws = 0
-    for chunk in range(len(meaning)):
-        for entry in range(chunk * top_k, min(chunk * top_k + top_k, len(values))):
-            sign, level = negative[entry], levels[entry]
-            values[entry] = meaning[chunk, sign, level]
-            flaws |= flaw[chunk, sign, level]
+    for number in range(len(chunks)):
+        part = codes[chunks[number] * top_k : (chunks[number] + 1) * top_k]
+        for entry in range(len(part)):
+            flaws |= flaw[number, part[entry] >> np.uint8(7), part[entry] & LEVEL]
     return flaws
 
 
@@ -208,23 +203,49 @@ def scales_are_valid(low: Scales, high: Scales) -> bool:
     return bool((high < _EXPONENT).all() and (low <= high).all())
 
 
-def _scales(magnitude: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
+def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
     """Each chunk's (low, high): with many levels the range sent, with two the means of its lower and upper part."""
-    most = magnitude.max(axis=1)
+    rows, sent = pattern.shape
+    least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+    _range(pattern, least, most)
     if (most >= _INFINITY).any():  # the largest are sent, so one that is not finite is among them
         raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
     if levels_above > 1:
-        return _bfloat_below(magnitude.min(axis=1).view(np.float32)), _bfloat_above(most.view(np.float32))
-    wide = magnitude.view(np.float32).astype(np.float64)
-    total, sent = wide.sum(axis=1), magnitude.shape[1]
-    upper = wide > (total / sent)[:, None]
-    count = np.count_nonzero(upper, axis=1)
-    wide *= upper
+        return _bfloat_below(least.view(np.float32)), _bfloat_above(most.view(np.float32))
+    wide, counts = np.empty(pattern.shape), np.empty(rows, np.int64)
+    _above(pattern.view(np.float32), np.full(rows, -1.0), wide, counts)
+    total = wide.sum(axis=1)
+    _above(pattern.view(np.float32), total / sent, wide, counts)
     above = wide.sum(axis=1)
-    low = (total - above) / (sent - count)  # the smallest is never above the mean
-    high = np.where(count > 0, above / np.maximum(count, 1), low)
+    low = (total - above) / (sent - counts)  # the smallest is never above the mean
+    high = np.where(counts > 0, above / np.maximum(counts, 1), low)
     low, high = np.maximum(low, 0).astype(np.float32), high.astype(np.float32)
     return _bfloat_below(low), np.maximum(_bfloat_below(low), _bfloat_above(high))
+
+
+@compiled
+def _range(pattern: Any, least: Any, most: Any) -> None:
+    """The smallest and the largest magnitude of each row."""
+    for row in range(len(pattern)):
+        line = pattern[row]
+        low = high = line[0] & np.uint32(0x7FFFFFFF)
+        for place in range(len(line)):
+            magnitude = line[place] & np.uint32(0x7FFFFFFF)
+            low, high = min(low, magnitude), max(high, magnitude)
+        least[row], most[row] = low, high
+
+
+@compiled
+def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
+    """Of each row the magnitudes above its limit, zero in place of the others, and how many they are."""
+    for row in range(len(values)):
+        line, written, limit = values[row], wide[row], limits[row]
+        count = 0
+        for place in range(len(line)):
+            magnitude = np.float64(abs(line[place]))
+            written[place] = magnitude if magnitude > limit else 0.0
+            count += magnitude > limit
+        counts[row] = count
 
 
 def _bfloat_below(values: Vector) -> Scales:

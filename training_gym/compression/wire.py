@@ -15,20 +15,27 @@ from numpy.typing import NDArray
 from training_gym.blocks import in_threads
 from training_gym.compression.bits import (
     MAX_WIDTH,
-    Numbers,
+    add_bits,
+    check_end,
+    histogram,
+    join_codes,
     pack,
+    pack_bit,
     pack_unary,
     packed_size,
     rice_sizes,
     unpack,
     unpack_unary,
 )
+from training_gym.compression.entries import LEVEL, Codes, Counts, count_levels, values_of
 from training_gym.compression.places import EVERYWHERE, Integers, Offsets, gaps_of, indices_of, offsets_of
 from training_gym.compression.quantise import (
+    Meaning,
     Quantised,
+    check_codes,
     chunk_count,
-    dequantise,
     entry_count,
+    meaning_of,
     quantise,
     scales_are_valid,
 )
@@ -84,13 +91,26 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A decoded payload: ``values`` (float32, finite) of a vector of ``size`` values, at places that ``top_k`` and
-    ``offsets`` tell (``places``)."""
+    """A decoded payload of a vector of ``size`` values, finite, in C chunks; E entries.
+
+    Attributes:
+        top_k, offsets: where the entries lie (``places``).
+        codes: [E], what they are (``entries``).
+        meaning: [C, L + 1] the magnitude of each level.
+        counts: [C, L + 1] how many entries have it.
+    """
 
     size: int
     top_k: int
     offsets: Offsets
-    values: Vector
+    codes: Codes
+    meaning: Meaning
+    counts: Counts
+
+    @property
+    def values(self) -> Vector:
+        """The entries' values [E], computed each time."""
+        return values_of(self.codes, self.top_k, self.meaning)
 
     @property
     def indices(self) -> Integers:
@@ -99,6 +119,8 @@ class Payload:
 
     def dense(self) -> Vector:
         """The full vector, zero where nothing was sent."""
+        if self.top_k == CHUNK:
+            return self.values
         vector = np.zeros(self.size, np.float32)
         vector[self.indices] = self.values
         return vector
@@ -135,24 +157,26 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
     Raises:
         PayloadError: if a value is not finite.
     """
-    return _written(format_, _quantised(format_, vector))
+    return encode_step(format_, vector)[0]
 
 
 def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     """The payload of ``vector``, and what decoding it gives; raises as :func:`encode_vector`."""
     sent = _quantised(format_, vector)
-    values = dequantise(sent, format_.top_k, format_.bits)
-    return _written(format_, sent), Payload(format_.size, format_.top_k, sent.offsets, values)
+    meaning = meaning_of(sent.low, sent.high, format_.bits)
+    counts = count_levels(sent.codes, format_.top_k, *meaning.shape)
+    step = Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
+    return _written(format_, sent, counts), step
 
 
 def _quantised(format_: Format, vector: Vector) -> Quantised:
     return quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
 
 
-def _written(format_: Format, sent: Quantised) -> bytes:
+def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
     gaps = gaps_of(sent.offsets, format_.top_k)
-    index_parameter, index_sizes = _best(gaps, _INDEX_PARAMETERS)
-    level_parameter, level_sizes = _best_for_levels(sent.levels, format_.bits)
+    index_parameter, index_sizes = _best(histogram(gaps), _INDEX_PARAMETERS)
+    level_parameter, level_sizes = _best_for_levels(counts.sum(axis=0), format_.bits)
     header = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -167,11 +191,11 @@ def _written(format_: Format, sent: Quantised) -> bytes:
     )
     scales = [sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
     sections: list[Callable[[], bytes]] = [
-        lambda: np.packbits(sent.negative).tobytes(),
+        lambda: pack_bit(sent.codes, 7),
         lambda: pack_unary(gaps, index_parameter),
         lambda: pack(gaps, index_parameter),
-        lambda: pack_unary(sent.levels, level_parameter) if level_sizes[0] else b"",
-        lambda: pack(sent.levels, level_parameter),
+        lambda: pack_unary(sent.codes & LEVEL, level_parameter) if level_sizes[0] else b"",
+        lambda: pack(sent.codes, level_parameter),
     ]
     return b"".join([header, *scales, *in_threads(lambda section: section(), sections)])
 
@@ -215,16 +239,19 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     low, high = (np.frombuffer(section, "<u2").astype(np.uint16) for section in sections[:2])
     if not scales_are_valid(low, high):
         raise PayloadError("wrong_scale", "payload", "a chunk's magnitudes are not 0 <= low <= high and finite")
-    negative = unpack(sections[2], entries, 1).view(np.bool_)
+    check_end(sections[2], entries)
     lower = unpack(sections[4], coded, index_parameter)
     gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index")
     offsets = _offsets(format_, gaps)
-    levels = _levels(format_, level_parameter, sections[5], sections[6])
-    values = dequantise(Quantised(offsets, low, high, levels, negative), format_.top_k, format_.bits)
-    best = _best(gaps, _INDEX_PARAMETERS)[0], _best_for_levels(levels, format_.bits)[0]
+    codes = _levels(format_, level_parameter, sections[5], sections[6])
+    add_bits(codes, sections[2], 7)
+    meaning = meaning_of(low, high, format_.bits)
+    counts = count_levels(codes, format_.top_k, *meaning.shape)
+    check_codes(codes, format_.top_k, low, high, meaning)
+    best = _best(histogram(gaps), _INDEX_PARAMETERS)[0], _best_for_levels(counts.sum(axis=0), format_.bits)[0]
     if best != (index_parameter, level_parameter):
         raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")
-    return Payload(format_.size, format_.top_k, offsets, values)
+    return Payload(format_.size, format_.top_k, offsets, codes, meaning, counts)
 
 
 def layout_digest(spec: TrainingSpec) -> bytes:
@@ -242,13 +269,15 @@ def _offsets(format_: Format, gaps: Offsets) -> Offsets:
     return offsets
 
 
-def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memoryview) -> NDArray[np.uint8]:
+def _levels(format_: Format, parameter: int, unary: memoryview, remainders: memoryview) -> Codes:
     lower = unpack(remainders, format_.entries, parameter)
     if parameter == format_.bits - 1:  # fixed width: every quotient is 0 and none is written
         if len(unary):
             raise PayloadError("not_canonical", "payload", "levels of full width have no quotients")
         return lower
-    return _rice(unary, lower, parameter, 1 << (format_.bits - 1), "wrong_level").astype(np.uint8)
+    most = ((1 << (format_.bits - 1)) - 1) >> parameter
+    join_codes(unpack_unary(unary, len(lower), most, "wrong_level"), lower, parameter)
+    return lower
 
 
 def _rice(
@@ -261,16 +290,17 @@ def _rice(
     return numbers
 
 
-def _best(numbers: Numbers, parameters: range) -> tuple[int, tuple[int, int]]:
-    """The Rice parameter that takes the fewest bytes, the lowest of several, and its two sections' sizes."""
-    sizes = rice_sizes(numbers, parameters)
+def _best(counts: Counts, parameters: range) -> tuple[int, tuple[int, int]]:
+    """The Rice parameter that takes the fewest bytes, the lowest of several, and its two sections' sizes, for numbers
+    of which there are so many of each, from 0 on."""
+    sizes = rice_sizes(counts, parameters)
     best = min(parameters, key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]
 
 
-def _best_for_levels(levels: NDArray[np.uint8], bits: int) -> tuple[int, tuple[int, int]]:
+def _best_for_levels(counts: Counts, bits: int) -> tuple[int, tuple[int, int]]:
     """As :func:`_best`, where the parameter ``bits - 1`` means fixed width."""
     fixed = bits - 1
-    sizes = [*rice_sizes(levels, range(fixed)), (0, packed_size(len(levels), fixed))]
+    sizes = [*rice_sizes(counts, range(fixed)), (0, packed_size(int(counts.sum()), fixed))]
     best = min(range(bits), key=lambda parameter: sum(sizes[parameter]))
     return best, sizes[best]
