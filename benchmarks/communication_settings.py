@@ -68,8 +68,8 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     return replace(spec, training=one_segment)
 
 
-ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 8e-3}
-MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.08, "learning_rate": 16e-3}
+ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 32e-3, "weight_decay": 0.1}
+MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.04, "learning_rate": 32e-3, "weight_decay": 0.1}
 """Of the dense runs, as found by ``--tune``; the peers that are trained with AdamW take the former too."""
 
 
@@ -103,8 +103,12 @@ TUNING_SEED = 100
 _WARM: Settings = {"warmup_steps": 30}
 
 
-def _muon(rate: float, adamw: float) -> Settings:
-    return {"optimizer": "muon", "muon_learning_rate": rate, "learning_rate": adamw}
+def _muon(rate: float, adamw: float, decay: float = 0.01) -> Settings:
+    return {"optimizer": "muon", "muon_learning_rate": rate, "learning_rate": adamw, "weight_decay": decay}
+
+
+def _adamw(rate: float, decay: float) -> Settings:
+    return {"optimizer": "adamw", "learning_rate": rate, "weight_decay": decay}
 
 
 def _trial(steps: int, entries: Settings, rate: float, adamw: float, **others: float) -> Method:
@@ -116,9 +120,13 @@ TRIALS: dict[str, Method] = {
     "dense Muon 0.06, AdamW 8e-3": Method("steps", _muon(0.06, 8e-3)),
     "dense Muon 0.08, AdamW 16e-3": Method("steps", _muon(0.08, 16e-3)),
     "dense Muon 0.12, AdamW 16e-3": Method("steps", _muon(0.12, 16e-3)),
-    "dense AdamW 8e-3": Method("steps", ADAMW),
-    "dense AdamW 16e-3": Method("steps", ADAMW | {"learning_rate": 16e-3}),
     "dense Muon 0.08, AdamW 32e-3": Method("steps", _muon(0.08, 32e-3)),
+    "dense Muon 0.08, AdamW 32e-3, decay 0.1": Method("steps", _muon(0.08, 32e-3, 0.1)),
+    "dense Muon 0.04, AdamW 32e-3, decay 0.1": Method("steps", _muon(0.04, 32e-3, 0.1)),
+    "dense AdamW 8e-3": Method("steps", _adamw(8e-3, 0.01)),
+    "dense AdamW 8e-3, decay 0.1": Method("steps", _adamw(8e-3, 0.1)),
+    "dense AdamW 16e-3, decay 0.1": Method("steps", _adamw(16e-3, 0.1)),
+    "dense AdamW 32e-3, decay 0.1": Method("steps", _adamw(32e-3, 0.1)),
     "H10, 960 entries, AdamW 8e-3": _trial(10, sparse(960), 0.04, 8e-3),
     "H10, 960 entries, AdamW 16e-3": _trial(10, sparse(960), 0.04, 16e-3),
     "H5, 350 entries, AdamW 16e-3": _trial(5, sparse(350), 0.04, 16e-3),
@@ -126,6 +134,8 @@ TRIALS: dict[str, Method] = {
     "H20, all entries, AdamW 8e-3": _trial(20, sparse(4096), 0.04, 8e-3),
     "H20, all entries, AdamW 16e-3": _trial(20, sparse(4096), 0.04, 16e-3),
     "H20, all entries, AdamW 32e-3": _trial(20, sparse(4096), 0.04, 32e-3),
+    "H20, all entries, AdamW 32e-3, decay 0.05": _trial(20, sparse(4096), 0.04, 32e-3, weight_decay=0.05),
+    "H20, all entries, AdamW 32e-3, decay 0.1": _trial(20, sparse(4096), 0.04, 32e-3, weight_decay=0.1),
     "H20, all entries, Muon 0.06": _trial(20, sparse(4096), 0.06, 16e-3),
     "H20, all entries, outer rate 1.4, momentum 0": _trial(
         20, sparse(4096), 0.04, 16e-3, outer_learning_rate=1.4, outer_momentum=0.0
