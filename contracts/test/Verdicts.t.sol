@@ -209,9 +209,7 @@ contract VerdictsTest is Game {
                 address(disputes)
             )
         );
-        bytes32 message = keccak256(
-            abi.encode(keccak256("Objection(bytes32 disputeId,uint32 draw)"), bytes32("id"), 2)
-        );
+        bytes32 message = keccak256(abi.encode(keccak256("Objection(bytes32 disputeId,uint32 draw)"), bytes32("id"), 2));
         vm.assertEq(disputes.objectionDigest("id", 2), keccak256(abi.encodePacked(hex"1901", domain, message)));
     }
 
