@@ -26,7 +26,7 @@ NORM = 4.0
 COSINE = -0.15
 OVERLAP_LOW, OVERLAP_HIGH = 1.25, 0.75
 SPECTRUM = 0.9
-GAIN = -1.0
+GAIN = -2.0
 
 _POWER_ITERATIONS = 12
 
@@ -40,7 +40,7 @@ class Statistics:
         cosine: to the mean of the other payloads' directions.
         overlap: how many times more of its places others sent too than by chance; ``OVERLAP_LOW`` where all are sent.
         copied: the largest share of its places that another one with as many entries sent too; 0 where all are sent.
-        spectrum: largest share of a matrix's energy that lies in one direction.
+        spectrum: largest share of a matrix's energy that lies in one direction, of those with a tenth of the payload's.
         gain: what the payload alone takes off the held-out loss, as a share of it.
     """
 
@@ -130,7 +130,12 @@ def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]
 
 
 def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
-    return [part for part in unflatten(spec.model, vector).values() if part.ndim == 2 and part.any()]
+    """Those that hold a tenth of the payload's energy: in another, the few entries that are sent often lie in one
+    direction.
+    """
+    least = 0.1 * float(vector @ vector)
+    matrices = [part for part in unflatten(spec.model, vector).values() if part.ndim == 2]
+    return [matrix for matrix in matrices if least and float(np.vdot(matrix, matrix)) >= least]
 
 
 def _one_direction(matrix: Vector) -> float:

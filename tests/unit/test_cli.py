@@ -107,6 +107,7 @@ def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> Non
 
 
 CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
+CONVICTED = {"provider": CHEAT, "path": "dispute"}
 
 
 def _receipt() -> dict[str, object]:
@@ -117,7 +118,8 @@ def _receipt() -> dict[str, object]:
         "fee_wei": "10",
         "refund_wei": "800",
         "units": [{"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}],
-        "slashes": [{"provider": CHEAT}],
+        "slashes": [CONVICTED],
+        "story": {"honest": {"slashed": []}},
         "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
         "initial_loss": 5.5,
         "final_loss": 2.5,
@@ -136,7 +138,9 @@ def test_a_good_receipt_is_believed() -> None:
         ({"budget_wei": "999"}, "escrowed <= budget"),
         ({"fee_wei": "5", "refund_wei": "805"}, "fee == 5 %"),
         ({"slashes": []}, "exactly the cheat"),
-        ({"slashes": [{"provider": CHEAT}, {"provider": HONEST}]}, "exactly the cheat"),
+        ({"slashes": [CONVICTED, CONVICTED | {"provider": HONEST}]}, "exactly the cheat"),
+        ({"slashes": [CONVICTED | {"path": "operator"}]}, "a committee decided"),
+        ({"story": {"honest": {"slashed": [HONEST]}}}, "nobody else ever lost stake"),
         ({"units": [{"provider": CHEAT, "round": 0, "slot": 0, "paid_wei": "190"}]}, "the cheat is not paid"),
         ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
         ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
