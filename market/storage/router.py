@@ -41,11 +41,15 @@ class BlobView(BaseModel):
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
     """Store the request's body. The same bytes always get the same CID."""
-    limit = services.settings.max_blob_bytes
+    return await stored(request, services, services.settings.max_blob_bytes, "Split the content over several blobs.")
+
+
+async def stored(request: Request, services: ServicesDep, limit: int, remedy: str) -> BlobView:
+    """Put the request's body of at most ``limit`` bytes on storage. Raises BodyTooLarge, StorageDown."""
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        await received(request, file, limit, "Split the content over several blobs.")
-        stored = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
-    return BlobView(cid=stored.cid, size=stored.size)
+        await received(request, file, limit, remedy)
+        blob = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
+    return BlobView(cid=blob.cid, size=blob.size)
 
 
 async def received(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> None:
