@@ -90,7 +90,7 @@ def doubts(found: Statistics) -> list[str]:
         "cosine": found.cosine < COSINE,
         "index_overlap": found.overlap < OVERLAP_LOW or found.copied > OVERLAP_HIGH,
         "spectrum": found.spectrum > SPECTRUM,
-        "held_out_loss": found.gain < GAIN,
+        "held_out_loss": not found.gain >= GAIN,  # also if it is no number: the payload breaks the model
     }
     return [code for code, is_unusual in unusual.items() if is_unusual]
 

@@ -9,6 +9,7 @@ from zoo_compute.errors import ZooError
 from zoo_compute.wallet import chain_errors
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment
+from zoo_protocol.record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +79,27 @@ class RefereeChain(DisputeChain):
                 return Opening(unit_id, provider, None, None)
         for arguments in self._open_calls(call):
             order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
-            return Opening(unit_id, provider, order, unit)
+            if to_hex(leaf_of(unit)) == unit_id:  # a multicall may open others too
+                return Opening(unit_id, provider, order, unit)
         return Opening(unit_id, provider, None, None)
 
-    def _open_calls(self, call: Any) -> list[Mapping[str, Any]]:
-        """The arguments of each ``open`` in call data, also within a multicall."""
+    def _open_calls(self, call: bytes) -> list[Mapping[str, Any]]:
+        """The arguments of each ``open`` in call data from a stranger, also within a multicall (not one in another)."""
+        found = []
+        for name, arguments in self._decoded(call):
+            inner = arguments["data"] if name == "multicall" else []
+            found += [(name, arguments), *(one for data in inner for one in self._decoded(data))]
+        return [arguments for name, arguments in found if name == "open"]
+
+    def _decoded(self, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
+        """The function's name and its arguments; none if it is a call of another contract, or none at all."""
+        from eth_abi.exceptions import DecodingError
+
         try:
             function, arguments = self._disputes.decode_function_input(call)
-        except ValueError:  # of another contract
+        except (ValueError, DecodingError):  # anything may be sent to a contract that then opens a dispute
             return []
-        if function.fn_name == "multicall":
-            return [found for inner in arguments["data"] for found in self._open_calls(inner)]
-        return [arguments] if function.fn_name == "open" else []
+        return [(str(function.fn_name), arguments)]
 
 
 def _plain(struct: Mapping[str, Any]) -> dict[str, Any]:

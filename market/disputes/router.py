@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import Reads, ServicesDep, Uow
+from market.api.errors import BodyTooLarge, StorageDown
 from market.api.openapi import refusals
 from market.disputes import repository, verdicts
 from market.disputes.errors import (
@@ -20,9 +22,13 @@ from market.disputes.errors import (
 )
 from market.disputes.models import Dispute, Verdict
 from market.disputes.schemas import DisputeSummary, DisputeView, RefereeVerdict, StateRequest, VerdictRequest
+from market.storage.router import BINARY_BODY, BlobView, stored
 from zoo_protocol.messages import disputes_domain
 
 router = APIRouter(prefix="/v1/disputes", tags=["leases"])
+
+FILES_PATH = "/v1/disputes/[^/]+/files"
+"""Matches the paths of uploads, whose bodies are not for memory."""
 
 DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the contract Disputes has it.")]
 Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
@@ -55,6 +61,25 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
     Referees check the file by its digest on chain. One that is nowhere to be had costs what a false step costs.
     """
     return DisputeSummary(**_summary(verdicts.tell_state(session, dispute_id, account.address, body.state_cid)))
+
+
+@router.post(
+    "/{dispute_id}/files",
+    status_code=201,
+    responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed, BodyTooLarge, StorageDown),
+    openapi_extra=BINARY_BODY,
+)
+async def upload_file(
+    dispute_id: DisputeId, request: Request, account: CurrentAccount, services: ServicesDep
+) -> BlobView:
+    """Store what the named step starts from: a state as large as the job's specification has it, or a slot state."""
+
+    def largest() -> int:
+        with services.database.transaction() as session:
+            return verdicts.largest_state(session, dispute_id, account.address)
+
+    limit = max(await run_in_threadpool(largest), services.settings.max_blob_bytes)
+    return await stored(request, services, limit, "Send one state of the disputed unit.")
 
 
 @router.get("/{dispute_id}/verdicts", responses=refusals(NotAuthenticated, DisputeNotFound))

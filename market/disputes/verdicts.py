@@ -21,6 +21,9 @@ from market.disputes.models import Dispute, Verdict
 from market.disputes.schemas import CaseView, VerdictRequest
 from market.domain.lifecycle import DISPUTE_OPEN, UNIT_DECIDED, DisputeStatus
 from market.jobs import service as jobs
+from training_gym.config import TrainingSpec
+from training_gym.distributed.trace import boundary_state_bytes
+from training_gym.slot_state import slot_state_bytes
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain
 
@@ -124,9 +127,27 @@ def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str)
     """
     dispute = repository.lock_dispute(session, get(session, dispute_id).id)
     assert dispute is not None
+    _require_wanted(dispute, provider)
+    dispute.state_cid = state_cid
+    return dispute
+
+
+def largest_state(session: Session, dispute_id: str, provider: str) -> int:
+    """Bytes at most of a file that the named step starts from, by the job's specification; 0 if we know no such unit.
+
+    Raises as :func:`tell_state`.
+    """
+    dispute = get(session, dispute_id)
+    _require_wanted(dispute, provider)
+    found = jobs.acknowledged_unit(session, dispute.unit_key)
+    if found is None:
+        return 0
+    spec = TrainingSpec.from_dict(found[1].spec)
+    return max(slot_state_bytes(spec), boundary_state_bytes(spec))
+
+
+def _require_wanted(dispute: Dispute, provider: str) -> None:
     if dispute.provider != provider:
         raise NotDisputedProvider(f"The unit is one of {dispute.provider}.")
     if dispute.step is None or dispute.status not in DISPUTE_OPEN:
         raise StepNotNamed(f"The dispute is {dispute.status}.", field="dispute_id")
-    dispute.state_cid = state_cid
-    return dispute

@@ -50,8 +50,16 @@ async def upload_blob(request: Request, account: CurrentAccount, services: Servi
     room = await run_in_threadpool(_room, services, account.address, _announced(request))
     with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
         size = await received(request, file, room.max_bytes, "Split the content over several blobs.")
-        stored = await run_in_threadpool(_store, services, account.address, cast(BinaryIO, file), size, room.quota)
-    return BlobView(cid=stored.cid, size=stored.size)
+        blob = await run_in_threadpool(_store, services, account.address, cast(BinaryIO, file), size, room.quota)
+    return BlobView(cid=blob.cid, size=blob.size)
+
+
+async def stored(request: Request, services: ServicesDep, limit: int, remedy: str) -> BlobView:
+    """Put the request's body of at most ``limit`` bytes on storage. Raises BodyTooLarge, StorageDown."""
+    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        await received(request, file, limit, remedy)
+        blob = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
+    return BlobView(cid=blob.cid, size=blob.size)
 
 
 @dataclass(frozen=True, slots=True)

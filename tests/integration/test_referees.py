@@ -248,6 +248,18 @@ def test_states_that_are_gone_are_made_again(
     assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
 
 
+def test_a_state_may_be_larger_than_what_any_account_may_upload(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
+) -> None:
+    server[0].state.services.settings.max_blob_bytes = 1_000
+    opened = live.named(FIRST, unit, honest, 2)
+    live.discloser(honest).watch()
+    assert live.row(opened).state_cid is not None
+    with pytest.raises(ApiError) as refused:  # and nobody else may
+        live.discloser(live.provider_node(SECOND, executor)).market.upload_disputed(opened.dispute_id, Path(__file__))
+    assert refused.value.code == "not-disputed-provider"
+
+
 def test_a_draw_whose_block_is_too_long_ago_is_made_anew(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:

@@ -25,6 +25,7 @@ SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
         ({"copied": 1.0}, "index_overlap"),
         ({"spectrum": 0.99}, "spectrum"),
         ({"gain": -3.0}, "held_out_loss"),
+        ({"gain": float("nan")}, "held_out_loss"),
     ],
 )
 def test_each_statistic_has_a_doubt_of_its_own(changes: dict[str, float], code: str) -> None:

@@ -180,9 +180,19 @@ class NodeAgent:
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
-        self._workspace.tidy(self._config.keep_hours, self._slot_state_seconds)
+        except OSError as error:  # a full disk, say: tidying makes room
+            log.warning("%s", error)
+            self._tidy()
+            return _RETRY_SECONDS
+        self._tidy()
         joining = said["status"] in ("registered", "benchmarked")
         return _JOINING_SECONDS if joining else float(said["next_within_seconds"]) / _BEATS_PER_SILENCE
+
+    def _tidy(self) -> None:
+        try:
+            self._workspace.tidy(self._config.keep_hours, self._slot_state_seconds)
+        except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
+            log.info("not all was tidied: %s", error)
 
     def _look(self, watch: Callable[[], None]) -> None:
         """Do what disputes on the chain ask for, also while the market is away."""

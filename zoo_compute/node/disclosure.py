@@ -87,11 +87,11 @@ class Disclosure:
         if (cid := task["slot_state_cid"]) is not None:
             own = self.workspace.slot_state(task["job_id"], task["slot"], cid)
             if own.exists():  # else it is public: another node's, which was fetched
-                self.market.upload(own.read_bytes())
+                self.market.upload_disputed(dispute_id, own)
         if step == 0:
             log.info("dispute %s: what its unit starts from is on storage", dispute_id)
             return
-        cid = self.market.upload(self._state(trace, step).read_bytes())
+        cid = self.market.upload_disputed(dispute_id, self._state(trace, step))
         self.market.tell_state(dispute_id, cid)
         log.info("dispute %s: the state after %d segments is on storage as %s", dispute_id, step, cid)
 

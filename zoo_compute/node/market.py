@@ -4,11 +4,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
-from zoo_compute.link import BACKGROUND, Background
+from zoo_compute.link import BACKGROUND, Background, Link
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
@@ -179,6 +180,13 @@ class Market:
         """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
         found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
         return found
+
+    def upload_disputed(self, dispute_id: str, path: Path) -> str:
+        """Put a file that a disputed step of this node starts from on storage, however large; returns its CID."""
+        size = path.stat().st_size
+        content = Background(path, Link(None), lambda: None, 0, size)
+        url = f"/v1/disputes/{dispute_id}/files"
+        return str(self._send("POST", url, content, timeout=_seconds_for(size))["cid"])
 
     def tell_state(self, dispute_id: str, cid: str) -> None:
         """Say where the state is that a disputed step of this node starts from."""

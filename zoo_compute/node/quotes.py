@@ -6,8 +6,8 @@ Two ways to a quote are known, both files: Linux' TSM reports (TDX and others) a
 import asyncio
 import json
 import logging
-import os
 import time
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ GRAMINE_DEVICE = Path("/dev/attestation")
 
 RENEW_SECONDS = 3 * 86_400
 _RETRY_SECONDS = 600.0
+_COLLATERAL_SECONDS = 15.0  # the thread that asks also sends the heartbeats
 _REPORT_DATA_BYTES = 64
 
 Collateral = dict[str, str]
@@ -64,7 +65,8 @@ class QuoteSource:
             ) from error
 
     def _tsm_quote(self, report_data: bytes) -> bytes:
-        entry = self._tsm / f"zoo-{os.getpid()}"
+        # One that a killed process left behind stays there, and in a container the next process has the same number.
+        entry = self._tsm / f"zoo-{uuid.uuid4().hex}"
         entry.mkdir()
         try:
             (entry / "inblob").write_bytes(report_data)
@@ -80,10 +82,10 @@ def collateral_from(pccs_url: str | None) -> Callable[[bytes], Collateral]:
     def fetch(quote: bytes) -> Collateral:
         try:
             found = asyncio.run(_collateral(url, quote))
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, RuntimeError, OSError) as error:
             raise ZooError(
                 "collateral-unavailable",
-                f"{url} gave no collateral: {error}",
+                f"{url} gave no collateral: {str(error) or 'no answer in time'}",
                 remedy="Check --pccs-url and that this node reaches it.",
             ) from error
         return {name: value for name, value in json.loads(found.to_json()).items() if value is not None}
@@ -92,7 +94,8 @@ def collateral_from(pccs_url: str | None) -> Callable[[bytes], Collateral]:
 
 
 async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
-    return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
+    async with asyncio.timeout(_COLLATERAL_SECONDS):
+        return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
 
 
 class Attesting:

@@ -21,6 +21,7 @@ from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.uploads import upload_file
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
+from zoo_compute.packs import force_to_disk
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
 from zoo_protocol.cid import parse
@@ -154,7 +155,7 @@ class Worker:
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
         names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
-        start = [task[name] for name in names]
+        start = [task["environment"], *(task[name] for name in names)]  # its leaves are of one environment class
         start.append(task["spec"]["training_config"]["top_k"])
         if file.exists():
             known: dict[str, Any] = json.loads(file.read_text())
@@ -166,6 +167,8 @@ class Worker:
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
         state = Path(result.pop("slot_state"))
         result["slot_state_cid"] = self.workspace.keep_slot_state(task["job_id"], task["slot"], state)
+        for name in (result["payload"], *result["states"]):
+            force_to_disk(Path(name))  # before the result says that they are there: a torn one, shown, looks like a lie
         write_json(file, result)
         return result
 

@@ -30,6 +30,7 @@ from weakref import WeakValueDictionary
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.market import Lease
+from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
 from zoo_protocol.unixfs import cid_of_file
 
@@ -100,6 +101,7 @@ class Workspace:
         path = self.slot_state(job_id, slot, cid)
         path.parent.mkdir(parents=True, exist_ok=True)
         file.replace(path)
+        force_to_disk(path.parent)
         return cid
 
     def file(self, cid: str) -> Path:
@@ -213,3 +215,4 @@ def write_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+    force_to_disk(path.parent)  # its name: what was signed by what is written here must not be decided anew

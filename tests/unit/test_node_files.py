@@ -1,0 +1,127 @@
+"""What a node has on disk after a power cut, and what a disk that fails may not end."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zoo_compute.errors import ZooError
+from zoo_compute.link import Link
+from zoo_compute.node import quotes, work
+from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.effort import Effort
+from zoo_compute.node.referee import SignedVerdict, Verdicts
+from zoo_compute.node.work import Worker
+from zoo_compute.node.workspace import Workspace
+from zoo_compute.wallet import Wallet
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, set[str]]]:
+    """(is a folder, inode, names in it then) of all that is forced to disk."""
+    found: list[tuple[bool, int, set[str]]] = []
+    real = os.fsync
+
+    def note(handle: int) -> None:
+        what = os.fstat(handle)
+        folder = stat.S_ISDIR(what.st_mode)
+        found.append((folder, what.st_ino, set(os.listdir(handle)) if folder else set()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_a_verdict_has_its_name_on_disk_before_its_signature_leaves(tmp_path: Path, synced: Any) -> None:
+    Verdicts(tmp_path / "verdicts").keep(SignedVerdict("0x1", 0, True, "step_correct", "0x2"))
+    assert (True, (tmp_path / "verdicts").stat().st_ino, {"0x1-0.json"}) in synced
+
+
+class Trains:
+    """An executor that leaves the files of a unit."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def run(self, task: dict[str, Any], *_: Any) -> dict[str, Any]:
+        self.runs += 1
+        directory = Path(task["output"])
+        for name in ("payload", "slot", "state-0", "state-1"):
+            (directory / name).write_bytes(name.encode())
+        states = [str(directory / f"state-{number}") for number in (0, 1)]
+        return {
+            "payload": str(directory / "payload"),
+            "slot_state": str(directory / "slot"),
+            "states": states,
+            "state_digests": [],
+        }
+
+
+def executor_of(worker: Worker) -> Any:
+    return worker.executor
+
+
+def trained(worker: Worker, environment: str) -> dict[str, Any]:
+    cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
+    spec = {"training_config": {"top_k": 64}}
+    task = {"job_id": "job", "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
+    held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None)
+    return worker._trained(held, Effort(Link(None)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    monkeypatch.setattr(work, "unit_task", lambda *_: {})
+    names = ("market", "wallet", "domain", "gateway", "acknowledgements", "link")
+    return Worker(workspace=Workspace(tmp_path), executor=Trains(), **dict.fromkeys(names))  # type: ignore[arg-type]
+
+
+def test_a_units_files_are_on_disk_before_its_result_says_so(worker: Worker, synced: Any) -> None:
+    result = trained(worker, "class")
+    inodes = [inode for folder, inode, _ in synced if not folder]
+    own = [Path(name).stat().st_ino for name in (result["payload"], *result["states"])]
+    written = (Path(result["payload"]).parent / "result.json").stat().st_ino
+    assert max(map(inodes.index, own)) < inodes.index(written)
+
+
+def test_a_result_counts_for_the_environment_class_that_it_was_computed_in(worker: Worker) -> None:
+    trained(worker, "class")
+    trained(worker, "class")
+    assert executor_of(worker).runs == 1
+    trained(worker, "another")  # whose leaves are others: under this lease, those would be a lie
+    assert executor_of(worker).runs == 2
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> NodeAgent:
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    return NodeAgent(config, Wallet("11" * 32), lambda *_: None)  # type: ignore[arg-type,return-value]
+
+
+def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60}
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: said)
+    standing, idle = SimpleNamespace(advance=lambda *_, **__: None), SimpleNamespace(collect=list, watch=list)
+    refuse = SimpleNamespace(collect=list, watch=lambda: Path("/dev/null/no").read_bytes())
+    assert agent._keep_standing(standing, idle, refuse) == 1.0  # type: ignore[arg-type]
+
+    def vanished(*_: Any) -> None:
+        raise FileNotFoundError("moved by another thread")
+
+    monkeypatch.setattr(Workspace, "tidy", vanished)
+    assert agent._keep_standing(standing, idle, idle) == 15.0  # type: ignore[arg-type]
+
+
+def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotes, "_COLLATERAL_SECONDS", 0.2)
+    quote = (Path(__file__).parents[1] / "vectors" / "dcap" / "tdx_quote.bin").read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fetch = quotes.collateral_from(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ZooError) as error:
+            fetch(quote)
+    assert (error.value.code, "no answer in time" in error.value.detail) == ("collateral-unavailable", True)
