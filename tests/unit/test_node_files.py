@@ -104,9 +104,16 @@ def agent(tmp_path: Path) -> NodeAgent:
 
 
 def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60}
+    said = {
+        "status": "active",
+        "reason": None,
+        "benchmark_by": None,
+        "next_within_seconds": 60,
+        "verifiers_of_class": 2,
+    }
     monkeypatch.setattr(agent, "_heartbeat", lambda _: said)
-    standing, idle = SimpleNamespace(advance=lambda *_, **__: None), SimpleNamespace(collect=list, watch=list)
+    standing = SimpleNamespace(advance=lambda *_, **__: None, note_verifiers=lambda _: None)
+    idle = SimpleNamespace(collect=list, watch=list)
     refuse = SimpleNamespace(collect=list, watch=lambda: Path("/dev/null/no").read_bytes())
     assert agent._keep_standing(standing, idle, refuse) == 1.0  # type: ignore[arg-type]
 

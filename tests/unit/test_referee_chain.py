@@ -25,7 +25,7 @@ def chain() -> RefereeChain:
 
 def opened_by(chain: RefereeChain, call: bytes, unit: UnitCommitment) -> Any:
     """The opening of a dispute of ``unit`` by a transaction with this input."""
-    log = {"args": {"unitId": leaf_of(unit)}, "transactionHash": b"tx"}
+    log = {"args": {"unitId": leaf_of(unit), "provider": unit.provider}, "transactionHash": b"tx"}
     event = SimpleNamespace(get_logs=lambda **_: [log])
     chain._disputes = SimpleNamespace(
         events=SimpleNamespace(DisputeOpened=lambda: event),
