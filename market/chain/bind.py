@@ -103,10 +103,12 @@ def _function(contract: str, entry: Field, structs: dict[str, str]) -> str:
     if len(signature) > 120:
         lines = "".join(f"        {parameter},\n" for parameter in parameters)
         signature = f"    def {entry['name']}(\n{lines}    ) -> {result}:"
-    arguments = f'contract="{contract}", function="{entry["name"]}", arguments=[{", ".join(names)}]'
-    body = f"        return {kind}({arguments})"
+    given = [f'contract="{contract}"', f'function="{entry["name"]}"', f"arguments=[{', '.join(names)}]"]
+    body = f"        return {kind}({', '.join(given)})"
     if len(body) > 120:
-        body = f"        return {kind}(\n            {arguments}\n        )"
+        line = f"            {', '.join(given)}\n"
+        lines = line if len(line) <= 121 else "".join(f"            {one},\n" for one in given)
+        body = f"        return {kind}(\n{lines}        )"
     return f"    @staticmethod\n{signature}\n{body}\n"
 
 

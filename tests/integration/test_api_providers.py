@@ -106,7 +106,7 @@ def status_of(api: httpx.Client, address: str) -> str:
     return str(api.get(f"/v1/providers/{address}").json()["status"])
 
 
-def offers(database: Database, timeout: float = 30.0) -> list[str]:
+def offers(database: Database, timeout: float = 3600.0) -> list[str]:
     with database.transaction() as session:
         return [offer.provider for offer in service.open_offers(session, BRONZE.id, datetime.now(UTC), timeout)]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.chain import (
 from market.chain.models import TxIntent
 from market.db.session import Database
 from market.disputes import keeper
-from market.domain.network import DEVNET, ZEN
+from market.domain.network import DEVNET, MAINNET, ZEN
 from market.settings import Settings
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.accusation import CONTRADICTION, WRONG_VERDICT
@@ -40,13 +41,15 @@ from zoo_protocol.record import leaf_of
 
 REFEREES = [wallet(index) for index in range(20, 26)]
 STAKE = 500 * ZEN
-TERMS = DEVNET.disputes
+TERMS = MAINNET.disputes
+NETWORK = replace(DEVNET, disputes=TERMS)
+"""With committees of five."""
 ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 @pytest.fixture
 def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    deployment = deploy_contracts(own_anvil)
+    deployment = deploy_contracts(own_anvil, NETWORK)
     own_anvil.mine(3)
     return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
 
@@ -63,7 +66,7 @@ class Courtroom:
     def __init__(self, database_url: str, chain: Chain, api_url: str) -> None:
         self.chain, self.api_url, self.database = chain, api_url, Database(database_url)
         self._sender = chain.sender(self.database, INTENT_HANDLERS)
-        handlers = event_handlers(DEVNET, chain.deployment).items()
+        handlers = event_handlers(NETWORK, chain.deployment).items()
         known = {
             event: found for event, found in handlers if event[0] != "WorkWindows"
         }  # the window is none of its own
@@ -107,7 +110,7 @@ class Courtroom:
         """Let the market see what is final, do what is due, and see what came of it; twice, since a draw follows."""
         for _ in range(2):
             self.follow()
-            keeper.keep(self.database, DEVNET, self.chain.views)
+            keeper.keep(self.database, NETWORK, self.chain.views)
         self.follow()
 
     def follow(self) -> None:
@@ -173,7 +176,7 @@ def test_who_signs_both_ways_loses_all_that_it_has_at_risk_once(court: Courtroom
 
 def test_who_signs_against_all_others_loses_a_fifth_and_they_are_paid(court: Courtroom) -> None:
     assert [court.give(referee, "step_false") for referee in court.members[:3]] == ["taken"] * 3
-    keeper.keep(court.database, DEVNET, court.chain.views)
+    keeper.keep(court.database, NETWORK, court.chain.views)
     court.follow()
     assert court.contract(OTHER).dispute(court.id).turn is Turn.JUDGING  # a quorum waits for the others
     assert court.give(court.members[3], "step_correct") == "taken"
@@ -192,7 +195,7 @@ def test_who_objects_or_is_absent_or_one_of_two_loses_nothing(court: Courtroom) 
     reasons = ["step_false", "step_false", "data_withheld", "step_correct"]
     given = [court.give(referee, reason) for referee, reason in zip(court.members[:4], reasons, strict=True)]
     assert given == ["taken"] * 4
-    court.chain.anvil.rpc("evm_increaseTime", DEVNET.verdict_wait_seconds)
+    court.chain.anvil.rpc("evm_increaseTime", NETWORK.verdict_wait_seconds)
     court.keep()
     assert court.contract(OTHER).dispute(court.id).turn is Turn.PROVIDER_LOST  # the objection counts
     assert (court.penalties(), court.stakes()) == ([], [STAKE] * 5)

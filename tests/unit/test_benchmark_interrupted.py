@@ -16,7 +16,12 @@ def test_a_benchmark_that_is_ended_leaves_no_process_behind(number: signal.Signa
     command = [sys.executable, "-m", "benchmarks.averaging", "--quick"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
     ) as benchmark:
         parent = psutil.Process(benchmark.pid)
         while len(children := parent.children(recursive=True)) < 3:  # the store and two workers at least
