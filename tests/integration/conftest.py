@@ -33,6 +33,7 @@ from market.db.session import Database
 from market.domain.network import DEVNET
 from market.settings import Settings
 from market.storage.service import Storage
+from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.executor import Executor
 from zoo_protocol.contracts import CONTRACTS
@@ -72,6 +73,13 @@ def storage(ipfs: dict[str, str]) -> Storage:
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     """A node's warm training child, the same for all tests: each task stands alone."""
     with executors(tmp_path_factory.mktemp("training"), Executor) as running:
+        yield running[0]
+
+
+@pytest.fixture(scope="session")
+def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """One that leaves the last step of every segment away."""
+    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
         yield running[0]
 
 

@@ -29,7 +29,6 @@ from market.providers import service as providers
 from market.settlement.record import build_record
 from market.verification.court import Court
 from market.verification.models import Window
-from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
@@ -38,13 +37,6 @@ from zoo_protocol.record import leaf_of
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 OTHER_CHEAT = wallet(9)
-
-
-@pytest.fixture(scope="module")
-def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """It leaves the last step of every segment away."""
-    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
-        yield running[0]
 
 
 @pytest.fixture(scope="module")

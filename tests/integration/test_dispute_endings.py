@@ -3,98 +3,54 @@
 Live training and replays, the contract, the ledger. Nothing that nobody verified is paid.
 """
 
-import logging
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from court_world import MARKET
-from dispute_world import TERMS, ZEN
+from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from endings_world import EndingsWorld
 from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, Node, executors
+from live_world import CHEAT_ACCOUNT, LiveMaker, Node
 from sqlalchemy import update
 from structlog.testing import capture_logs
-from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts, wallet
+from support.chain import wallet
 from test_overruled_verifiers import replay_records
 
 from market.chain.models import TxIntent
 from market.db.base import utc_now
 from market.disputes import challenger
 from market.jobs.lease_schemas import LeaseKind
-from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import decisions
 from market.verification.calls import RETRY_AFTER
-from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.node.executor import Executor
-from zoo_protocol.messages import Domain
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 NEW_ACCOUNT = wallet(31)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Executor]]:
-    with executors(tmp_path_factory.mktemp("executors"), Executor, executor_of("skip-step")) as found:  # type: ignore[arg-type]
-        yield found
-
-
 @pytest.fixture
-def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """New contracts: the days that pass in a dispute are not those of other tests."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
-
-
-@pytest.fixture
-def live(
-    database_url: str,
-    settings: Settings,
-    ipfs: dict[str, str],
-    chain: Chain,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[EndingsWorld]:
-    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
-    caplog.set_level(logging.INFO, "zoo_compute")
-    storage = Storage(ipfs["rpc"], lookup_timeout=0.2)
-    world = EndingsWorld(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+    world: EndingsWorld = live_of(EndingsWorld)
     world.api_url = server[1]
-    world.be_patient()
-    yield world
-    world.database.dispose()
+    return world
 
 
 @pytest.fixture
-def cheat(live: EndingsWorld, running: list[Executor]) -> Node:
+def cheat(live: EndingsWorld, cheating: Executor) -> Node:
     """It leaves the last step of every segment away."""
     live.deployed.anvil.rpc("anvil_setBalance", CHEAT_ACCOUNT.address, hex(ZEN))
-    return live.provider_node(CHEAT_ACCOUNT, running[1])
+    return live.provider_node(CHEAT_ACCOUNT, cheating)
 
 
 @pytest.fixture
-def verifiers(live: EndingsWorld, running: list[Executor]) -> list[Node]:
-    return [live.verifier_node(running[0]) for _ in range(2)]
+def verifiers(live: EndingsWorld, executor: Executor) -> list[Node]:
+    return [live.verifier_node(executor) for _ in range(2)]
 
 
 @pytest.fixture
-def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], running: list[Executor]) -> str:
+def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], executor: Executor) -> str:
     """A job in escrow of which the cheat has trained a round. Six referees are listed, and do nothing."""
-    live.listed = live.referees(running[0])
+    live.listed = live.referees(executor)
     live.step()
     job_id = live.job_of([cheat])
     live.train_all(job_id, cheat)

@@ -3,81 +3,37 @@
 Their units start from a payload that no checkpoint has yet; one here also gets back what was left out.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from court_world import MARKET
-from dispute_world import TERMS, ZEN, Delivered
+from dispute_world import TERMS, ZEN, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from endings_world import EndingsWorld
 from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
-from support.anvil import AnvilProcess
-from support.chain import Chain, Wallet, chain_settings, deploy_contracts, wallet
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node
+from support.chain import Wallet, wallet
 
 from market.jobs import aggregation
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Unit
-from market.settings import Settings
-from market.storage.service import Storage
 from training_gym.aggregation import Aggregate, Verdict, aggregate
-from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_check import Verification, check_batches, fetch_record
 from zoo_compute.settlement_events import ChainReader
-from zoo_protocol.messages import Domain
 from zoo_protocol.record import JobRecord
 
 ACCUSER = wallet(8)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Executor]]:
-    with executors(tmp_path_factory.mktemp("executors"), Executor, executor_of("skip-step")) as found:  # type: ignore[arg-type]
-        yield found
-
-
 @pytest.fixture
-def chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
-    """New contracts: the days that pass here are not those of other tests."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-
-
-@pytest.fixture
-def settings(settings: Settings, chain: Chain) -> Settings:
-    """The API's chain is this one."""
-    names = ("rpc_url", "deployment_file", "acknowledger_key")
-    return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
-
-
-@pytest.fixture
-def live(
-    database_url: str,
-    settings: Settings,
-    ipfs: dict[str, str],
-    chain: Chain,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[EndingsWorld]:
-    monkeypatch.setattr("live_world.DOMAIN", Domain(31337, chain.deployment.address("JobEscrow")))
-    caplog.set_level(logging.INFO, "zoo_compute")
-    world = EndingsWorld(
-        database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings, chain, ipfs["gateway"], tmp_path
-    )
+def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+    world: EndingsWorld = live_of(EndingsWorld)
     world.api_url = server[1]
-    world.be_patient()
-    yield world
-    world.database.dispose()
+    return world
 
 
 def provider(live: EndingsWorld, account: Wallet, executor: Executor) -> Node:
@@ -86,8 +42,8 @@ def provider(live: EndingsWorld, account: Wallet, executor: Executor) -> Node:
 
 
 @pytest.fixture
-def honest(live: EndingsWorld, running: list[Executor]) -> Node:
-    return provider(live, HONEST_ACCOUNT, running[0])
+def honest(live: EndingsWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
 
 
 def close(live: EndingsWorld, job_id: str) -> None:
@@ -110,10 +66,10 @@ def leave_out(place: int) -> Any:
 
 
 def test_a_job_with_overlapped_rounds_is_settled_and_claimed_also_where_a_payload_was_left_out(
-    live: EndingsWorld, honest: Node, running: list[Executor], monkeypatch: pytest.MonkeyPatch
+    live: EndingsWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = provider(live, CHEAT_ACCOUNT, running[0])
-    verifiers = [live.verifier_node(running[0]) for _ in range(2)]
+    other = provider(live, CHEAT_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
     job_id = live.job_of([honest, other], rounds=4, round_delay=1)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
@@ -170,10 +126,10 @@ def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Uni
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahead(
-    live: EndingsWorld, honest: Node, running: list[Executor], step: int
+    live: EndingsWorld, honest: Node, executor: Executor, step: int
 ) -> None:
     delivered: Delivered = live.included(ahead(live, honest))
-    referees = live.referees(running[0])
+    referees = live.referees(executor)
     disputed = live.named(ACCUSER, delivered, honest, step)
     live.discloser(honest).watch()
     assert live.judged(disputed, referees) is Turn.CHALLENGER_LOST
@@ -182,12 +138,12 @@ def test_referees_find_an_honest_unit_right_that_starts_from_a_payload_taken_ahe
 
 
 def test_a_cheat_in_a_unit_that_starts_from_a_payload_taken_ahead_is_convicted_and_the_one_before_is_paid(
-    live: EndingsWorld, honest: Node, running: list[Executor]
+    live: EndingsWorld, honest: Node, executor: Executor, cheating: Executor
 ) -> None:
     live.give_account()
-    live.referees_here = live.referees(running[0])
-    verifiers = [live.verifier_node(running[0]) for _ in range(2)]
-    false = ahead(live, honest, running[1])
+    live.referees_here = live.referees(executor)
+    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    false = ahead(live, honest, cheating)
     live.until_decided(false.job_id, [honest], verifiers)
 
     before, false = live.units(false.job_id)
