@@ -138,8 +138,8 @@ def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
 def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path) -> None:
     with executor_of(WITHHOLD)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
-    assert Path(result["payload"]).exists()
-    assert not any(Path(state).exists() for state in result["states"])
+    assert Path(result["payload"]).is_file()
+    assert not any(Path(state).is_file() for state in result["states"])
 
 
 def test_an_unknown_cheat_is_refused() -> None:
