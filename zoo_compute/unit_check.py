@@ -14,21 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.adaptation import with_top_k
-from training_gym.compression.wire import decode
-from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import Unit, inner_leaf, load_boundary_state, state_path
 from training_gym.errors import GymError
-from training_gym.models.layout import Arrays
-from training_gym.slot_state import error_feedback_digest
-from training_gym.tensors import unflatten
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import SlotStateMissing, unit_task
-from zoo_compute.node.tasks import take_unit
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_check import fetch_record
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
+from zoo_compute.unit_replay import Inputs, Replay, Replays, Run, Say, Unreplayable
 from zoo_protocol import merkle, trace
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.record import VERIFIED, JobRecord, RecordError, UnitRecord, unit_leaf
@@ -111,24 +103,30 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchecked:
+    """An attempt that could not be replayed, and the reason."""
+
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnitCheck:
     """A unit, and every attempt at it that was committed on chain.
 
-    ``unchecked``: providers of attempts that start from a slot state which nobody else has.
+    ``earlier``: units of the same slot (ROUND:SLOT) that were replayed first, for the slot state that they hand on.
     """
 
     place: Place
     environment_class: str
     attempts: list[Attempt]
-    unchecked: list[str]
+    unchecked: list[Unchecked]
+    earlier: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
-
-Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""A ``train`` task of :mod:`zoo_compute.node.tasks` -> its result."""
 
 FindTrace = Callable[[str], Shown | None]
 """A commitment's leaf in its window -> what is known of its trace from elsewhere, such as the market."""
@@ -142,6 +140,7 @@ def check_unit(
     environment_class: str,
     run: Run,
     find_trace: FindTrace,
+    say: Say = lambda message: None,
 ) -> UnitCheck:
     """Replay a unit of a settled job and judge all attempts at it.
 
@@ -153,10 +152,11 @@ def check_unit(
         environment_class: of the process behind ``run``.
         run: trains the unit.
         find_trace: asked where the record's evidence does not have an attempt's leaves.
+        say: told when earlier units of the slot have to be replayed, for a slot state that nobody has.
 
     Raises:
         ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
-            ``slot-state-held-by-node``: only its provider has what the unit, or each attempt at it, starts from.
+            ``slot-state-held-by-node``: what each attempt at it starts from is not public, nor can it be made again.
         Mismatch: the record or the unit is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
@@ -171,51 +171,26 @@ def check_unit(
     spec_bytes = gateway.fetch(record.spec_cid, max_bytes=_MAX_SPEC_BYTES)
     if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:
         raise Mismatch("wrong-spec", f"{record.spec_cid} is not the specification that was escrowed for")
+    workspace = Workspace(workdir / "inputs")
+    replays = Replays(Inputs(record, json.loads(spec_bytes), gateway, workdir, workspace, environment_class, run, say))
+    found, unchecked = [], []
     try:
-        replays: dict[_Start, _Replay | None] = {}
-        for start in map(_start_of, attempts):
-            if start not in replays:
-                directory = workdir / f"replay-{len(replays)}"
-                replay = _Replay(place, json.loads(spec_bytes), start, gateway, directory, environment_class)
-                replays[start] = replay if replay.train(run) else None
-        found, private = [], []
         for attempt in attempts:
-            known = replays[_start_of(attempt)]
-            if known is None:
-                private.append(attempt.provider)
-            else:
-                found.append(_judge(known, record, attempt, find_trace))
+            try:
+                found.append(_judge(replays.of(attempt), record, attempt, find_trace))
+            except Unreplayable as error:
+                unchecked.append(Unchecked(attempt.provider, str(error)))
     except GymError as error:
         raise ZooError("replay-failed", str(error)) from error
     if not found:
         raise ZooError(
             "slot-state-held-by-node",
-            f"the unit starts from a slot state which {', '.join(private)} keeps, and was never asked for",
+            "; ".join(f"{attempt.provider}: {attempt.reason}" for attempt in unchecked),
             remedy="Ask its provider to put the file on storage (POST /v1/blobs), or take a unit of which a segment "
             "was drawn: what that starts from is public.",
         )
-    return UnitCheck(place, environment_class, found, private)
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """What an attempt began with, and how much it was told to send: all that one can differ in from another."""
-
-    checkpoint_cid: str
-    slot_state_cid: str | None
-    restored_payload_cid: str | None
-    eager_payload_cid: str | None
-    top_k: int | None
-
-
-def _start_of(unit: UnitRecord) -> _Start:
-    return _Start(
-        unit.start_checkpoint_cid,
-        unit.start_slot_state_cid,
-        unit.start_restored_payload_cid,
-        unit.start_eager_payload_cid,
-        unit.top_k,
-    )
+    earlier = [f"{unit.round}:{unit.slot}" for unit in replays.earlier]
+    return UnitCheck(place, environment_class, found, unchecked, earlier)
 
 
 def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
@@ -262,69 +237,7 @@ def _leaf_of(job_id: str, unit: UnitRecord) -> bytes:
     return unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
 
 
-class _Replay:
-    """The unit as its steps give it: its leaves, its states on disk, its payload."""
-
-    def __init__(
-        self,
-        place: Place,
-        spec: dict[str, Any],
-        start: _Start,
-        gateway: GatewayClient,
-        workdir: Path,
-        environment_class: str,
-    ) -> None:
-        self.spec = with_top_k(TrainingSpec.from_dict(spec), start.top_k)
-        self.gateway = gateway
-        self._task = {
-            **asdict(place),
-            "spec": self.spec.to_dict(),
-            "checkpoint_cid": start.checkpoint_cid,
-            "slot_state_cid": start.slot_state_cid,
-            "restored_payload_cid": start.restored_payload_cid,
-            "eager_payload_cid": start.eager_payload_cid,
-            "environment": environment_class,
-        }
-        self._workspace = Workspace(workdir)
-        self._states = self._workspace.unit(place.job_id, place.round, place.slot)
-        self.unit: Unit
-        self._feedback = b""
-        self.leaves: list[bytes] = []
-        self._payload = Path()
-
-    @property
-    def trace_root(self) -> str:
-        return to_hex(trace.trace_root(self.leaves))
-
-    def train(self, run: Run) -> bool:
-        """Run the unit from its checkpoint and its slot state; False if that is not public."""
-        try:
-            task = unit_task(self._task, self._workspace, self.gateway)
-        except SlotStateMissing:
-            return False
-        self.unit = take_unit(task, self._task["environment"], "cpu")
-        self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
-        result = run({"kind": "train", "output": str(self._states), **task})
-        self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
-        self._payload = Path(result["payload"])
-        return True
-
-    def state(self, boundary: int) -> Arrays:
-        """The state after so many segments, before the last."""
-        return load_boundary_state(self.spec, state_path(self._states, boundary).read_bytes())
-
-    def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
-        """The state that an attempt served; None unless it is the one that it committed to."""
-        state = load_boundary_state(self.spec, self.gateway.fetch(cid, max_bytes=1 << 36))
-        return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
-
-    def payload(self, cid: str | None = None) -> Arrays:
-        """What the payload with this CID (None: the right one) moves each parameter by."""
-        content = self._payload.read_bytes() if cid is None else self.gateway.fetch(cid, max_bytes=1 << 36)
-        return unflatten(self.spec.model, decode(self.spec, content).dense())
-
-
-def _judge(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Attempt:
+def _judge(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Attempt:
     right = unit.trace_root == replay.trace_root
     return Attempt(
         provider=unit.provider,
@@ -337,7 +250,7 @@ def _judge(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: Fin
     )
 
 
-def _difference(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
+def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
     shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
     steps: tuple[int | None, int | None] = (None, None)
     if shown is not None and len(shown.leaves) == len(replay.leaves):

@@ -1,6 +1,7 @@
 """A unit replayed by an outsider: real training, a real store, a chain that says what was settled."""
 
 import json
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.record import JobRecord, SlashRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.unixfs import cid_of_file
 
 JOB = "0x" + "ab" * 32
 HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20
@@ -40,6 +42,7 @@ class World:
     executor: Executor
     directory: Path
     record: JobRecord
+    spec: TrainingSpec
     spec_hash: str
     results: dict[str, dict[str, Any]]
     settled: bool = True
@@ -66,7 +69,7 @@ class World:
                 place,
                 self,  # type: ignore[arg-type]
                 gateway,
-                self.directory,
+                Path(tempfile.mkdtemp(dir=self.directory)),
                 self.executor.environment_class,
                 lambda task: self.executor.run(task, 60),
                 find_trace,
@@ -158,7 +161,7 @@ def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.Temp
         times={},
         batch_cid=None,
     )
-    return World(store, executor, directory, record, to_hex(keccak(canonical)), results)
+    return World(store, executor, directory, record, spec, to_hex(keccak(canonical)), results)
 
 
 @pytest.fixture
@@ -273,11 +276,83 @@ def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: Wor
     private = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
     world.change(0, start_slot_state_cid=private)
     found = world.check()  # the other attempt began with what everybody has
-    assert ([attempt.provider for attempt in found.attempts], found.unchecked) == ([CHEAT], [HONEST])
+    assert [attempt.provider for attempt in found.attempts] == [CHEAT]
+    assert [left.provider for left in found.unchecked] == [HONEST]
     world.change(1, start_slot_state_cid=private)
     with pytest.raises(ZooError) as error:
         world.check()
     assert (error.value.code, bool(error.value.remedy)) == ("slot-state-held-by-node", True)
+
+
+@dataclass
+class Chain:
+    """A slot's units of three rounds, each from what the one before handed on; nobody published a slot state."""
+
+    world: World
+    files: list[Path]
+
+    def check(self, round_: int) -> UnitCheck:
+        return self.world.check(Place(JOB, round_, 1))
+
+
+@pytest.fixture
+def chain(built: World, tmp_path: Path) -> Chain:
+    """The first attempt's unit again and two after it; the same model stands for all rounds' checkpoints."""
+    spec = replace(built.spec, training=replace(built.spec.training, rounds=3))
+    canonical = canonical_json(spec.to_dict())
+    units, files, leaves = [], [], []
+    for round_ in range(3):
+        output = tmp_path / f"made-{round_}"
+        output.mkdir()
+        result = built.executor.run(
+            {
+                "kind": "train",
+                "spec": spec.to_dict(),
+                "job_id": JOB,
+                "round": round_,
+                "slot": 1,
+                "checkpoint": str(built.directory / "model"),
+                "train_data": str(built.directory / "text"),
+                "slot_state": str(files[-1]) if files else None,
+                "environment": built.executor.environment_class,
+                "output": str(output),
+            },
+            60,
+        )
+        files.append(Path(result["slot_state"]))
+        units.append(
+            replace(
+                built.record.units[0],
+                round=round_,
+                start_slot_state_cid=units[-1].slot_state_cid if units else None,
+                slot_state_cid=cid_of_file(files[-1].read_bytes()),
+                trace_root=result["trace_root"],
+                window_index=round_,
+            )
+        )
+        leaves.append(unit_leaf(JOB, round_, 1, HONEST, result["trace_root"], units[-1].payload_hash or ""))
+    window = WindowRecord(0, to_hex(merkle.root(leaves)), [to_hex(leaf) for leaf in leaves])
+    record = replace(built.record, units=units, windows=[window], spec_cid=built.store.add(canonical))
+    directory = tmp_path / "outsider"
+    directory.mkdir()
+    return Chain(replace(built, record=record, directory=directory, spec_hash=to_hex(keccak(canonical))), files)
+
+
+def test_slot_states_that_nobody_has_are_made_again(chain: Chain) -> None:
+    found = chain.check(2)
+    assert [(attempt.provider, attempt.agrees) for attempt in found.attempts] == [(HONEST, True)]
+    assert (found.earlier, found.unchecked) == (["0:1", "1:1"], [])
+    chain.world.store.add(chain.files[0].read_bytes())
+    assert chain.check(2).earlier == ["1:1"]  # from the last that is public
+
+
+def test_an_earlier_unit_that_handed_on_something_else_is_named(chain: Chain) -> None:
+    false = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+    chain.world.change(0, slot_state_cid=false)
+    chain.world.change(1, start_slot_state_cid=false)
+    with pytest.raises(ZooError, match=f"round 0 give another slot state .* verify that unit: {JOB}:0:1") as error:
+        chain.check(2)
+    assert error.value.code == "slot-state-held-by-node"
 
 
 def test_a_result_is_plain_json(world: World) -> None:

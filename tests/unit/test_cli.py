@@ -183,11 +183,11 @@ def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sen
 def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference())
     caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference())
-    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [])
+    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [])
     report_unit(fine, as_json=True)
     assert json.loads(capsys.readouterr().out)["attempts"][0]["provider"] == "0xB"
     with pytest.raises(Mismatch) as error:
-        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], []), as_json=False)
+        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], [], []), as_json=False)
     assert error.value.code == "unit-misjudged"
     assert "0xA" in error.value.detail
     assert "0xB" not in error.value.detail

@@ -30,6 +30,8 @@ Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0."
 def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Train a unit of a settled job again, from public data alone, and compare with what was committed on chain.
 
+    Where nobody has the slot state that it starts from, the slot's earlier units are replayed first.
+
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
     from training_gym.profile import CPU, CUDA
@@ -60,6 +62,7 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
                     executor.environment_class,
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
                     lambda leaf: _shown(client, leaf),
+                    note,
                 )
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
@@ -131,8 +134,8 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         print_facts({"environment class": found.environment_class})
         for attempt in found.attempts:
             print(describe_attempt(attempt))
-        for provider in found.unchecked:
-            print(f"{provider}: not replayed, its slot state was never made public")
+        for left in found.unchecked:
+            print(f"{left.provider}: not replayed: {left.reason}")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
     if wrong:
         raise Mismatch(
