@@ -1,10 +1,11 @@
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from training_gym.blocks import in_threads
+from training_gym import blocks
 from training_gym.config import ModelConfig
 from training_gym.models.layout import initial_parameters
 from training_gym.tensors import FlatView, flatten, save_arrays, write_arrays
@@ -49,17 +50,24 @@ def test_what_would_be_a_copy_is_not_taken_for_the_arrays_themselves() -> None:
         FlatView({"a": STRIDED.T})
 
 
-def test_threads_do_each_item_once_and_in_order_and_hand_on_what_fails() -> None:
+def test_threads_do_each_item_once_and_in_order_and_hand_on_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "THREADS", 2)
     done: list[int] = []
 
     def work(number: int) -> int:
         done.append(number)
-        if number == 500:
-            raise KeyError(number)
         return -number
 
-    assert in_threads(work, range(300)) == [-number for number in range(300)]
+    assert blocks.in_threads(work, range(300)) == [-number for number in range(300)]
     assert sorted(done) == list(range(300))
-    assert in_threads(work, []) == []
-    with pytest.raises(KeyError):
-        in_threads(work, range(400, 600))
+    assert blocks.in_threads(work, []) == []
+
+    both, caller = threading.Barrier(2, timeout=60), threading.current_thread()
+
+    def fail(_number: int) -> None:
+        both.wait()  # each thread has one of the two items
+        if threading.current_thread() is not caller:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        blocks.in_threads(fail, range(2))
