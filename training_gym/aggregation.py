@@ -174,7 +174,7 @@ def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
 
 def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
     """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
-    squared_center = dot(last, last)
+    squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     found = {}
     for slot, sketch in zip(admitted, sketches(list(admitted.values()), seed), strict=True):

@@ -39,7 +39,20 @@ def parts(size: int, multiple: int = BLOCK) -> list[slice]:
 def in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """``work`` of each item, in the items' order; numpy leaves the interpreter's lock while it computes."""
     listed = list(items)
-    if THREADS == 1 or len(listed) < 2:
-        return [work(item) for item in listed]
-    with ThreadPoolExecutor(min(THREADS, len(listed))) as pool:
-        return list(pool.map(work, listed))
+    results: dict[int, _Result] = {}
+    left = iter(range(len(listed)))  # threads share it: an item costs one of them a look at it and nobody a hand-over
+
+    def take() -> None:
+        for number in left:
+            results[number] = work(listed[number])
+
+    others = min(THREADS, len(listed)) - 1
+    if others < 1:
+        take()
+    else:
+        with ThreadPoolExecutor(others) as pool:
+            taking = [pool.submit(take) for _ in range(others)]
+            take()
+            for future in taking:
+                future.result()
+    return [results[number] for number in range(len(listed))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from training_gym.blocks import BLOCK, in_threads, parts
 from training_gym.compiled import compiled
-from training_gym.compression.entries import Units, add_to_places, hash_places, multiply
+from training_gym.compression.entries import Units, add_four_to_places, add_to_places, hash_places, multiply
 from training_gym.compression.wire import Payload
 from training_gym.config import CHUNK
 from training_gym.tensors import Vector
@@ -113,31 +113,48 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
     """
     key = int.from_bytes(hashlib.sha256(b"zoo-sketch-1" + seed).digest()[:8], "big")
     units = [units_of(payload) for payload in payloads]
+    fours = _fours(payloads)
+    others = sorted(set(range(len(payloads))) - {number for four in fours for number in four})
 
     def sketch(part: slice) -> Fixed:
         """Of a part of the vector, what counts positive and what negative at each place."""
         sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
-        for first in range(part.start // CHUNK, -(-part.stop // CHUNK), _HASHED):
-            last = min(first + _HASHED, -(-part.stop // CHUNK))
-            _sketch(payloads, units, first, last, key, sums)
+        sums_of_fours = np.zeros((len(fours), 2 * SKETCH_SIZE, 4), np.int64)
+        stop = -(-part.stop // CHUNK)
+        for first in range(part.start // CHUNK, stop, _HASHED):
+            words = np.empty((min(first + _HASHED, stop) - first) * CHUNK, np.uint16)
+            if fours or any(not len(payloads[number].offsets) for number in others):
+                hash_places(first, _ALL_OFFSETS[: len(words)], CHUNK, key, words)
+            for codes, four_units, rows in zip(codes_of_fours, units_of_fours, sums_of_fours, strict=True):
+                add_four_to_places(words, first, codes, four_units, rows)
+            for number in others:
+                _add(payloads[number], units[number], first, words, key, sums[number])
+        for four, rows in zip(fours, sums_of_fours, strict=True):
+            sums[four] = rows.T
         return sums
 
+    codes_of_fours = [tuple(payloads[number].codes for number in four) for four in fours]
+    units_of_fours = [np.stack([units[number] for number in four]) for four in fours]
     size = payloads[0].size if payloads else 0
     total = sum(in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
     return list(total[:, 0::2] - total[:, 1::2])
 
 
-def _sketch(payloads: Sequence[Payload], units: Sequence[Units], first: int, last: int, key: int, sums: Fixed) -> None:
-    """Add what the payloads have from chunk ``first`` to before chunk ``last``."""
-    everywhere = np.empty((last - first) * CHUNK, np.uint16)
-    if any(not len(payload.offsets) for payload in payloads):
-        hash_places(first, _ALL_OFFSETS[: len(everywhere)], CHUNK, key, everywhere)
-    for payload, fixed, row in zip(payloads, units, sums, strict=True):
-        words, offsets = everywhere, payload.offsets[first * payload.top_k : last * payload.top_k]
-        if len(offsets):
-            words = np.empty(len(offsets), np.uint16)
-            hash_places(first, offsets, payload.top_k, key, words)
-        add_to_places(words, first, payload.codes, payload.top_k, fixed, row)
+def _fours(payloads: Sequence[Payload]) -> list[list[int]]:
+    """Which payloads are sketched four at a time: as many as can be of those that send all entries in two levels."""
+    shapes = [(payload.top_k, payload.meaning.shape[1]) for payload in payloads]
+    simple = [number for number, shape in enumerate(shapes) if shape == (CHUNK, 2)]
+    return [simple[start : start + 4] for start in range(0, len(simple) - 3, 4)]
+
+
+def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
+    """Add to a sketch what a payload has of some chunks from ``first`` on, whose places have these hash ``words``."""
+    if len(payload.offsets):
+        chunks = len(words) // CHUNK
+        offsets = payload.offsets[first * payload.top_k : (first + chunks) * payload.top_k]
+        words = np.empty(len(offsets), np.uint16)
+        hash_places(first, offsets, payload.top_k, key, words)
+    add_to_places(words, first, payload.codes, payload.top_k, units, sums)
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.blocks import in_threads, parts
+from training_gym.blocks import in_threads, parts, spans
 from training_gym.compiled import compiled
 from training_gym.compression.entries import subtract
 from training_gym.compression.wire import Format, Payload, decode_vector, encode_step, layout_digest
 from training_gym.config import CHUNK, TrainingSpec
 from training_gym.models.layout import Arrays
-from training_gym.tensors import Vector, flatten, load_arrays, save_arrays, unflatten
+from training_gym.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,9 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
     if not training.down_top_k:
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
     update, sent = encode_step(downlink(spec), step)
-    moved, residual = _moved(spec, parameters, sent), _without(step, sent)
-    return OuterStep(moved, update, OuterState(mean, carried, residual))
+    moved = _moved(spec, parameters, sent)
+    in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
+    return OuterStep(moved, update, OuterState(mean, carried, step))
 
 
 @compiled
@@ -120,30 +121,39 @@ def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any
             step[place] += residual[place]
 
 
-def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> Arrays:
-    """The parameters after the rounds whose ``updates`` are given in order: the same bits as the checkpoint's.
+def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:
+    """Change the arrays of ``parameters`` by the rounds whose ``updates`` are given in order: to the same bits as the
+    checkpoint's.
 
     Raises:
-        PayloadError: naming what is malformed in an update from a stranger.
+        PayloadError: naming what is malformed in an update from a stranger; those before it are applied.
     """
-    vector = flatten(parameters)
+    vector = FlatView(parameters)
     for update in updates:
-        _without(vector, decode_vector(downlink(spec), update))
-    return unflatten(spec.model, vector)
+        step = decode_vector(downlink(spec), update)
+
+        def move(span: slice, step: Payload = step) -> None:
+            vector.change(span, lambda values: _subtract(values, span.start, step))
+
+        in_threads(move, spans(len(vector)))
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
-    return unflatten(spec.model, _without(flatten(parameters), step))
+    """The parameters minus ``step``."""
+    before = FlatView(parameters)
+    after = np.empty(len(before), np.float32)
 
-
-def _without(vector: Vector, step: Vector | Payload) -> Vector:
-    """``vector``, which is changed, minus ``step``."""
-
-    def move(part: slice) -> None:
+    def move(span: slice) -> None:
+        before.copy(span, after[span])
         if isinstance(step, Payload):
-            subtract(vector[part], part.start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)
+            _subtract(after[span], span.start, step)
         else:
-            vector[part] -= step[part]
+            after[span] -= step[span]
 
-    in_threads(move, parts(len(vector)))
-    return vector
+    in_threads(move, spans(len(after)))  # each is changed while it is in the cache
+    return unflatten(spec.model, after)
+
+
+def _subtract(values: Vector, start: int, step: Payload) -> None:
+    """Change ``values``, which begin at ``start`` with a chunk of the vector, by minus ``step``."""
+    subtract(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)

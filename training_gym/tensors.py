@@ -7,7 +7,9 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,41 @@ def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
 def flatten(arrays: Mapping[str, NDArray[np.float32]]) -> Vector:
     """The flat vector of parameters."""
     return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
+
+
+class FlatView:
+    """The flat vector of parameters, read and changed in parts without making the whole of it."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        self._arrays = [arrays[name].reshape(-1, copy=False) for name in sorted(arrays)]
+        self._starts = list(accumulate((len(array) for array in self._arrays), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def copy(self, part: slice, out: Vector) -> None:
+        """Copy a part, which has both ends, to ``out``, which is as long."""
+        np.concatenate(self._views(part), out=out)
+
+    def change(self, part: slice, change: Callable[[Vector], None]) -> None:
+        """Have ``change`` alter the values of a part, and so the arrays."""
+        views = self._views(part)
+        values = views[0] if len(views) == 1 else np.concatenate(views)
+        change(values)
+        if len(views) > 1:
+            start = 0
+            for view in views:
+                view[:] = values[start : start + len(view)]
+                start += len(view)
+
+    def _views(self, part: slice) -> list[Vector]:
+        """What the arrays have of a part."""
+        found, place, number = [], part.start, bisect_right(self._starts, part.start) - 1
+        while place < part.stop:
+            start, end = self._starts[number], min(part.stop, self._starts[number + 1])
+            found.append(self._arrays[number][place - start : end - start])
+            place, number = end, number + 1
+        return found
 
 
 def unflatten(model: ModelConfig, vector: Vector) -> Arrays:

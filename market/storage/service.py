@@ -21,7 +21,7 @@ import stamina
 
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageError, StorageUnavailable
 from zoo_protocol import unixfs
-from zoo_protocol.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse, verify_block
+from zoo_protocol.cid import RAW, Buffer, Cid, ContentError, ContentTooLarge, of_block, parse
 
 os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch breaks with newer urllib3
 import ipfshttpclient
@@ -119,7 +119,7 @@ class Storage:
         Raises:
             InvalidCid: ``cid`` is malformed.
             BlobNotFound: IPFS did not find it in time.
-            BlobTooLarge: it exceeds ``max_bytes``; at most one block too many was read.
+            BlobTooLarge: it exceeds ``max_bytes``; no more than that was read, and one block.
             BlobCorrupt: a block is not what its CID says, or the content is no file.
             StorageUnavailable: IPFS failed.
         """
@@ -221,20 +221,18 @@ class Storage:
         return data
 
     def _at_once(self, root: Cid, max_bytes: int) -> bytes | None:
-        """A file of some blocks by one request for all of them, each verified: a request takes longer than its block.
+        """A file of some blocks by one request for all of them: a request takes longer than its block.
 
-        None where it is large or IPFS fails to give it so; what is wrong then shows block by block.
+        It is verified by making its blocks anew, so None where it was cut otherwise than is usual, where it is large,
+        or where IPFS fails to give it so; what is wrong then shows block by block.
         """
-        leaves = list(unixfs.leaves(root, self._block, max_bytes=max_bytes))
-        size = sum(leaf.size or 0 for leaf in leaves)
-        if size > _AT_ONCE_BYTES:
+        if max_bytes > _AT_ONCE_BYTES:
+            max_bytes = unixfs.file_size(root, self._block)
+        if max_bytes > _AT_ONCE_BYTES:
             return None
-        with suppress(StorageError, ContentError):
-            with _rpc_errors():
-                data: bytes = self._client().cat(str(root), opts={"length": size, **self._lookup})
-            for leaf in leaves:
-                verify_block(leaf.cid, memoryview(data)[leaf.offset : leaf.offset + (leaf.size or 0)])
-            if len(data) == size:
+        with suppress(StorageError), _rpc_errors():
+            data: bytes = self._client().cat(str(root), opts={"length": max_bytes, **self._lookup})
+            if len(data) <= max_bytes and unixfs.cid_of_file(data) == str(root):
                 return data
         return None
 

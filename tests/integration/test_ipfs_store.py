@@ -136,6 +136,20 @@ def test_cat_gives_parts(store, file):
     assert answer.content == SEVERAL[262_140:262_150]
 
 
+def test_little_content_comes_at_once_and_much_in_pieces(store, file):
+    """So that many readers of large files do not fill the memory."""
+    large = random.Random(2).randbytes(5 << 20)
+    for cid, content in ((file, SEVERAL), (store.add(large), large)):
+        archive = _get(store, f"/ipfs/{cid}?format=car")
+        whole = _post(store, "cat", params={"arg": cid})
+        assert whole.content == content
+        blocks = dict(car.read([archive.content], parse(cid)))
+        assert b"".join(unixfs.read(parse(cid), blocks.__getitem__, max_bytes=len(content))) == content
+        for answer in (archive, whole):
+            assert ("content-length" in answer.headers) == (content is SEVERAL)
+            assert ("transfer-encoding" in answer.headers) == (content is large)
+
+
 def test_several_files_in_one_upload_keep_their_names(store):
     files = [("file", ("a%20b.txt", b"first")), ("file", ("c.txt", b"second"))]
     answer = _post(store, "add", params=BUILT_LIKE_KUBO, files=files)

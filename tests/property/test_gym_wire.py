@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from training_gym.compression import wire
 from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
-from training_gym.compression.quantise import chunk_count
+from training_gym.compression.quantise import _sum_whole, chunk_count
 from training_gym.compression.wire import (
     Format,
     Payload,
@@ -25,6 +25,7 @@ from training_gym.compression.wire import (
 )
 from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.errors import PayloadError
+from training_gym.tensors import Vector
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "payloads.json").read_text())
 HEADER_BYTES = 66
@@ -255,12 +256,28 @@ def test_a_negative_zero_beside_other_values_is_refused(bits: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_not_sent(value: float) -> None:
+@pytest.mark.parametrize(("bits", "top_k"), [(4, 64), (2, 64), (2, CHUNK), (8, CHUNK)])
+@pytest.mark.parametrize("place", [5, SIZE - 1])
+def test_values_that_are_not_finite_are_not_sent(value: float, bits: int, top_k: int, place: int) -> None:
     vector = np.zeros(SIZE, np.float32)
-    vector[5] = value
+    vector[place] = value
     with pytest.raises(PayloadError) as refusal:
-        encode_vector(format_of(4, 64), vector)
+        encode_vector(format_of(bits, top_k), vector)
     assert refusal.value.code == "not_finite"
+
+
+@settings(max_examples=20, deadline=None)
+@given(arrays(np.float32, (3, CHUNK), elements=finite, fill=finite), st.integers(0, 1 << 30))
+def test_the_means_of_whole_chunks_are_summed_as_numpy_does(drawn: Vector, seed: int) -> None:
+    wide = np.random.default_rng(seed).standard_normal((3, CHUNK)) * 8
+    for rows in (drawn, np.exp(wide).astype(np.float32), -np.exp(wide / 99).astype(np.float32)):
+        total, above, counts = np.empty(3), np.empty(3), np.empty(3, np.int64)
+        _sum_whole(rows.view(np.uint64), total, above, counts)
+        magnitudes = np.abs(rows).astype(np.float64)
+        beyond = magnitudes > magnitudes.sum(axis=1, keepdims=True) / CHUNK
+        assert total.tolist() == magnitudes.sum(axis=1).tolist()
+        assert above.tolist() == np.where(beyond, magnitudes, 0.0).sum(axis=1).tolist()
+        assert counts.tolist() == beyond.sum(axis=1).tolist()
 
 
 def test_a_payload_beyond_its_cap_costs_nothing() -> None:

@@ -1,12 +1,14 @@
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+from training_gym import blocks
 from training_gym.config import ModelConfig
 from training_gym.models.layout import initial_parameters
-from training_gym.tensors import save_arrays, write_arrays
+from training_gym.tensors import FlatView, flatten, save_arrays, write_arrays
 
 SMALL = ModelConfig(hidden_size=8, num_layers=2, num_heads=1, sequence_length=8)
 STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -27,3 +29,45 @@ def test_files_are_those_of_the_library(arrays: dict[str, np.ndarray], tmp_path:
     assert save_arrays(arrays) == safetensors.numpy.save(plain)
     write_arrays(tmp_path / "file", arrays)
     assert (tmp_path / "file").read_bytes() == save_arrays(arrays)
+
+
+def test_parts_of_the_flat_vector_are_read_and_changed_where_they_lie() -> None:
+    arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32([7, 8]), "c": np.float32([[9]])}
+    view, expected = FlatView(arrays), flatten(arrays)
+    assert len(view) == 9
+    for start in range(9):
+        for stop in range(start + 1, 10):
+            out = np.empty(stop - start, np.float32)
+            view.copy(slice(start, stop), out)
+            assert out.tolist() == expected[start:stop].tolist()
+            view.change(slice(start, stop), lambda values: np.negative(values, out=values))
+            expected[start:stop] *= -1
+            assert flatten(arrays).tolist() == expected.tolist()
+
+
+def test_what_would_be_a_copy_is_not_taken_for_the_arrays_themselves() -> None:
+    with pytest.raises(ValueError):
+        FlatView({"a": STRIDED.T})
+
+
+def test_threads_do_each_item_once_and_in_order_and_hand_on_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "THREADS", 2)
+    done: list[int] = []
+
+    def work(number: int) -> int:
+        done.append(number)
+        return -number
+
+    assert blocks.in_threads(work, range(300)) == [-number for number in range(300)]
+    assert sorted(done) == list(range(300))
+    assert blocks.in_threads(work, []) == []
+
+    both, caller = threading.Barrier(2, timeout=60), threading.current_thread()
+
+    def fail(_number: int) -> None:
+        both.wait()  # each thread has one of the two items
+        if threading.current_thread() is not caller:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        blocks.in_threads(fail, range(2))

@@ -103,6 +103,11 @@ def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int
             places = offsets[chunk * top_k : (chunk + 1) * top_k]
             for entry in range(len(part)):
                 sums[places[entry]] += signed[part[entry]]
+        elif units.shape[1] == 2:  # as in `subtract`
+            lower, upper = units[chunk, 0], units[chunk, 1]
+            for entry in range(len(part)):
+                unit = upper if part[entry] & np.uint8(1) else lower
+                sums[entry] += -unit if part[entry] >> np.uint8(7) else unit
         else:
             for entry in range(len(part)):
                 sums[entry] += signed[part[entry]]
@@ -139,6 +144,35 @@ def add_to_places(words: Any, first_chunk: int, codes: Any, top_k: int, units: A
         hashed = words[number * top_k : (number + 1) * top_k]
         for entry in range(len(part)):
             sums[hashed[entry] ^ (part[entry] >> np.uint8(7))] += row[part[entry] & LEVEL]
+
+
+@compiled
+def add_four_to_places(words: Any, first_chunk: int, codes: Any, units: Any, sums: Any) -> None:
+    """As :func:`add_to_places` for four payloads at a time, all of two levels and without offsets.
+
+    The two bits that the four have at a place make one byte, for which the four ``units`` [4, C, 2] with their signs
+    are looked up together; ``sums`` has a column for each of the four.
+    """
+    together = np.empty(CHUNK, np.uint8)
+    found = np.empty((256, 4), np.int64)
+    for number in range(-(-len(words) // CHUNK)):
+        chunk = first_chunk + number
+        together[:] = 0
+        for which in range(4):
+            part = codes[which][chunk * CHUNK : (chunk + 1) * CHUNK]
+            for entry in range(len(part)):
+                both = (part[entry] & np.uint8(1)) | (part[entry] >> np.uint8(6))
+                together[entry] |= both << np.uint8(2 * which)
+            for byte in range(256):
+                unit = units[which, chunk, (byte >> (2 * which)) & 1]
+                found[byte, which] = -unit if (byte >> (2 * which)) & 2 else unit
+        hashed = words[number * CHUNK : number * CHUNK + len(part)]
+        for entry in range(len(hashed)):
+            row, total = found[together[entry]], sums[hashed[entry]]
+            total[0] += row[0]
+            total[1] += row[1]
+            total[2] += row[2]
+            total[3] += row[3]
 
 
 @compiled

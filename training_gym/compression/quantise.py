@@ -27,6 +27,8 @@ Meaning = NDArray[np.float32]
 
 _ROWS = 32
 """Chunks worked on at a time: a few copies of them (512 KB each) stay in the processor's cache."""
+_RUNS = CHUNK // 128
+"""In so many runs numpy sums the numbers of a chunk."""
 _LARGEST_SCALE = np.uint16(0x7F7F)
 _EXPONENT = np.uint16(0x7F80)
 _SIGN = np.uint32(0x80000000)
@@ -206,21 +208,30 @@ def scales_are_valid(low: Scales, high: Scales) -> bool:
 def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Scales]:
     """Each chunk's (low, high): with many levels the range sent, with two the means of its lower and upper part."""
     rows, sent = pattern.shape
-    least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
-    _range(pattern, least, most)
-    if (most >= _INFINITY).any():  # the largest are sent, so one that is not finite is among them
-        raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
     if levels_above > 1:
+        least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+        _range(pattern, least, most)
+        _check_finite(most.view(np.float32))
         return _bfloat_below(least.view(np.float32)), _bfloat_above(most.view(np.float32))
-    wide, counts = np.empty(pattern.shape), np.empty(rows, np.int64)
-    _above(pattern.view(np.float32), np.full(rows, -1.0), wide, counts)
-    total = wide.sum(axis=1)
-    _above(pattern.view(np.float32), total / sent, wide, counts)
-    above = wide.sum(axis=1)
+    total, above, counts = np.empty(rows), np.empty(rows), np.empty(rows, np.int64)
+    if sent == CHUNK:
+        _sum_whole(pattern.view(np.uint64), total, above, counts)
+    else:
+        wide = np.abs(pattern.view(np.float32)).astype(np.float64)
+        wide.sum(axis=1, out=total)
+        _above(pattern.view(np.float32), total / sent, wide, counts)
+        wide.sum(axis=1, out=above)
+    _check_finite(total)
     low = (total - above) / (sent - counts)  # the smallest is never above the mean
     high = np.where(counts > 0, above / np.maximum(counts, 1), low)
     low, high = np.maximum(low, 0).astype(np.float32), high.astype(np.float32)
     return _bfloat_below(low), np.maximum(_bfloat_below(low), _bfloat_above(high))
+
+
+def _check_finite(numbers: NDArray[Any]) -> None:
+    """Refuse if one of the largest magnitudes, or of the magnitudes' sums, is not finite: the largest are sent."""
+    if not np.isfinite(numbers).all():
+        raise PayloadError("not_finite", "pseudo_gradient", "holds a value that is not finite; training has diverged")
 
 
 @compiled
@@ -246,6 +257,46 @@ def _above(values: Any, limits: Any, wide: Any, counts: Any) -> None:
             written[place] = magnitude if magnitude > limit else 0.0
             count += magnitude > limit
         counts[row] = count
+
+
+@compiled
+def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
+    """Of each whole chunk (its values as pairs) the sum of all magnitudes, the sum of those above their mean, and how
+    many these are. The sums are in numpy's order, which decides their bits.
+
+    numpy cuts 4096 numbers into 32 runs of 128. Of each it makes eight sums, each of every eighth number, and adds what
+    there is two by two. A copy that has the first eights of all runs side by side, then the second ones and so on, is
+    summed 256 numbers at a time.
+    """
+    copied = np.empty(CHUNK // 2, np.uint64)
+    magnitudes, sums = copied.view(np.float32), np.empty(8 * _RUNS)
+    for row in range(len(pairs)):
+        line = pairs[row]
+        for eight in range(16):
+            for run in range(_RUNS):
+                for pair in range(4):
+                    both = line[run * 64 + eight * 4 + pair]
+                    copied[(eight * _RUNS + run) * 4 + pair] = both & np.uint64(0x7FFFFFFF7FFFFFFF)
+        limit = -1.0
+        for turn in range(2):
+            sums[:] = 0
+            count: Any = 0
+            for eight in range(16):
+                part = magnitudes[eight * len(sums) : (eight + 1) * len(sums)]
+                for place in range(len(sums)):
+                    magnitude = np.float64(part[place])
+                    sums[place] += 0.0 if magnitude <= limit else magnitude  # what is no number stays
+                    count += magnitude > limit
+            left = len(sums) // 2
+            while left:
+                for place in range(left):
+                    sums[place] = sums[2 * place] + sums[2 * place + 1]
+                left //= 2
+            if turn == 0:
+                total[row] = sums[0]
+                limit = sums[0] / CHUNK
+            counts[row] = count
+        above[row] = sums[0]
 
 
 def _bfloat_below(values: Vector) -> Scales:

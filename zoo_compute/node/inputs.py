@@ -123,5 +123,7 @@ def _caught_up(
         base = workspace.file(checkpoint.model)
         if base.exists():
             log.info("round %d's model made from %d updates", checkpoint.round + len(updates), len(updates))
-            return save_state(catch_up(spec, load_state(spec, base.read_bytes()), reversed(updates)))
+            parameters = load_state(spec, base.read_bytes())
+            catch_up(spec, parameters, reversed(updates))
+            return save_state(parameters)
     return None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from zoo_compute.blockstore import BlockStore
@@ -92,7 +93,7 @@ def main() -> int:
     parser.add_argument("--gateway-port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--max-file-bytes", type=int, default=DEFAULT_MAX_FILE_BYTES, help="limit for one added file")
     try:
-        asyncio.run(serve(parser.parse_args()))
+        uvloop.run(serve(parser.parse_args()))
     except OSError as error:
         print(f"ipfs_store: {error}", file=sys.stderr)
         return 1

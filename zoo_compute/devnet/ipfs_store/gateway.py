@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import Cid, InvalidBlock, InvalidCid, parse
 
@@ -62,7 +63,8 @@ class Gateway:
         if kind == CAR_TYPE:
             archive = car.write(root, self._store.blocks(root))
             full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
-            return _stream(request, archive, 200, headers | _attachment(root, "car"), full_type)
+            size = unixfs.file_size(root, self._store.get)
+            return _answer(request, archive, size, full_type, headers | _attachment(root, "car"))
         return self._file(request, root, headers)
 
     def _file(self, request: Request, root: Cid, headers: dict[str, str]) -> Response:
@@ -82,7 +84,7 @@ class Gateway:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         headers["Content-Length"] = str(stop - start)
         pieces = self._store.read(root, max_bytes=size, start=start, stop=stop)
-        return _stream(request, pieces, status, headers, "application/octet-stream")
+        return _answer(request, pieces, stop - start, "application/octet-stream", headers, status)
 
 
 def application(store: BlockStore) -> ASGIApp:
@@ -124,9 +126,14 @@ def _attachment(root: Cid, suffix: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{root}.{suffix}"'}
 
 
-def _stream(
-    request: Request, pieces: Iterable[bytes | memoryview], status: int, headers: dict[str, str], kind: str
+def _answer(
+    request: Request,
+    pieces: Iterable[bytes | memoryview],
+    size: int,
+    kind: str,
+    headers: dict[str, str],
+    status: int = 200,
 ) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=kind)
-    return StreamingResponse(pieces, status_code=status, headers=headers, media_type=kind)
+    return answer(pieces, size, kind, headers, status)

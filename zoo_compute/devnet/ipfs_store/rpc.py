@@ -11,11 +11,12 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore, FileWriter
+from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
 from zoo_protocol import unixfs
 from zoo_protocol.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
@@ -96,7 +97,7 @@ class Rpc:
         size = unixfs.file_size(root, self._store.get)
         stop = size if length is None else min(size, start + length)
         pieces = self._store.read(root, max_bytes=size, start=start, stop=stop)
-        return StreamingResponse(pieces, media_type="application/octet-stream", headers={"X-Stream-Output": "1"})
+        return answer(pieces, stop - start, "application/octet-stream", {"X-Stream-Output": "1"})
 
     def block_get(self, request: Request) -> Response:
         return Response(self._store.get(_cid(request)), media_type="application/octet-stream")
