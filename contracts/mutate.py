@@ -28,10 +28,14 @@ from mutants import Mutant, find_mutants, instrument
 
 RESULTS = build.CONTRACTS_DIR / "MUTATIONS.md"
 TEST_SECONDS = 300
+BUILD_SECONDS = 3_600  # all sources with all mutants, and every test once
 NONE = 2**32  # chooses no mutant, and shows that a choice alone breaks no test
 
 # Fewer cases than the suite runs with: what only the thousandth case tells from the original is hardly tested.
 QUICK = {"FOUNDRY_FUZZ_RUNS": "64", "FOUNDRY_INVARIANT_RUNS": "16", "FOUNDRY_INVARIANT_DEPTH": "40"}
+
+# The optimizer takes most of a build's time and changes no rule; without it contracts exceed the limit of EIP-170.
+UNOPTIMIZED = {"FOUNDRY_OPTIMIZER": "false", "FOUNDRY_CODE_SIZE_LIMIT": "1000000"}
 
 # Where OpenZeppelin's modifiers stand: a copy of each that one mutant can switch off goes next to it.
 MODIFIER_FILES = {
@@ -105,7 +109,7 @@ class Workspace:
         # reading the choice makes a pure function a view
         for path in (*(contracts / "src").rglob("*.sol"), *(contracts / "test").rglob("*.sol")):
             path.write_text(re.sub(r"\bpure\b", "view", path.read_text(encoding="utf-8")), encoding="utf-8")
-        status, output = workspace.test(NONE, "*")
+        status, output = workspace.test(NONE, "*", BUILD_SECONDS)
         if status != 0:
             raise build.BuildError(f"the tests fail without any mutation:\n{output[-3000:]}")
         return workspace
@@ -121,16 +125,16 @@ class Workspace:
         named = any((self.contracts / "test").glob(f"{own}.*"))
         return (named and self.test(number, own)[0] != 0) or self.test(number, "*")[0] != 0
 
-    def test(self, number: int, name: str) -> tuple[int, str]:
+    def test(self, number: int, name: str, seconds: int = TEST_SECONDS) -> tuple[int, str]:
         """(exit status, output) of the tests of that ``name`` with a mutant; a run beyond its time has failed."""
-        environment = build.environment() | QUICK | {"FOUNDRY_DENY": "never"}
+        environment = build.environment() | QUICK | UNOPTIMIZED | {"FOUNDRY_DENY": "never"}
         command = [build.forge_path(), "test", "--fail-fast", "--threads", "1", "--match-path", f"test/{name}.*"]
         command += ["--block-prevrandao", f"{number:#066x}"]
         shutil.rmtree(self.contracts / "cache" / "invariant", ignore_errors=True)  # another mutant's failure
         shutil.rmtree(self.contracts / "cache" / "fuzz", ignore_errors=True)
         try:
             done = subprocess.run(
-                command, cwd=self.contracts, env=environment, text=True, capture_output=True, timeout=TEST_SECONDS
+                command, cwd=self.contracts, env=environment, text=True, capture_output=True, timeout=seconds
             )
         except subprocess.TimeoutExpired:
             return 1, "timed out"

@@ -49,6 +49,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "ledger.reconcile": settings.reconcile_seconds,
         "verification.advance": settings.sweep_interval_seconds,
         "disputes.keep": settings.sweep_interval_seconds,
+        "disputes.keep_list": settings.reconcile_seconds,
         "settlement.settle": settings.sweep_interval_seconds,
         "settlement.collect_fees": settings.sweep_interval_seconds,
         "providers.review": settings.reconcile_seconds,

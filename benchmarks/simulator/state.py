@@ -47,8 +47,8 @@ class Unit:
 class State:
     """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
 
-    ``hopeless``: of the open units, those that are not awaited. ``offered``: how many units were, lost ones too;
-    ``began_at``: when a quorum of them was. ``taken``: seconds from offer to delivery.
+    ``hopeless``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
+    many units were, lost ones too; ``began_at``: when a quorum of them was. ``taken``: seconds from offer to delivery.
     """
 
     number: int
@@ -94,7 +94,7 @@ class State:
         for unit in reversed(self.units.values()):
             if unit.offered_at <= too_late:
                 return
-            self.hopeless += not unit.delivered
+            self.hopeless += not unit.committed  # one that is coming in time, whenever it was offered
 
 
 class Recent:

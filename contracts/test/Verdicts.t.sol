@@ -154,6 +154,20 @@ contract VerdictsTest is Game {
         disputes.proveWrongVerdict(id, true, committee, signatures, 0);
     }
 
+    /// @dev Later, members whose stakes have left could sign the opposite of what they had signed, at no cost.
+    function test_whoHasNothingAtStakeAnyMoreAccusesNobody() public {
+        disputes.submitVerdict(id, true, committee, _votesOfAll(true));
+        bytes[] memory signatures = _votes(false, 1); // four have turned round
+        uint256 end = block.timestamp + VERDICT + DISPUTE_PERIOD;
+        vm.warp(end + 1);
+        vm.expectRevert(abi.encodeWithSelector(IVerdicts.ProofTooLate.selector, end));
+        disputes.proveWrongVerdict(id, false, committee, signatures, 1);
+        disputes.proveContradiction(id, 0, _vote(0, true), _vote(0, false)); // as long as there is stake
+        vm.warp(end);
+        disputes.proveWrongVerdict(id, false, committee, signatures, 1);
+        vm.assertEq(staking.atRisk(committee[1]), REFEREE_STAKE * 4 / 5);
+    }
+
     function test_oneAgainstOneIsNobodysFault() public {
         for (uint8 seats = 1; seats <= 3; ++seats) {
             IDisputes.Terms memory terms = _terms();
@@ -221,6 +235,10 @@ contract VerdictsTest is Game {
 
     function _objection(uint256 seat) private view returns (bytes memory) {
         return _sign(_refereeKey(committee[seat]), disputes.objectionDigest(id, 0));
+    }
+
+    function _votesOfAll(bool correct) private view returns (bytes[] memory) {
+        return _votes(correct, 5);
     }
 
     /// @dev All for `correct`, but for one.

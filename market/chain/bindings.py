@@ -300,6 +300,10 @@ class Disputes:
         return Call(contract="Disputes", function="withdraw", arguments=[])
 
     @staticmethod
+    def evict(referee: str) -> Call:
+        return Call(contract="Disputes", function="evict", arguments=[referee])
+
+    @staticmethod
     def disputes(disputeId: str | bytes) -> View[DisputesDispute]:
         return View(contract="Disputes", function="disputes", arguments=[disputeId])
 
@@ -310,6 +314,10 @@ class Disputes:
     @staticmethod
     def credits(account: str) -> View[int]:
         return View(contract="Disputes", function="credits", arguments=[account])
+
+    @staticmethod
+    def pendingDraws() -> View[int]:
+        return View(contract="Disputes", function="pendingDraws", arguments=[])
 
 
 class Treasury:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts import Call, to_json
-from market.chain.service import final_events_named, intents_about, queue_intent
+from market.chain.service import intents_about, queue_intent
 from market.chain.views import ChainViews
 from market.db.session import Database
 from market.disputes import challenger_repository, repository
@@ -81,22 +81,6 @@ class Ending:
     step: int
     evidence_cid: str
     convicted_in: str | None
-
-
-def eligible_referees(database: Database, chain: ChainViews, parties: Collection[str]) -> int:
-    """How many registered referees can be drawn now and are none of these parties."""
-    with database.transaction() as session:
-        events = [
-            event
-            for name in ("RefereeRegistered", "RefereeRemoved")
-            for event in final_events_named(session, "Disputes", name)
-        ]
-    listed = {
-        event.args["referee"]: event.args.get("until", 0)
-        for event in sorted(events, key=lambda event: (event.block_number, event.log_index))
-    }
-    now = chain.client.head().timestamp
-    return sum(chain.all_qualify(sorted(who for who, until in listed.items() if until >= now and who not in parties)))
 
 
 def accuse(session: Session, challenger: Challenger, accusation: Accusation) -> str:

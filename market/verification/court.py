@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.disputes import challenger as challenges
+from market.disputes import listing
 from market.disputes.challenger import Accusation, Challenger
 from market.disputes.route import Case, Path, Reason, Route, is_replayable, route
 from market.jobs import service as jobs
@@ -46,7 +47,7 @@ class Court:
             segments=unit.segments,
             disputed_before=disputed_before,
             seconds_left=int(end.timestamp()) - chain.head_timestamp(),
-            referees=challenges.eligible_referees(database, chain, {address, payer, *own}),
+            referees=listing.eligible(database, chain, {address, payer, *own}),
             balance_wei=chain.balance_of(address),
         )
         return route(case, self.challenger.terms)

@@ -260,9 +260,14 @@ def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequen
 
 
 def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set[str]:
-    """Who was asked for the segments before and after this one."""
-    beside = (Sample.unit_id == unit_id, Sample.segment.in_((segment - 1, segment + 1)))
-    return set(session.scalars(select(Replay.verifier).join(Sample, Replay.sample_id == Sample.id).where(*beside)))
+    """Who was asked for the segments before and after this one, in the unit's class or in another."""
+    beside = (segment - 1, segment + 1)
+    of_samples = select(Replay.verifier).join(Sample, Replay.sample_id == Sample.id)
+    of_comparisons = select(Replay.verifier).join(Comparison, Replay.comparison_id == Comparison.id)
+    return {
+        *session.scalars(of_samples.where(Sample.unit_id == unit_id, Sample.segment.in_(beside))),
+        *session.scalars(of_comparisons.where(Comparison.unit_id == unit_id, Comparison.segment.in_(beside))),
+    }
 
 
 def lock_posed(session: Session, replay_id: int) -> Sample | Canary | Comparison:

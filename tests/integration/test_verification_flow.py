@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 from verification_world import RATE, VerificationWorld, delivered_units, three_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
@@ -23,8 +23,9 @@ from market.verification.calls import RETRY_AFTER
 from market.verification.court import Court
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
-from market.verification.models import Slash
+from market.verification.models import Comparison, Replay, Sample, Slash
 from market.verification.replays import request_states
+from market.verification.repository import verifiers_of_neighbours
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
@@ -54,6 +55,33 @@ def test_nobody_replays_two_neighbouring_segments_while_others_are_there(
         asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
     assert set(asked) == set(unit_ids)
     assert all(len(set(found)) == len(found) == 2 for found in asked.values())
+
+
+def test_nor_in_another_class_where_the_state_itself_is_handed_out(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    """The second segment's start state is the first one's end: who has it can send it back without a replay."""
+    abroad = {world.verifier(environment=OTHER_LEAF) for _ in range(2)}
+    with world.database.transaction() as session:
+        session.execute(update(Job).values(sampling_bps=10_000))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    for node in nodes:
+        while world.reveal(node):
+            pass
+    with world.database.transaction() as session:
+        session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
+    world.advance()
+    asked = world.rows(
+        lambda session: session.execute(
+            select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay)
+        ).all()
+    )
+    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
+    for unit_id, segment, verifier in asked:
+        with world.database.transaction() as session:
+            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
+    assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
+    assert {verifier for *_, verifier in asked} == abroad
 
 
 # --- windows

@@ -13,6 +13,7 @@ from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import Node
 from benchmarks.simulator.rounds import Outcome, _Job, simulate
 from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+from benchmarks.simulator.state import State, Unit
 
 MB = 1e6
 FREE = Link(down_mbps=1e12, up_mbps=1e12, round_trip_seconds=0.0)
@@ -214,3 +215,22 @@ def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after
     assert [(round_.included, round_.stragglers) for round_ in rounds] == [(2, 1), (2, 0), (2, 1)]
     assert rounds[0].joined_at == pytest.approx(67.1)
     assert job._slots[0].holder is late
+
+
+def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
+    """As ``market.jobs.dispatch.round_state`` counts: only what is still with its node can be hopeless."""
+    clock = Clock()
+    node = Node(clock, SharedLink(clock), SharedLink(clock), FREE, 1.0)
+    state = State(0, 3)
+    units = [Unit(state, slot, node, offered_at) for slot, offered_at in enumerate((0.0, 30.0, 40.0))]
+    for unit in units:
+        state.offer(unit)
+    state.count_hopeless(20.0)
+    assert state.hopeless == 2
+    units[1].committed = True
+    state.count_hopeless(20.0)
+    assert state.hopeless == 1
+    units[2].committed = True
+    state.deliver(units[2], 100.0)
+    state.count_hopeless(20.0)
+    assert (state.open, state.hopeless) == (2, 0)

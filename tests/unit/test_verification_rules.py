@@ -4,7 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from market.domain.network import BPS, DEVNET, ENDS_A_CHEAT, LEAST_CHEAT_PENALTY_BPS, MAINNET, ZEN
+from market.domain.network import (
+    BPS,
+    DEVNET,
+    ENDS_A_CHEAT,
+    LEAST_CHEAT_PENALTY_BPS,
+    MAINNET,
+    ZEN,
+    NetworkParameters,
+)
 from market.domain.verification import (
     DIVERGED,
     OFFENCE_IDS,
@@ -158,3 +166,11 @@ def test_no_claimable_leaf_equals_a_diverged_replay() -> None:
 
 def test_offences_are_the_rows_of_the_penalty_table() -> None:
     assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == OFFENCE_IDS
+
+
+@pytest.mark.parametrize("network", [MAINNET, DEVNET], ids=lambda network: network.name)
+def test_stakes_outlast_the_disputes_and_the_proofs_that_they_answer_for(network: NetworkParameters) -> None:
+    terms = network.disputes
+    assert terms.longest.total_seconds() < network.unbonding_seconds
+    # a wrong verdict can be shown a dispute period after its committee's last second (Verdicts.proveWrongVerdict)
+    assert terms.verdict_seconds + terms.period_seconds < network.unbonding_seconds

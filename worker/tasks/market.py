@@ -6,7 +6,7 @@ from celery import shared_task
 
 from market.auctions import service as auctions
 from market.db.session import database_now
-from market.disputes import keeper
+from market.disputes import keeper, listing
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -90,6 +90,13 @@ def keep_disputes() -> None:
     """Draw committees, send verdicts, end turns that were let pass, restore withheld pay."""
     c = context()
     keeper.keep(c.database, c.network, c.chain)
+
+
+@shared_task(name="disputes.keep_list")
+def keep_list_of_referees() -> None:
+    """Take off the list of referees who cannot be drawn any more."""
+    c = context()
+    listing.evict_idle(c.database, c.chain)
 
 
 @shared_task(name="settlement.settle")

@@ -43,6 +43,8 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
     ) external nonReentrant {
         _requireCommittee(disputeId, committee, signatures);
         require(committee.length > 2, TooFewMembers(committee.length));
+        uint256 end = uint256(_disputes[disputeId].deadline) + _disputePeriod;
+        require(block.timestamp <= end, ProofTooLate(end));
         uint32 draw = _disputes[disputeId].draw;
         bytes32 others = verdictDigest(disputeId, draw, providerCorrect);
         bytes32 opposite = verdictDigest(disputeId, draw, !providerCorrect);

@@ -16,6 +16,8 @@ interface IVerdicts {
     error NoContradiction();
     /// @notice Against fewer than two others nobody can be said to be wrong.
     error TooFewMembers(uint256 members);
+    /// @notice That a member stood against all others could be shown until `end`.
+    error ProofTooLate(uint256 end);
 
     /// @notice Punishes an account that signed both verdicts for one committee: it loses all that it has at risk. Anybody may call, at
     /// any time.
@@ -30,8 +32,10 @@ interface IVerdicts {
     ) external;
 
     /// @notice Punishes the one member of the present or last committee that signed one verdict while all others signed the
-    /// opposite, as a wrong replay. Anybody may call, at any time. Of two members against the others neither is punished, so that
-    /// a bare majority that was bribed cannot punish those who were not.
+    /// opposite, as a wrong replay. Anybody may call, until one dispute period after the committee's last second: as long as whoever
+    /// signs the opposite now of what it signed then has a stake to lose by that, and keys that outlived their stakes accuse
+    /// nobody. Of two members against the others neither is punished, so that a bare majority that was bribed cannot punish
+    /// those who were not.
     /// @param providerCorrect What the others signed.
     /// @param committee The drawn referees, as in CommitteeDrawn.
     /// @param signatures Each member's EIP-712 signature of its Verdict.

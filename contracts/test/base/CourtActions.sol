@@ -93,8 +93,8 @@ contract CourtActions is CourtBooks, OmissionActions {
         }
     }
 
-    /// @dev A referee of the newest committee signs both ways, or against all others, and is shown to have; then it is too late to
-    /// show the same again.
+    /// @dev A referee of the newest committee signs both ways, or against all others, and is shown to have; the same cannot be
+    /// shown again, nor the latter for ever.
     function betray(uint256 pick, uint256 seat, bool correct) external booked {
         if (disputeIds.length == 0) return;
         bytes32 id = disputeIds[pick % disputeIds.length];
@@ -114,8 +114,13 @@ contract CourtActions is CourtBooks, OmissionActions {
         }
         (bool done,) = address(court).call(call);
         bytes32 occasion = keccak256(abi.encode(id, draw, committee[seat], pick >> 128 & 1));
-        require(done != betrayed[occasion], "a referee is punished once for what it signed");
+        bool late = pick >> 128 & 1 == 1 && _provenTooLate(id);
+        require(done == !(late || betrayed[occasion]), "a referee is punished once, and in time, for what it signed");
         betrayed[occasion] = true;
+    }
+
+    function _provenTooLate(bytes32 id) private view returns (bool) {
+        return block.timestamp > uint256(court.disputes(id).deadline) + DISPUTE_PERIOD;
     }
 
     /// @dev Moves that disputes have less to do with.
