@@ -15,10 +15,8 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import consistency, gas, referee_strategies, replays, strategies
+from benchmarks import consistency, gas, profits, replays
 from benchmarks.report import Row, progress, row, run
-from benchmarks.strategies import Outcome
-from market.domain.network import ZEN
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
@@ -43,7 +41,7 @@ def measure(quick: bool) -> list[Row]:
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
-            *_strategies(40 if quick else 1_000),
+            *profits.rows(40 if quick else 1_000),
         ]
 
 
@@ -287,7 +285,7 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
     ]
 
 
-# --- disputes and strategies
+# --- disputes
 
 
 def _disputes(lengths: tuple[int, ...]) -> list[Row]:
@@ -301,78 +299,6 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
             note += "; draw and verdict sent as one" if joined else ""
             rows.append(row(f"dispute_transactions_{length}", "transactions", [count], note))
     return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]
-
-
-def _strategies(lives: int) -> list[Row]:
-    progress(f"living {lives} lives of every strategy")
-    usual = list(strategies.provider_outcomes(lives, 0, strategies.USUAL))
-    dearest = list(strategies.provider_outcomes(lives, 1, strategies.DEAREST))
-    accusers = list(strategies.accuser_outcomes(lives, 2))
-    verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
-    verifiers_dearest = list(strategies.verifier_outcomes(lives, 6, strategies.DEAREST))
-    referees = [
-        outcome
-        for prices in (strategies.USUAL, strategies.DEAREST)
-        for outcome in referee_strategies.cartel_outcomes(lives, 8, prices)
-    ]
-    judging = [
-        outcome
-        for prices in (strategies.USUAL, strategies.DEAREST)
-        for outcome in referee_strategies.honest_outcomes(lives, 9, prices)
-    ]
-    escaped = 100 * referee_strategies.escaped_share(5)
-    honest = strategies.honest_outcome(max(lives // 10, 4), 4)
-    wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
-    slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
-    bound = strategies.DEAREST.gross_wei / ZEN
-    return [
-        _best("cheat_profit_max", usual + accusers, "providers and accusers at the reserve price"),
-        _best(
-            "cheat_profit_max_dearest", dearest, f"at the highest unit price that an order may have, {bound:.1f} ZEN"
-        ),
-        _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
-        _best(
-            "verifier_cheat_profit_max_dearest",
-            verifiers_dearest,
-            f"of such units, {strategies.DEAREST.verifier_stake_wei / ZEN:.0f} ZEN at stake",
-        ),
-        _of(
-            "honest_profit_min",
-            honest,
-            f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
-        ),
-        *(
-            row(f"honest_replay_profit{which}", "ZEN", [strategies.honest_verifier_wei(prices) / ZEN], prices.name)
-            for which, prices in (("", strategies.USUAL), ("_dearest", strategies.DEAREST))
-        ),
-        _best(
-            "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against judging honestly"
-        ),
-        _of(
-            "honest_referee_profit_min",
-            min(judging, key=lambda outcome: outcome.low),
-            f"in {referee_strategies.DISPUTES} disputes, replays deducted",
-        ),
-        row("convictions_escaped", "%", [escaped], "by a cheat that has bought 5 of 20 referees; the bound allows 34"),
-        row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
-        row(
-            "honest_verifiers_slashed",
-            "verifiers",
-            [slashed[2]],
-            f"in 50 honest segments, were 5 of 20 verifiers to lie alike; {slashed[1]:g} by 2, {slashed[0]:g} by 1",
-        ),
-    ]
-
-
-def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
-    """The most profitable of several cheats."""
-    best = max(outcomes, key=lambda outcome: outcome.mean)
-    losing = sum(outcome.high < 0 for outcome in outcomes)
-    return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")
-
-
-def _of(name: str, outcome: Outcome, note: str) -> Row:
-    return Row(name, outcome.mean, "ZEN", outcome.low, outcome.high, f"{note}; min and max are the 99 % bounds")
 
 
 if __name__ == "__main__":

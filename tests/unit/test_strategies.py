@@ -15,7 +15,7 @@ _STAKE = MAINNET.tier("bronze").minimum_stake_wei
 
 @pytest.mark.parametrize("clean", [0, strategies.ESTABLISHED])
 def test_honesty_costs_and_saves_nothing(clean: int) -> None:
-    assert {strategies.life(HONEST, DEAREST, clean, random.Random(seed)) for seed in range(20)} == {0}
+    assert {strategies.life(HONEST, DEAREST[0], clean, random.Random(seed)) for seed in range(20)} == {0}
 
 
 def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() -> None:
@@ -51,12 +51,16 @@ def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
-@pytest.mark.parametrize("outcome", strategies.provider_outcomes(250, 8, DEAREST), ids=lambda outcome: outcome.name)
+@pytest.mark.parametrize(
+    "outcome",
+    [outcome for prices in DEAREST for outcome in strategies.provider_outcomes(250, 8, prices)],
+    ids=lambda outcome: outcome.name,
+)
 def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
-@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 def test_verifiers_that_are_wrong_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
@@ -85,13 +89,19 @@ def test_false_accusers_lose_their_bond() -> None:
     assert all(outcome.high < 0 for outcome in strategies.accuser_outcomes(400, 0))
 
 
-@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 def test_referees_that_do_not_judge_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Says)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
         assert outcome.high < 0, outcome.name
-    for outcome in referee_strategies.honest_outcomes(60, 12, prices):
+    for outcome in referee_strategies.honest_outcomes(200, 12, prices):
         assert outcome.low > 0, outcome.name
+
+
+def test_the_dearest_units_are_bound_by_the_stake_in_bronze_and_by_the_referees_fee_above() -> None:
+    by_tier = {prices.tier.name: prices.gross_wei for prices in DEAREST}
+    fees = 4 * MAINNET.disputes.referee_fee_wei
+    assert by_tier == {"bronze": 500 * ZEN * 66 * 4 * 2 // 9_800, "silver": fees, "gold": fees}
 
 
 def test_a_lone_liar_is_punished_once_by_the_table() -> None:
