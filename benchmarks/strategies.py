@@ -94,6 +94,17 @@ def _dearest(tier: Tier) -> Prices:
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
 
 
+def overruling_wei(follows: Overruled, prices: Prices) -> int:
+    """What follows for an overruled verifier, as its loss: the reward on stake that it misses, or the penalty."""
+    match follows:
+        case Overruled.SUSPENDED:
+            yearly = prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
+            return yearly * MAINNET.suspension_seconds // (365 * 86_400)
+        case Overruled.SLASHED:
+            return prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
+    return 0
+
+
 USUAL = Prices("a GPU-hour at the reserve", _BRONZE.reserve_price_wei)
 DEAREST = tuple(_dearest(tier) for tier in MAINNET.tiers)
 
@@ -208,15 +219,12 @@ class Bench:
 
     def _overrule(self, verifier: int, assigned_at: datetime) -> int:
         """What it costs the verifier, wei."""
-        match overruled(assigned_at, self._warned.get(verifier), self._now):
-            case Overruled.SUSPENDED:
-                self._warned[verifier] = self._now
-                yearly = self.prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
-                return yearly * MAINNET.suspension_seconds // (365 * 86_400)
-            case Overruled.SLASHED:
-                self._jailed.add(verifier)
-                return self.prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
-        return 0
+        follows = overruled(assigned_at, self._warned.get(verifier), self._now)
+        if follows is Overruled.SUSPENDED:
+            self._warned[verifier] = self._now
+        elif follows is Overruled.SLASHED:
+            self._jailed.add(verifier)
+        return overruling_wei(follows, self.prices)
 
 
 def provider_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:

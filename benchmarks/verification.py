@@ -10,13 +10,10 @@ import random
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from statistics import NormalDist, fmean
+from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks import consistency, gas, profits, replays
-from benchmarks.report import Row, progress, row, run
+from benchmarks import consistency, gas, lazy_verifiers, profits, replays
+from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
@@ -27,7 +24,6 @@ CHEATERS = 10_000
 SEGMENTS = 100  # so that a rate of r per cent draws r segments
 FALSIFIED = (1, 5, 20)
 LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
-_Z99 = NormalDist().inv_cdf(0.995)
 
 
 def measure(quick: bool) -> list[Row]:
@@ -42,6 +38,7 @@ def measure(quick: bool) -> list[Row]:
             *_cost(Path(directory), quick),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
             *profits.rows(40 if quick else 1_000),
+            *lazy_verifiers.rows(100 if quick else CHEATERS),
         ]
 
 
@@ -67,7 +64,8 @@ def _detection(cheaters: int) -> list[Row]:
             worst = max(worst, abs(found[falsified] / cheaters - expected))
     by_count = ", ".join(f"{count} with {falsified} false" for falsified, count in outside.items())
     compared, seen = len(RATES) * len(FALSIFIED), sum(outside.values())
-    chance = np.mean(_outside_by_chance(cheaters) >= seen)
+    by_formula = [[detection_probability(SEGMENTS, falsified, rate) for falsified in FALSIFIED] for rate in RATES]
+    chance = outside_by_chance(by_formula, cheaters, seen)
     return [
         row(
             "detection_outside_bounds",
@@ -78,33 +76,6 @@ def _detection(cheaters: int) -> list[Row]:
         ),
         row("detection_worst_error", "share", [worst], "largest difference from the formula"),
     ]
-
-
-def _outside_by_chance(cheaters: int, runs: int = 10_000) -> NDArray[np.int64]:
-    """How many comparisons are outside their bounds in each of the runs, were the cheaters found by the formula.
-
-    As in the measurement, those of one rate share their draws: who is found by fewer false segments is found by more.
-    """
-    dice = np.random.default_rng(0)
-    outside = np.zeros(runs, np.int64)
-    bounds = [wilson(count, cheaters) for count in range(cheaters + 1)]
-    for rate in RATES:
-        found, before = np.zeros(runs, np.int64), 0.0
-        for falsified in FALSIFIED:
-            expected = detection_probability(SEGMENTS, falsified, rate)
-            found = found + dice.binomial(cheaters - found, (expected - before) / (1 - before))
-            inside = [count for count, (low, high) in enumerate(bounds) if low <= expected <= high]
-            outside += (found < inside[0]) | (found > inside[-1])
-            before = expected
-    return outside
-
-
-def wilson(found: int, of: int) -> tuple[float, float]:
-    """Wilson's 99 % bounds of the share ``found / of``."""
-    share, z = found / of, _Z99
-    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
-    spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return middle - spread, middle + spread
 
 
 # --- real replays

@@ -5,9 +5,11 @@ import random
 import pytest
 
 from benchmarks import referee_strategies, strategies
+from benchmarks.lazy_verifiers import Laziness, chance, live
+from benchmarks.report import wilson
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
-from benchmarks.verification import wilson
 from market.domain.network import MAINNET, ZEN
+from market.domain.verification import Overruled
 from zoo_protocol.sampling import detection_probability
 
 _STAKE = MAINNET.tier("bronze").minimum_stake_wei
@@ -122,3 +124,33 @@ def test_wilson_bounds() -> None:
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)
     low, high = wilson(50, 100)
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize("laziness", Laziness)
+def test_lazy_verifiers_are_found_as_soon_as_the_formula_says(laziness: Laziness, share: float) -> None:
+    dice = random.Random(3)
+    lives = [live(laziness, share, dice) for _ in range(250)]
+    for replays in (1, 20, 50):
+        found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
+        low, high = wilson(found, len(lives))
+        assert low <= chance(laziness, share, replays) <= high
+
+
+def test_who_answers_what_it_was_told_is_slashed_without_a_warning_and_others_at_the_second_time() -> None:
+    dice = random.Random(4)
+    told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
+    assert {life.follows for life in told if life.found_after} == {(Overruled.SLASHED,)}
+    assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {(Overruled.SUSPENDED, Overruled.SLASHED)}
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("laziness", [Laziness.TOLD, Laziness.ECHOES, Laziness.GUESSES])
+def test_laziness_costs_more_than_it_saves_at_every_price(
+    laziness: Laziness, prices: strategies.Prices, careful: bool
+) -> None:
+    for share in (0.1, 1.0):
+        dice = random.Random(5)
+        wei = [live(laziness, share, dice).profit_wei(prices, careful=careful) for _ in range(120)]
+        assert Outcome.of(laziness.value, wei).mean < 0
