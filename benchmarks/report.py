@@ -54,7 +54,8 @@ def wilson(found: int, of: int) -> tuple[float, float]:
     share, z = found / of, _Z99
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return middle - spread, middle + spread
+    # Exact where the share is 0 or 1, which rounding would miss.
+    return middle - spread if found else 0.0, middle + spread if found < of else 1.0
 
 
 def outside_by_chance(groups: Sequence[Sequence[float]], of: int, seen: int, runs: int = 10_000) -> float:

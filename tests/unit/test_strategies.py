@@ -122,6 +122,7 @@ def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_q
 def test_wilson_bounds() -> None:
     """Against values computed by hand from the formula with z = 2.5758."""
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)
+    assert all(wilson(of, of)[1] == 1.0 and wilson(0, of)[0] == 0.0 for of in range(1, 300))
     low, high = wilson(50, 100)
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
 
