@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row, run
+from benchmarks.trainers import handed_on
 from training_gym.aggregation import aggregate
 from training_gym.compression.wire import decode, encode
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
@@ -132,15 +133,15 @@ PEERS = {"mean": mean, "trimmed": trimmed_mean, "krum": krum, "bulyan": bulyan}
 
 def _next(
     name: str, spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], state: OuterState
-) -> tuple[Arrays, OuterState, set[int]]:
-    """Parameters and outer state after the round, and the slots whose payloads were not left out."""
+) -> tuple[Arrays, OuterState, dict[int, str]]:
+    """Parameters and outer state after the round, and why which slots' payloads were left out."""
     if name == "ours":
         result = aggregate(spec, parameters, payloads, outer_state=state)
-        included = {slot for slot, verdict in result.verdicts.items() if verdict.included}
-        return result.parameters, result.outer_state, included
+        left_out = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
+        return result.parameters, result.outer_state, left_out
     joined = PEERS[name](_decoded(spec, payloads))
     step = outer_step(spec, parameters, joined.astype(np.float32), state)
-    return step.parameters, step.state, set(payloads)
+    return step.parameters, step.state, {}
 
 
 def _decoded(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
@@ -154,6 +155,7 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
     parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
     states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
     first: dict[int, bytes] = {}
+    restored: set[int] = set()
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(spec.training.rounds):
             payloads, after = {}, {}
@@ -171,8 +173,9 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
             first = first or payloads
             if attack == "stale":
                 payloads |= {slot: first[slot] for slot in range(WORKERS - bad, WORKERS)}
-            parameters, state, included = _next(aggregator, spec, parameters, payloads, state)
-            states |= {slot: left for slot, left in after.items() if slot in included}
+            parameters, state, left_out = _next(aggregator, spec, parameters, payloads, state)
+            handed, restored = handed_on(spec, after, payloads, left_out, restored)
+            states |= handed
     return validation_loss(spec, parameters, texts[1])
 
 

@@ -25,8 +25,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from market.domain.money import deterred_unit_price
-from market.domain.network import BPS, MAINNET, ZEN
+from market.domain.money import deterred_unit_price, judged_unit_price
+from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification import (
     STAKE_COVER,
     Overruled,
@@ -47,7 +47,7 @@ VERIFIERS = 20
 ESTABLISHED = 64
 """Verified units after which the sampling rate is at its floor."""
 
-_TIER = MAINNET.tier("bronze")
+_BRONZE = MAINNET.tier("bronze")
 _PENALTY = dict(MAINNET.penalty_bps)
 _TRUE, _FALSE = "true leaf", "false leaf"
 _Z99 = statistics.NormalDist().inv_cdf(0.995)
@@ -55,10 +55,11 @@ _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit pays. ``name`` says which price it is; ``gross_wei`` is the payer's price of one unit."""
+    """What a unit of a tier pays. ``name`` says which price it is; ``gross_wei`` is the payer's price of one unit."""
 
     name: str
     gross_wei: int
+    tier: Tier = _BRONZE
 
     @property
     def net_wei(self) -> int:
@@ -86,11 +87,26 @@ class Prices:
         return max(MAINNET.verifier_minimum_stake_wei, STAKE_COVER * self.segment_wei)
 
 
-USUAL = Prices("a GPU-hour at the reserve", _TIER.reserve_price_wei)
-DEAREST = Prices(
-    "the dearest unit that an order may have",
-    deterred_unit_price(_TIER.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps),
-)
+def _dearest(tier: Tier) -> Prices:
+    """The highest price that the market takes in an order of the tier, whose units have ``SEGMENTS``."""
+    deterred = deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
+    judged = judged_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
+    return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
+
+
+def overruling_wei(follows: Overruled, prices: Prices) -> int:
+    """What follows for an overruled verifier, as its loss: the reward on stake that it misses, or the penalty."""
+    match follows:
+        case Overruled.SUSPENDED:
+            yearly = prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
+            return yearly * MAINNET.suspension_seconds // (365 * 86_400)
+        case Overruled.SLASHED:
+            return prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
+    return 0
+
+
+USUAL = Prices("a GPU-hour at the reserve", _BRONZE.reserve_price_wei)
+DEAREST = tuple(_dearest(tier) for tier in MAINNET.tiers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +219,12 @@ class Bench:
 
     def _overrule(self, verifier: int, assigned_at: datetime) -> int:
         """What it costs the verifier, wei."""
-        match overruled(assigned_at, self._warned.get(verifier), self._now):
-            case Overruled.SUSPENDED:
-                self._warned[verifier] = self._now
-                yearly = self.prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
-                return yearly * MAINNET.suspension_seconds // (365 * 86_400)
-            case Overruled.SLASHED:
-                self._jailed.add(verifier)
-                return self.prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
-        return 0
+        follows = overruled(assigned_at, self._warned.get(verifier), self._now)
+        if follows is Overruled.SUSPENDED:
+            self._warned[verifier] = self._now
+        elif follows is Overruled.SLASHED:
+            self._jailed.add(verifier)
+        return overruling_wei(follows, self.prices)
 
 
 def provider_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
@@ -219,7 +232,9 @@ def provider_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
         for cheat in CHEATS:
-            yield Outcome.of(f"{cheat.name}, {history}", [life(cheat, prices, clean, dice) for _ in range(lives)])
+            yield Outcome.of(
+                f"{cheat.name}, {history}, {prices.name}", [life(cheat, prices, clean, dice) for _ in range(lives)]
+            )
 
 
 def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
@@ -249,7 +264,7 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) ->
         offence = _offence(strategy, clean + unit, bench, dice)
         profit += saved
         if offence is not None:
-            lost = prices.net_wei + _TIER.minimum_stake_wei * _PENALTY[offence] // BPS
+            lost = prices.net_wei + prices.tier.minimum_stake_wei * _PENALTY[offence] // BPS
             return profit + bench.earned - lost
     return profit + bench.earned
 
@@ -296,7 +311,7 @@ def verifier_outcomes(lives: int, seed: int, prices: Prices, samples: int = 50) 
         name = "a guessing verifier" if liars == 1 else f"{liars} of {VERIFIERS} verifiers that refute all"
         name += ", each until it is suspended" if careful else ""
         benches = [_accuse(Bench(prices, liars, careful), samples, dice)[0] for _ in range(lives)]
-        yield Outcome.of(f"{name}, {samples} samples", [bench.earned for bench in benches])
+        yield Outcome.of(f"{name}, {samples} samples, {prices.name}", [bench.earned for bench in benches])
 
 
 def _accuse(bench: Bench, samples: int, dice: random.Random) -> tuple[Bench, int]:

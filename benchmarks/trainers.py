@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.report import progress
+from training_gym import lateness
 from training_gym.aggregation import aggregate
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import Tokens
@@ -29,7 +31,8 @@ from training_gym.distributed.unit import run_unit
 from training_gym.evaluation.loss import validation_loss
 from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
 from training_gym.outer import initial_outer_state
-from training_gym.slot_state import fresh_slot_state, load_slot_state
+from training_gym.robust import RESTORED_FOR
+from training_gym.slot_state import SlotState, fresh_slot_state, load_slot_state
 from training_gym.tensors import load_arrays
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +65,7 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fet
     """
     parameters, state = initial_parameters(spec.model, spec.training.seed), initial_outer_state(spec)
     states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
+    restored: set[int] = set()
     up = down = excluded = 0
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(spec.training.rounds):
@@ -71,16 +75,40 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fet
                 result = run_unit(unit, Path(directory))
                 payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
             joined = aggregate(spec, parameters, payloads, outer_state=state)
-            included = {slot for slot, verdict in joined.verdicts.items() if verdict.included}
-            states |= {slot: after[slot] for slot in included}
+            left_out = {slot: verdict.code for slot, verdict in joined.verdicts.items() if not verdict.included}
+            states, restored = handed_on(spec, after, payloads, left_out, restored)
             parameters, state = joined.parameters, joined.outer_state
             sent = sum(len(payload) for payload in payloads.values())
-            up, excluded = up + sent, excluded + WORKERS - len(included)
+            up, excluded = up + sent, excluded + len(left_out)
             if everybody_fetches_all:
                 down += sent - sent // WORKERS
             else:  # a round that gives no update has nodes fetch the whole model
                 down += len(joined.update) if spec.training.down_top_k else 4 * spec.num_parameters()
     return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
+
+
+def handed_on(
+    spec: TrainingSpec,
+    after: Mapping[int, SlotState],
+    payloads: Mapping[int, bytes],
+    left_out: Mapping[int, str],
+    restored: Collection[int],
+) -> tuple[dict[int, SlotState], set[int]]:
+    """What each slot goes on from, as in the market, and the slots that got back what they sent.
+
+    Args:
+        spec: of the units.
+        after: by slot, what its unit left.
+        payloads: by slot, what its unit sent.
+        left_out: by slot, the code for which the aggregate left it out.
+        restored: slots that got back what they sent the round before, and do not again.
+    """
+    given_back = {slot for slot in after if left_out.get(slot) in RESTORED_FOR and slot not in restored}
+    states = {
+        slot: lateness.restored(spec, state, payloads[slot]) if slot in given_back else state
+        for slot, state in after.items()
+    }
+    return states, given_back
 
 
 def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:

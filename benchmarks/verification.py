@@ -10,15 +10,10 @@ import random
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from statistics import NormalDist, fmean
+from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks import consistency, gas, referee_strategies, replays, strategies
-from benchmarks.report import Row, progress, row, run
-from benchmarks.strategies import Outcome
-from market.domain.network import ZEN
+from benchmarks import consistency, gas, lazy_verifiers, profits, replays
+from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
@@ -29,7 +24,6 @@ CHEATERS = 10_000
 SEGMENTS = 100  # so that a rate of r per cent draws r segments
 FALSIFIED = (1, 5, 20)
 LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
-_Z99 = NormalDist().inv_cdf(0.995)
 
 
 def measure(quick: bool) -> list[Row]:
@@ -43,7 +37,8 @@ def measure(quick: bool) -> list[Row]:
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
-            *_strategies(40 if quick else 1_000),
+            *profits.rows(40 if quick else 1_000),
+            *lazy_verifiers.rows(100 if quick else CHEATERS),
         ]
 
 
@@ -69,7 +64,8 @@ def _detection(cheaters: int) -> list[Row]:
             worst = max(worst, abs(found[falsified] / cheaters - expected))
     by_count = ", ".join(f"{count} with {falsified} false" for falsified, count in outside.items())
     compared, seen = len(RATES) * len(FALSIFIED), sum(outside.values())
-    chance = np.mean(_outside_by_chance(cheaters) >= seen)
+    by_formula = [[detection_probability(SEGMENTS, falsified, rate) for falsified in FALSIFIED] for rate in RATES]
+    chance = outside_by_chance(by_formula, cheaters, seen)
     return [
         row(
             "detection_outside_bounds",
@@ -80,33 +76,6 @@ def _detection(cheaters: int) -> list[Row]:
         ),
         row("detection_worst_error", "share", [worst], "largest difference from the formula"),
     ]
-
-
-def _outside_by_chance(cheaters: int, runs: int = 10_000) -> NDArray[np.int64]:
-    """How many comparisons are outside their bounds in each of the runs, were the cheaters found by the formula.
-
-    As in the measurement, those of one rate share their draws: who is found by fewer false segments is found by more.
-    """
-    dice = np.random.default_rng(0)
-    outside = np.zeros(runs, np.int64)
-    bounds = [wilson(count, cheaters) for count in range(cheaters + 1)]
-    for rate in RATES:
-        found, before = np.zeros(runs, np.int64), 0.0
-        for falsified in FALSIFIED:
-            expected = detection_probability(SEGMENTS, falsified, rate)
-            found = found + dice.binomial(cheaters - found, (expected - before) / (1 - before))
-            inside = [count for count, (low, high) in enumerate(bounds) if low <= expected <= high]
-            outside += (found < inside[0]) | (found > inside[-1])
-            before = expected
-    return outside
-
-
-def wilson(found: int, of: int) -> tuple[float, float]:
-    """Wilson's 99 % bounds of the share ``found / of``."""
-    share, z = found / of, _Z99
-    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
-    spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return middle - spread, middle + spread
 
 
 # --- real replays
@@ -287,7 +256,7 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
     ]
 
 
-# --- disputes and strategies
+# --- disputes
 
 
 def _disputes(lengths: tuple[int, ...]) -> list[Row]:
@@ -301,78 +270,6 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
             note += "; draw and verdict sent as one" if joined else ""
             rows.append(row(f"dispute_transactions_{length}", "transactions", [count], note))
     return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]
-
-
-def _strategies(lives: int) -> list[Row]:
-    progress(f"living {lives} lives of every strategy")
-    usual = list(strategies.provider_outcomes(lives, 0, strategies.USUAL))
-    dearest = list(strategies.provider_outcomes(lives, 1, strategies.DEAREST))
-    accusers = list(strategies.accuser_outcomes(lives, 2))
-    verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
-    verifiers_dearest = list(strategies.verifier_outcomes(lives, 6, strategies.DEAREST))
-    referees = [
-        outcome
-        for prices in (strategies.USUAL, strategies.DEAREST)
-        for outcome in referee_strategies.cartel_outcomes(lives, 8, prices)
-    ]
-    judging = [
-        outcome
-        for prices in (strategies.USUAL, strategies.DEAREST)
-        for outcome in referee_strategies.honest_outcomes(lives, 9, prices)
-    ]
-    escaped = 100 * referee_strategies.escaped_share(5)
-    honest = strategies.honest_outcome(max(lives // 10, 4), 4)
-    wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
-    slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
-    bound = strategies.DEAREST.gross_wei / ZEN
-    return [
-        _best("cheat_profit_max", usual + accusers, "providers and accusers at the reserve price"),
-        _best(
-            "cheat_profit_max_dearest", dearest, f"at the highest unit price that an order may have, {bound:.1f} ZEN"
-        ),
-        _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
-        _best(
-            "verifier_cheat_profit_max_dearest",
-            verifiers_dearest,
-            f"of such units, {strategies.DEAREST.verifier_stake_wei / ZEN:.0f} ZEN at stake",
-        ),
-        _of(
-            "honest_profit_min",
-            honest,
-            f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
-        ),
-        *(
-            row(f"honest_replay_profit{which}", "ZEN", [strategies.honest_verifier_wei(prices) / ZEN], prices.name)
-            for which, prices in (("", strategies.USUAL), ("_dearest", strategies.DEAREST))
-        ),
-        _best(
-            "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against judging honestly"
-        ),
-        _of(
-            "honest_referee_profit_min",
-            min(judging, key=lambda outcome: outcome.low),
-            f"in {referee_strategies.DISPUTES} disputes, replays deducted",
-        ),
-        row("convictions_escaped", "%", [escaped], "by a cheat that has bought 5 of 20 referees; the bound allows 34"),
-        row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
-        row(
-            "honest_verifiers_slashed",
-            "verifiers",
-            [slashed[2]],
-            f"in 50 honest segments, were 5 of 20 verifiers to lie alike; {slashed[1]:g} by 2, {slashed[0]:g} by 1",
-        ),
-    ]
-
-
-def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
-    """The most profitable of several cheats."""
-    best = max(outcomes, key=lambda outcome: outcome.mean)
-    losing = sum(outcome.high < 0 for outcome in outcomes)
-    return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")
-
-
-def _of(name: str, outcome: Outcome, note: str) -> Row:
-    return Row(name, outcome.mean, "ZEN", outcome.low, outcome.high, f"{note}; min and max are the 99 % bounds")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ GATE = 4
 ASSUMED_BAD = 0.25
 OUTLIER = 1.2
 COPY = 0.5
+RESTORED_FOR = ("krum_outlier",)
+"""Verdicts after which a slot sends once more what was left out: it pointed elsewhere than the others'. Not what was
+too long, since the next payload would be longer still, nor what a lower slot has sent as well."""
 FACTOR_ONE = 1 << 24
 """A clip factor of 1; factors are whole multiples of 2**-24."""
 

@@ -137,7 +137,7 @@ class GpuStatement:
         """Claims of one token that is NVIDIA's, current, and over this nonce."""
         try:
             key_id = _key_id(token)
-        except (jwt.PyJWTError, RecursionError) as error:
+        except (jwt.PyJWTError, RecursionError, UnicodeEncodeError) as error:
             raise _refused("malformed", f"a token is no JWT: {error}") from error
         if key_id not in self.certificates:
             raise _refused("malformed", "the certificate of a token's key is missing")
@@ -180,10 +180,10 @@ def _certificates(chain: tuple[str, str], keys: Collection[str]) -> tuple[x509.C
         leaf, issuer = (x509.load_der_x509_certificate(b64decode(text, validate=True)) for text in chain)
         public = issuer.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         key = leaf.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise _refused("malformed", f"a certificate cannot be read: {error}") from error
     if (name := sha256(public).hex()) not in keys:
-        raise _refused("unverified", f"{issuer.subject.rfc4514_string()} with key {name} is not trusted")
+        raise _refused("unverified", f"an issuer with key {name} is not trusted")
     try:
         leaf.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:

@@ -71,6 +71,16 @@ def deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) -> i
     return penalty_wei * CONVICTED_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
+def judged_unit_price(referee_fee_wei: int, segments: int) -> int:
+    """Highest gross price in wei of a unit whose disputes do not cost referees more than they bring.
+
+    A referee replays one of the unit's ``segments`` for a fixed fee. What the replay costs is less than the segment's
+    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 0043).
+    """
+    _require_not_negative(referee_fee_wei=referee_fee_wei, segments=segments)
+    return referee_fee_wei * segments
+
+
 def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
     """How ``escrowed`` wei divide when ``units`` units at ``unit_gross`` wei each are paid.
 

@@ -136,16 +136,20 @@ class Overruled(StrEnum):
     SLASHED = "wrong_replay"  # the row of the penalty table
 
 
-def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime) -> Overruled:
+def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime, *, copied: bool = False) -> Overruled:
     """Judge a verifier's result that :func:`outvoted` names: two others of its class agree with each other against it.
 
     An honest verifier's environment can stop being the one that it registered. So the first case costs no stake, nor
-    does any replay that was assigned before it; who is wrong again within ``WARNING`` had the time to probe.
+    does any replay that was assigned before it; who is wrong again within ``WARNING`` had the time to probe. No
+    environment gives the end of another start, so who ``copied`` is not warned.
 
     Args:
         assigned_at: when the replay was assigned.
         warned_at: when it was last suspended, if ever.
+        copied: it answered a canary by the claimed end of the segment that this was planted on.
     """
+    if copied:
+        return Overruled.SLASHED
     if warned_at is None or now - warned_at > WARNING:
         return Overruled.SUSPENDED
     return Overruled.SLASHED if assigned_at > warned_at else Overruled.SAME_CASE

@@ -35,6 +35,7 @@ from training_gym.config import TrainingSpec
 from training_gym.lateness import MAX_STALENESS
 from training_gym.models.layout import Arrays
 from training_gym.outer import save_outer_state
+from training_gym.robust import RESTORED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             next_slot_states={
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
-            restorable=frozenset(
-                part.unit_id for part in parts if slot_states.may_be_restored(job, units[part.unit_id])
-            ),
+            restorable=frozenset(part.unit_id for part in parts if slot_states.may_be_restored(units[part.unit_id])),
         )
 
 
@@ -134,20 +133,17 @@ def _trusted(units: Iterable[Unit]) -> list[Unit]:
 
 
 def _join(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
-    """The next checkpoint, stored, and the verdict on each place. A slot left out keeps its earlier state; one that
-    gets back what it sent is not named, since no file is of that.
+    """The next checkpoint, stored, and the verdict on each place. A slot that gets back what it sent is not named,
+    since no file is of that.
 
     Only the final model is evaluated here: the next round need not wait for the loss of any other.
     """
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     joined = _aggregate(storage, round_, parameters)
-    included = {place for place, verdict in joined.verdicts.items() if verdict.included}
     restored = _to_restore(round_, joined.verdicts)
     changed = {part.slot for part in round_.parts if part.unit_id in restored}
     states = round_.slot_states | {
-        part.slot: round_.next_slot_states[part.place]
-        for part in round_.parts
-        if part.place in included and part.place in round_.next_slot_states
+        part.slot: round_.next_slot_states[part.place] for part in round_.parts if part.place in round_.next_slot_states
     }
     stored = store_checkpoint(
         storage,
@@ -171,7 +167,7 @@ def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
     return {
         part.unit_id
         for part in round_.parts
-        if part.unit_id in round_.restorable and verdicts[part.place].code in slot_states.RESTORED_FOR
+        if part.unit_id in round_.restorable and verdicts[part.place].code in RESTORED_FOR
     }
 
 
@@ -204,7 +200,7 @@ def _apply(
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
             has_gone_on = unit.round < round_.number or slot_states.goes_on_when_delivered(job)
-            if unit.included and not has_gone_on:
+            if not has_gone_on:  # nor does who is left out start anew: its optimiser would lag behind the others'
                 slot_states.go_on_from(session, slots[unit.slot], unit)
             unit.to_restore = unit.id in restored
         elif unit.status in repository.DELIVERED_UNIT:

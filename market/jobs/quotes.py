@@ -12,7 +12,7 @@ from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
-from market.domain.money import BPS, deterred_unit_price, unit_price
+from market.domain.money import BPS, deterred_unit_price, judged_unit_price, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
 from market.jobs.errors import (
     BudgetBelowOneUnit,
@@ -102,6 +102,7 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
+    _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
     return Terms(
         spec=spec,
         spec_json=spec_json,
@@ -346,6 +347,21 @@ def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segmen
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
             extra={"reason": "stake_below_gain"},
+        )
+
+
+def _require_fee_covers_replay(request: JobSpec, weight: int, segments: int, referee_fee_wei: int) -> None:
+    """The market's own rule: referees, who replay a disputed segment for a fixed fee, must not have to pay for it."""
+    unit = unit_price(request.max_price, weight)
+    most = judged_unit_price(referee_fee_wei, segments)
+    if unit > most:
+        raise InvalidOrder(
+            f"One unit of {segments} segments costs {unit} wei at max_price, beyond {most} wei: a referee that replays "
+            f"one of them in a dispute is paid {referee_fee_wei} wei.",
+            field="training_config.segment_steps",
+            remedy="Take fewer segment_steps, so that a unit has more segments, fewer inner_steps in each round, or a "
+            "lower max_price.",
+            extra={"reason": "segment_above_referee_fee"},
         )
 
 

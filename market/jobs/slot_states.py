@@ -20,10 +20,6 @@ from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes
 from training_gym.slot_state import slot_state_bytes
 
-RESTORED_FOR = ("krum_outlier",)
-"""Codes of ``training_gym.robust``: what pointed elsewhere than the others' is sent again. Not what was too long, since
-the next payload would be longer still, nor what a lower slot has sent as well."""
-
 MISSING = "slot_state_missing"
 """A node fails its unit so if it has lost the slot state that the unit starts from."""
 
@@ -54,7 +50,8 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
 
 
 def goes_on_when_delivered(job: Job) -> bool:
-    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once it is joined."""
+    """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once its round is
+    joined."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
@@ -65,14 +62,13 @@ def go_on_from(session: Session, slot: Slot, unit: Unit) -> None:
         slot_state_repository.note_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
 
 
-def may_be_restored(job: Job, unit: Unit) -> bool:
-    """Whether what ``unit`` sent is added back if the round at hand leaves it out for one of ``RESTORED_FOR``.
+def may_be_restored(unit: Unit) -> bool:
+    """Whether what ``unit`` sent is added back if the round at hand leaves it out (``robust.RESTORED_FOR``).
 
-    So it is where the slot has gone on from what it left unsent; but once only: what was added back already and is left
-    out again would pile up in a slot whose data are unlike all others'.
+    Once only: what was added back already and is left out again would pile up in a slot whose data are unlike all
+    others'.
     """
-    has_gone_on = unit.round < job.current_round or goes_on_when_delivered(job)
-    return has_gone_on and unit.start_restored_payload_cid is None
+    return unit.start_restored_payload_cid is None
 
 
 def give_up(session: Session, unit: Unit) -> None:

@@ -274,11 +274,16 @@ def verifiers_of_class(
     return repository.count_of_class(session, environment_class, besides, now - timedelta(seconds=heartbeat_timeout))
 
 
-def note_overruled(session: Session, address: str, assigned_at: datetime, at: datetime) -> Overruled:
-    """Two other verifiers overruled this one: what follows. A first case suspends it here; a slash is the caller's."""
+def note_overruled(
+    session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
+) -> Overruled:
+    """Two other verifiers overruled this one, or it ``copied`` a claim: what follows.
+
+    A first case suspends it here; a slash is the caller's.
+    """
     records.add(session, address, epoch_of(at.timestamp()), rejected=1)
     verifier = require(session, address, lock=True)
-    follows = overruled(assigned_at, verifier.warned_at, at)
+    follows = overruled(assigned_at, verifier.warned_at, at, copied=copied)
     if follows is Overruled.SUSPENDED:
         verifier.warned_at = at
         if verifier.status in _STAKE_DECIDES:

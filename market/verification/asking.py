@@ -161,8 +161,8 @@ def pay(session: Session, replay: Replay, unit: UnitFacts) -> None:
     providers.note_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
 
 
-def overrule(session: Session, replay: Replay) -> None:
-    """More verifiers agree on another result, or a committee does: this one is not paid; the reason says what follows
-    for its verifier."""
-    follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now())
+def overrule(session: Session, replay: Replay, *, copied: bool = False) -> None:
+    """More verifiers agree on another result, or a committee does, or it is ``copied``: this one is not paid; the
+    reason says what follows for its verifier."""
+    follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
     move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)

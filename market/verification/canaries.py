@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.disputes.route import Route
-from market.domain.canaries import LEAST_VERIFIERS, answer
+from market.domain import canaries as rules
 from market.domain.lifecycle import CanaryEvent, CanaryStatus, SampleStatus, UnitStatus
+from market.domain.money import BPS
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings
@@ -32,11 +33,8 @@ _log = structlog.get_logger(__name__)
 
 
 def is_due(settings: Settings, segment: int) -> bool:
-    """Whether a canary is to be planted on a segment that was just drawn: by a secret lot, unlike the segments.
-
-    Never on the first one, which starts from public files that cannot be altered.
-    """
-    return segment > 0 and secrets.randbelow(10_000) < settings.canary_bps
+    """Whether a canary is to be planted on a segment that was just drawn: by a secret lot, unlike the segments."""
+    return rules.is_due(secrets.randbelow(BPS), segment, settings.canary_bps)
 
 
 def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
@@ -59,7 +57,7 @@ def plant_canaries(database: Database, storage: Storage, settings: Settings) -> 
             suitable = (
                 sample.status == SampleStatus.REVEALED
                 and unit.status == UnitStatus.CHECKING
-                and len(of_class(session, settings, unit)) >= LEAST_VERIFIERS
+                and len(of_class(session, settings, unit)) >= rules.LEAST_VERIFIERS
             )
         if suitable and posed[1] is not None:
             _plant(database, storage, unit, posed[0], posed[1])
@@ -117,28 +115,34 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
 
 
 def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: bool = False) -> None:
-    """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either."""
+    """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either.
+
+    There is none about who answers what the provider has claimed of the segment.
+    """
     if canary.status != CanaryStatus.PLANTED:
         return
     replays = repository.lock_canary_replays(session, canary.id)
-    right = answer([known.end_leaf for known in replays if known.end_leaf is not None], nobody_left=nobody_left)
-    if right is None:
-        if nobody_left:
-            move_canary(session, canary, CanaryEvent.DROP)
+    claimed = unit.leaves[canary.segment + 1]
+    results = [known.end_leaf for known in replays if known.end_leaf is not None]
+    right = rules.answer(results, claimed, nobody_left=nobody_left)
+    if right is None and not nobody_left:
         return
-    move_canary(session, canary, CanaryEvent.ANSWER)
+    move_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
     for known in replays:
+        copied = known.end_leaf == claimed
+        if known.end_leaf is None or (right is None and not copied):
+            continue
         if known.end_leaf == right:
             pay(session, known, unit)
-        elif known.end_leaf is not None:
-            _log.warning("a verifier failed a canary", verifier=known.verifier, canary=canary.id)
-            overrule(session, known)
+        else:
+            _log.warning("a verifier failed a canary", verifier=known.verifier, canary=canary.id, copied=copied)
+            overrule(session, known, copied=copied)
 
 
 def evidence(session: Session, unit: UnitFacts, canary: Canary, route: Route) -> dict[str, object]:
     """All that an outsider needs to replay a canary and see who was right."""
     return {
-        "kind": "zoo-canary/1",
+        "kind": "zoo-canary/2",
         "path": route.path,
         "path_reason": route.reason,
         "job_id": unit.job_id,
@@ -155,5 +159,6 @@ def evidence(session: Session, unit: UnitFacts, canary: Canary, route: Route) ->
         "segment": canary.segment,
         "state_cid": canary.state_cid,
         "start_leaf": canary.start_leaf,
+        "claimed_leaf": unit.leaves[canary.segment + 1],  # the end of another start; in the unit's trace
         "replays": [replay.as_evidence() for replay in repository.lock_canary_replays(session, canary.id)],
     }

@@ -38,6 +38,8 @@ ROWS = {
         "dispute_transactions",
         "cheat_profit_max",
         "honest_profit_min",
+        "lazy_outside_bounds",
+        "lazy_profit_max",
     },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {

@@ -48,8 +48,8 @@ def five(world: World) -> list[str]:
     return [world.node() for _ in range(5)]
 
 
-def _running(world: World, nodes: list[str], rounds: int = 6) -> str:
-    world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=1, rounds=rounds))
+def _running(world: World, nodes: list[str], rounds: int = 6, round_delay: int = 1) -> str:
+    world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=round_delay, rounds=rounds))
     return world.running(nodes, document=world.spec.to_dict())
 
 
@@ -78,6 +78,21 @@ def test_a_payload_that_is_left_out_is_added_back_to_what_its_slot_goes_on_from(
     _close(world, job_id)
     after = _unit(world, job_id, 3, 4)
     assert (after.start_slot_state_cid, after.start_restored_payload_cid) == (work.slot_state_cid, None)  # once
+
+
+def test_without_a_delay_it_is_added_back_to_the_next_unit(world: World, five: list[str]) -> None:
+    job_id = _running(world, five, round_delay=0)
+    left_out = _round_with_an_outlier(world, job_id, five)
+    _close(world, job_id)
+    unit, second = _unit(world, job_id, 0, 4), _unit(world, job_id, 1, 4)
+    assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
+    assert (second.start_slot_state_cid, second.start_restored_payload_cid) == (unit.slot_state_cid, unit.payload_cid)
+    assert set(_checkpoint(world, job_id, 1).slot_states) == {"0", "1", "2", "3"}  # no file is of what it goes on from
+    start = world.work(five[4]).unit().slot_state
+    left = left_out.slot_state
+    assert (start.error_feedback == left.error_feedback + decode(world.spec, left_out.payload).dense()).all()
+    assert start.steps == left.steps > 0
+    assert all((start.moments[name] == left.moments[name]).all() for name in left.moments)
 
 
 def test_who_loses_a_start_with_a_payload_added_back_gets_it_again(world: World, five: list[str]) -> None:

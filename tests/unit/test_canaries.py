@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.replays import unit_of
-from market.domain.canaries import answer
+from market.domain.canaries import answer, is_due
 from training_gym.distributed.canary import altered_state
 from training_gym.distributed.trace import Unit, inner_leaf, load_boundary_state, state_path
 from training_gym.distributed.unit import replay_segment, run_unit
 from training_gym.slot_state import error_feedback_digest
 from zoo_protocol.hashing import sha256, to_hex
 
-A, B = "0xaa", "0xbb"
+A, B, CLAIM = "0xaa", "0xbb", "0xcc"
 ENVIRONMENT = to_hex(sha256(b"environment"))
 
 
@@ -34,13 +34,25 @@ ENVIRONMENT = to_hex(sha256(b"environment"))
     ],
 )
 def test_answers(results: list[str], found: str | None, found_where_nobody_is_left: str | None) -> None:
-    assert answer(results) == found
-    assert answer(results, nobody_left=True) == found_where_nobody_is_left
+    assert answer(results, CLAIM) == found
+    assert answer(results, CLAIM, nobody_left=True) == found_where_nobody_is_left
+
+
+def test_who_answers_what_was_claimed_has_no_voice() -> None:
+    assert answer([CLAIM, CLAIM, CLAIM], CLAIM, nobody_left=True) is None
+    assert answer([CLAIM, A, CLAIM, CLAIM], CLAIM) is None
+    assert answer([CLAIM, A, CLAIM, CLAIM, A], CLAIM) == A
+
+
+@given(st.integers(0, 9_999), st.integers(0, 10_000))
+def test_a_canary_is_due_by_its_share_and_never_on_the_first_segment(lot: int, canary_bps: int) -> None:
+    assert is_due(lot, 1, canary_bps) is (lot < canary_bps)
+    assert not is_due(lot, 0, canary_bps)
 
 
 @given(st.lists(st.sampled_from("ABC"), max_size=9), st.booleans())
 def test_who_is_blamed_is_outnumbered(results: list[str], nobody_left: bool) -> None:
-    right = answer(results, nobody_left=nobody_left)
+    right = answer(results, CLAIM, nobody_left=nobody_left)
     if right is not None:
         counts = Counter(results)
         wrong = [count for leaf, count in counts.items() if leaf != right]
@@ -50,8 +62,8 @@ def test_who_is_blamed_is_outnumbered(results: list[str], nobody_left: bool) -> 
 
 @given(st.permutations([A, A, A, B, B]))
 def test_the_order_does_not_matter(results: list[str]) -> None:
-    assert answer(results) is None
-    assert answer(results, nobody_left=True) == A
+    assert answer(results, CLAIM) is None
+    assert answer(results, CLAIM, nobody_left=True) == A
 
 
 # --- the states

@@ -16,7 +16,7 @@ from support.nras import DAY, KEY_ID, REAL_NONCE, REAL_NOW, AttestationService, 
 from zoo_compute.errors import ZooError
 from zoo_compute.node.gpu_statements import GpuSource
 from zoo_protocol.attestation import Evidence, gpu_nonce, report_data, with_gpus
-from zoo_protocol.gpus import Gpu, GpuStatement
+from zoo_protocol.gpus import NVIDIA_KEYS, Gpu, GpuStatement
 from zoo_protocol.refusals import QuoteRefused
 
 NONCE = bytes(range(32))
@@ -189,6 +189,32 @@ def test_whatever_a_stranger_sends_is_refused_with_a_reason(token: str, name: st
     for document in (None, [], {}, {"overall": 1, "devices": {}, "certificates": {}}, known.as_document() | {"x": 1}):
         with pytest.raises(QuoteRefused):
             GpuStatement.of_document(document)
+
+
+@pytest.mark.parametrize(
+    ("which", "old", "new"),
+    [
+        (1, bytes.fromhex("a003020102"), bytes.fromhex("a003020121")),  # X.509 of version 34
+        (1, b"GPU Intermediate", b"\xffPU Intermediate"),  # a name that is no UTF-8
+        (0, b"GPU Intermediate", b"\xffPU Intermediate"),
+    ],
+)
+def test_certificates_that_a_stranger_made_up_are_refused_with_a_reason(which: int, old: bytes, new: bytes) -> None:
+    known = real()
+    for keys in (NVIDIA_KEYS, frozenset({"00" * 32})):
+        chains = {}
+        for key_id, chain in known.certificates.items():
+            der = base64.b64decode(chain[which])
+            assert old in der
+            forged = base64.b64encode(der.replace(old, new)).decode()
+            chains[key_id] = (chain[0], forged) if which else (forged, chain[1])
+        with pytest.raises(QuoteRefused):
+            replace(known, certificates=chains).verify(REAL_NONCE, REAL_NOW, keys)
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(QuoteRefused, match="no JWT"):
+        replace(real(), overall="\ud800").verify(REAL_NONCE, REAL_NOW)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """The arithmetic of quotes."""
 
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from itertools import combinations
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
 from market.jobs.errors import InvalidOrder
-from market.jobs.quotes import _require_stake_covers_gain, highest_price, newcomer_detection
+from market.jobs.quotes import highest_price, newcomer_detection, terms
+from market.jobs.schemas import JobSpec
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.integers(1, 2**96 - 1)
 
 
@@ -37,14 +40,72 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
     assert newcomer_detection(segments, rate_bps) == pytest.approx(expected)
 
 
-def test_an_order_whose_cheats_risk_too_little_is_refused_with_the_penalty_and_the_bound() -> None:
-    """Bronze: 500 ZEN of a cheat's stake burn, of which 66 % count; of 4 segments 2 % are drawn."""
-    bronze = MAINNET.tier("bronze")
-    most = 500 * ZEN * 66 // 100 * 4 * 200 // 9_800
-    price = most - most % BPS
-    _require_stake_covers_gain(SimpleNamespace(max_price=price), bronze, HOUR_US, 4, 200)  # type: ignore[arg-type]
+def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64) -> JobSpec:
+    """One round of nearly the largest model and the largest steps that a specification may have."""
+    return JobSpec.model_validate(
+        {
+            "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
+            "data_config": {"dataset": "b" * 59},
+            "training_config": {
+                "rounds": 1,
+                "inner_steps": inner_steps,
+                "segment_steps": inner_steps // segments,
+                "batch_size": 512,
+            },
+            "tier": tier,
+            "nodes": 1,
+            "budget_max": str(2**90),
+            "max_price": str(max_price),
+            "wait_until": NOW + timedelta(hours=1),
+        }
+    )
+
+
+def _dearest(tier: str, segments: int, unit_wei: int) -> int:
+    """Highest price per GPU-hour at which a unit of such a job costs no more than that."""
+    weight = terms(_request(tier, segments, ZEN // 10), MAINNET, NOW).unit_weight_us
+    limit = unit_wei - unit_wei % BPS + BPS
+    return (limit * HOUR_US - 1) // weight
+
+
+@pytest.mark.parametrize("segments", [1, 4, 64])
+@pytest.mark.parametrize(
+    ("tier", "segment_wei", "reason"),
+    [
+        # half of 1,000 ZEN, of which 66 % count, 2 % of a unit's segments drawn
+        ("bronze", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
+        ("silver", Fraction(10 * ZEN), "segment_above_referee_fee"),
+        ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
+    ],
+)
+def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
+    tier: str, segment_wei: Fraction, reason: str, segments: int
+) -> None:
+    """Bronze is bound by what its cheats risk, tiers with more stake by what referees are paid for a replay."""
+    most = int(segments * segment_wei)
+    price = _dearest(tier, segments, most)
+    taken = terms(_request(tier, segments, price), MAINNET, NOW)
+    assert most - BPS < unit_price(price, taken.unit_weight_us) <= most
     with pytest.raises(InvalidOrder) as refused:
-        _require_stake_covers_gain(SimpleNamespace(max_price=price + BPS), bronze, HOUR_US, 4, 200)  # type: ignore[arg-type]
-    assert refused.value.extra == {"reason": "stake_below_gain"}
-    assert f"{500 * ZEN} wei of its stake" in str(refused.value)
-    assert f"up to {most} wei a unit" in str(refused.value)
+        terms(_request(tier, segments, price + 1), MAINNET, NOW)
+    problem = refused.value
+    assert problem.extra == {"reason": reason}
+    assert str(most) in str(problem)
+    assert problem.field is not None
+    assert problem.field.startswith("training_config.")
+    assert "max_price" in problem.remedy
+
+
+def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help() -> None:
+    price = _dearest("gold", 4, 40 * ZEN) + 1
+    with pytest.raises(InvalidOrder, match=f"is paid {10 * ZEN} wei") as refused:
+        terms(_request("gold", 4, price), MAINNET, NOW)
+    assert refused.value.field == "training_config.segment_steps"
+    assert terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
+
+
+@pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
+def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: str) -> None:
+    """Not the longest round of the largest model, if only its unit has as many segments as it may."""
+    found = terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
+    assert found.unit_weight_us > 10 * HOUR_US

@@ -5,9 +5,11 @@ import random
 import pytest
 
 from benchmarks import referee_strategies, strategies
+from benchmarks.lazy_verifiers import Laziness, chance, live
+from benchmarks.report import wilson
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
-from benchmarks.verification import wilson
 from market.domain.network import MAINNET, ZEN
+from market.domain.verification import Overruled
 from zoo_protocol.sampling import detection_probability
 
 _STAKE = MAINNET.tier("bronze").minimum_stake_wei
@@ -15,7 +17,7 @@ _STAKE = MAINNET.tier("bronze").minimum_stake_wei
 
 @pytest.mark.parametrize("clean", [0, strategies.ESTABLISHED])
 def test_honesty_costs_and_saves_nothing(clean: int) -> None:
-    assert {strategies.life(HONEST, DEAREST, clean, random.Random(seed)) for seed in range(20)} == {0}
+    assert {strategies.life(HONEST, DEAREST[0], clean, random.Random(seed)) for seed in range(20)} == {0}
 
 
 def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() -> None:
@@ -51,12 +53,16 @@ def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
-@pytest.mark.parametrize("outcome", strategies.provider_outcomes(250, 8, DEAREST), ids=lambda outcome: outcome.name)
+@pytest.mark.parametrize(
+    "outcome",
+    [outcome for prices in DEAREST for outcome in strategies.provider_outcomes(250, 8, prices)],
+    ids=lambda outcome: outcome.name,
+)
 def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
 
 
-@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 def test_verifiers_that_are_wrong_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
@@ -85,13 +91,19 @@ def test_false_accusers_lose_their_bond() -> None:
     assert all(outcome.high < 0 for outcome in strategies.accuser_outcomes(400, 0))
 
 
-@pytest.mark.parametrize("prices", [USUAL, DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 def test_referees_that_do_not_judge_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     assert len({cartel.says for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Says)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
         assert outcome.high < 0, outcome.name
-    for outcome in referee_strategies.honest_outcomes(60, 12, prices):
+    for outcome in referee_strategies.honest_outcomes(200, 12, prices):
         assert outcome.low > 0, outcome.name
+
+
+def test_the_dearest_units_are_bound_by_the_stake_in_bronze_and_by_the_referees_fee_above() -> None:
+    by_tier = {prices.tier.name: prices.gross_wei for prices in DEAREST}
+    fees = 4 * MAINNET.disputes.referee_fee_wei
+    assert by_tier == {"bronze": 500 * ZEN * 66 * 4 * 2 // 9_800, "silver": fees, "gold": fees}
 
 
 def test_a_lone_liar_is_punished_once_by_the_table() -> None:
@@ -110,5 +122,36 @@ def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_q
 def test_wilson_bounds() -> None:
     """Against values computed by hand from the formula with z = 2.5758."""
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)
+    assert all(wilson(of, of)[1] == 1.0 and wilson(0, of)[0] == 0.0 for of in range(1, 300))
     low, high = wilson(50, 100)
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize("laziness", Laziness)
+def test_lazy_verifiers_are_found_as_soon_as_the_formula_says(laziness: Laziness, share: float) -> None:
+    dice = random.Random(3)
+    lives = [live(laziness, share, dice) for _ in range(250)]
+    for replays in (1, 20, 50):
+        found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
+        low, high = wilson(found, len(lives))
+        assert low <= chance(laziness, share, replays) <= high
+
+
+def test_who_answers_what_it_was_told_is_slashed_without_a_warning_and_others_at_the_second_time() -> None:
+    dice = random.Random(4)
+    told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
+    assert {life.follows for life in told if life.found_after} == {(Overruled.SLASHED,)}
+    assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {(Overruled.SUSPENDED, Overruled.SLASHED)}
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+@pytest.mark.parametrize("laziness", [Laziness.TOLD, Laziness.ECHOES, Laziness.GUESSES])
+def test_laziness_costs_more_than_it_saves_at_every_price(
+    laziness: Laziness, prices: strategies.Prices, careful: bool
+) -> None:
+    for share in (0.1, 1.0):
+        dice = random.Random(5)
+        wei = [live(laziness, share, dice).profit_wei(prices, careful=careful) for _ in range(120)]
+        assert Outcome.of(laziness.value, wei).mean < 0

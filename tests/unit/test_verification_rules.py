@@ -137,6 +137,7 @@ def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
     assert overruled(warned - day, warned, warned + day) is Overruled.SAME_CASE
     assert overruled(warned, warned, warned + day) is Overruled.SAME_CASE
     assert overruled(warned + day, warned, warned + 2 * day) is Overruled.SLASHED
+    assert overruled(warned, None, warned, copied=True) is Overruled.SLASHED
     assert overruled(warned + day, warned, warned + WARNING) is Overruled.SLASHED
     assert overruled(warned + WARNING, warned, warned + WARNING + day) is Overruled.SUSPENDED
 

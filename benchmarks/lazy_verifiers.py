@@ -1,0 +1,218 @@
+"""How soon a verifier that does not replay is found, and what it gains until then: ``benchmarks.verification``'s rows.
+
+One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; the others, and all providers, are honest.
+Segments of ``SEGMENTS`` each are drawn, canaries planted beside them, verifiers asked one after the other, verdicts and
+answers found, and penalties chosen by the market's own rules. What it answers instead of a replay:
+
+- ``told``: what the provider has claimed, which it has from somewhere. Only a canary finds that.
+- ``told, first segments only``: the same, and it replays all others. First segments have no canaries.
+- ``echoes``: the leaf that the segment starts from.
+- ``guesses``: anything.
+
+Exactly: with c the share of all drawn segments that have a canary, a replay is of a canary with q = 2c / (1 + 2c), as
+two are asked about each; so after n replays 1 - (1 - f q)^n of who is told are found, and 1 - (1 - f)^n of the others.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from benchmarks.report import Row, outside_by_chance, progress, row, wilson
+from benchmarks.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
+from market.domain.canaries import answer, is_due
+from market.domain.money import BPS
+from market.domain.verification import Overruled, Verdict, outvoted, overruled, verdict
+from market.settings import Settings
+from zoo_protocol.sampling import draw_weighted
+
+VERIFIERS = 5
+SHARES = (0.1, 0.25, 0.5, 1.0)
+CHECKED = (1, 10, 25, 50)
+"""Replays after which the found are counted."""
+REPLAYS = max(CHECKED)
+"""Of a life at most; it ends when its verifier is slashed."""
+
+_CANARY_BPS: int = Settings.model_fields["canary_bps"].default
+_LAZY = 0  # which of the verifiers
+_START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Laziness(Enum):
+    """What a verifier answers that does not replay."""
+
+    TOLD = "told"
+    TOLD_FIRST = "told, first segments only"
+    ECHOES = "echoes"
+    GUESSES = "guesses"
+
+
+@dataclass
+class Life:
+    """What became of a lazy verifier.
+
+    Attributes:
+        replays: that it was asked for.
+        lazy: of these, not computed.
+        lazy_when_found: not computed until the first was found.
+        found_after: replays until then; None: it was never found.
+        unpaid: results that were overruled.
+        follows: of each.
+    """
+
+    replays: int = 0
+    lazy: int = 0
+    lazy_when_found: int = 0
+    found_after: int | None = None
+    unpaid: int = 0
+    follows: tuple[Overruled, ...] = ()
+
+    def profit_wei(self, prices: Prices, *, careful: bool) -> int:
+        """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
+        lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
+        saved = lazy * (prices.cost_wei // SEGMENTS)
+        return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
+
+
+def chance(laziness: Laziness, share: float, replays: int) -> float:
+    """The exact chance that it is found within so many replays."""
+    planted = _CANARY_BPS / BPS * (SEGMENTS - 1) / SEGMENTS
+    each = {
+        Laziness.TOLD: 2 * planted / (1 + 2 * planted),
+        Laziness.TOLD_FIRST: 0.0,
+        Laziness.ECHOES: 1.0,
+        Laziness.GUESSES: 1.0,
+    }
+    return 1 - (1 - share * each[laziness]) ** replays
+
+
+def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
+    """One life, of ``REPLAYS`` at most."""
+    life, warned_at, now = Life(), None, _BEGIN
+    while life.replays < REPLAYS and Overruled.SLASHED not in life.follows:
+        now += timedelta(minutes=1)
+        for copied in _drawn_segment(laziness, share, life, dice):
+            follows = overruled(now, warned_at, now + timedelta(seconds=1), copied=copied)
+            warned_at = now if follows is Overruled.SUSPENDED else warned_at
+            if life.found_after is None:
+                life.found_after, life.lazy_when_found = life.replays, life.lazy
+            life.follows += (follows,)
+    return life
+
+
+def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
+    """Ask about one drawn segment, and about the canary on it if it has one; for each result of the lazy one that is
+    overruled, whether it is the provider's claim."""
+    segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
+    asked: list[int] = []
+    elsewhere: list[int] = []
+
+    def ask(true: str) -> str:
+        free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
+        candidates = [verifier for verifier in free if verifier not in elsewhere] or free
+        attempt = len(asked) + len(elsewhere)
+        subject = root + segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
+        asked.append(candidates[draw_weighted(seed, "verifier", subject, [1] * len(candidates))])
+        if asked[-1] != _LAZY:
+            return true
+        life.replays += 1
+        may_be_lazy = laziness is not Laziness.TOLD_FIRST or segment == 0
+        if not (may_be_lazy and dice.random() < share):
+            return true
+        life.lazy += 1
+        return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
+
+    results = [ask(_TRUE)]
+    while verdict(_TRUE, results) is Verdict.OPEN:
+        results.append(ask(_TRUE))
+    if _LAZY in asked and results[asked.index(_LAZY)] in outvoted(results):
+        yield False
+    if is_due(dice.randrange(BPS), segment, _CANARY_BPS):
+        asked, elsewhere = [], asked
+        results = [ask(_ALTERED)]
+        while (right := answer(results, _TRUE)) is None:
+            results.append(ask(_ALTERED))
+        if _LAZY in asked and (said := results[asked.index(_LAZY)]) != right:
+            yield said == _TRUE
+
+
+def rows(lives: int) -> list[Row]:
+    """How many of so many lazy verifiers are found when, and their profits."""
+    lived = {}
+    for laziness in (Laziness.TOLD, Laziness.ECHOES, Laziness.GUESSES):
+        for share in SHARES:
+            progress(f"{lives} verifiers, lazy at {share:.0%} of their replays: {laziness.value}")
+            dice = random.Random(f"{laziness.value} {share}")
+            lived[laziness, share] = [live(laziness, share, dice) for _ in range(lives)]
+    dice = random.Random(0)
+    unseen = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(max(lives // 10, 30))]
+    return [*_found(lived, lives), *_profits(lived, unseen)]
+
+
+def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
+    outside, worst, told = 0, 0.0, []
+    for (laziness, share), of_share in lived.items():
+        for replays in CHECKED:
+            found = sum(life.found_after is not None and life.found_after <= replays for life in of_share)
+            expected, (low, high) = chance(laziness, share, replays), wilson(found, lives)
+            outside += not low <= expected <= high
+            worst = max(worst, abs(found / lives - expected))
+            if laziness is Laziness.TOLD and replays == REPLAYS:
+                told.append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
+    groups = [[chance(*who, replays) for replays in CHECKED] for who in lived]
+    by_chance = outside_by_chance(groups, lives, outside)
+    return [
+        row(
+            "lazy_outside_bounds",
+            "shares",
+            [outside],
+            f"of {len(lived) * len(CHECKED)} comparisons of {lives} lazy verifiers each: told the claim, echoing, "
+            f"guessing; lazy at {', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after "
+            f"{', '.join(str(replays) for replays in CHECKED)}; as many or more are outside in {by_chance:.0%} of the "
+            "runs of lots that follow the formula",
+        ),
+        row("lazy_worst_error", "share", [worst], "largest difference from the formula"),
+        row(
+            "lazy_told_found",
+            "%",
+            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD, 1.0]) / lives],
+            f"found by canaries within {REPLAYS} replays, by the formula in brackets: {', '.join(told)}",
+        ),
+    ]
+
+
+def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]) -> list[Row]:
+    outcomes = [
+        Outcome.of(
+            f"{laziness.value}, at {share:.0%}{', honest once suspended' if careful else ''}, {prices.name}",
+            [life.profit_wei(prices, careful=careful) for life in of_share],
+        )
+        for (laziness, share), of_share in lived.items()
+        for prices in (USUAL, *DEAREST)
+        for careful in (False, True)
+    ]
+    best = max(outcomes, key=lambda outcome: outcome.mean)
+    losing = sum(outcome.high < 0 for outcome in outcomes)
+    gained = Outcome.of(Laziness.TOLD_FIRST.value, [life.profit_wei(USUAL, careful=False) for life in unseen])
+    return [
+        Row(
+            "lazy_profit_max",
+            best.mean,
+            "ZEN",
+            best.low,
+            best.high,
+            f"in {REPLAYS} replays, against replaying all; {best.name}; {losing} of {len(outcomes)} lose with 99 % "
+            "confidence; min and max are the 99 % bounds",
+        ),
+        Row(
+            "lazy_first_segments_profit",
+            gained.mean,
+            "ZEN",
+            gained.low,
+            gained.high,
+            f"told all claims and lazy at first segments only, which have no canaries: {USUAL.name}; nothing finds it, "
+            "nor who is told where segments start as well",
+        ),
+    ]
