@@ -56,6 +56,8 @@ class Quote(Answer):
 
     spec: dict[str, Any]
     spec_hash: str
+    settings_by_size: dict[str, Any] = {}
+    advice: list[dict[str, Any]] = []
     tier: str
     units: int
     unit_weight_us: int

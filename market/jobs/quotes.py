@@ -14,6 +14,7 @@ from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
 from market.domain.money import BPS, deterred_unit_price, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
+from market.jobs.advice import advice_on
 from market.jobs.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -26,7 +27,7 @@ from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
-from training_gym.config import TrainingSpec
+from training_gym.config import TrainingSpec, settings_by_size
 from training_gym.data.dataset import DatasetManifest
 from training_gym.errors import ManifestError, SpecError
 from training_gym.manifests import MAX_MANIFEST_BYTES
@@ -205,6 +206,8 @@ def quote(
     return Quote(
         spec=job.spec.to_dict(),
         spec_hash=job.spec_hash,
+        settings_by_size=settings_by_size(job.spec.model, request.training_settings),
+        advice=advice_on(job.spec),
         tier=job.tier.name,
         units=job.units,
         unit_weight_us=job.unit_weight_us,

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
+from market.jobs.advice import advice_on
 from market.jobs.errors import InvalidOrder
 from market.jobs.quotes import _require_stake_covers_gain, highest_price, newcomer_detection
+from training_gym.config import TrainingSpec
 
 amounts = st.integers(1, 2**96 - 1)
 
@@ -48,3 +50,21 @@ def test_an_order_whose_cheats_risk_too_little_is_refused_with_the_penalty_and_t
     assert refused.value.extra == {"reason": "stake_below_gain"}
     assert f"{500 * ZEN} wei of its stake" in str(refused.value)
     assert f"up to {most} wei a unit" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("training", "codes"),
+    [
+        ({"rounds": 8}, []),  # every entry is sent
+        ({"rounds": 63, "method": "slow_links"}, ["few_rounds"]),
+        ({"rounds": 64, "method": "slow_links"}, []),
+        ({"rounds": 63, "method": "sparseloco"}, []),  # nodes fetch the whole model
+    ],
+)
+def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: list[str]) -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    found = advice_on(spec)
+    assert [point.code for point in found] == codes
+    if found:
+        assert "at most 98.4% of the model" in found[0].detail
+        assert "at least 64 rounds" in found[0].remedy

@@ -40,8 +40,10 @@ def quote(
         print_json(found.model_dump(mode="json"))
         return
     last, seconds = found.cost_at_last_price_wei, found.expected_seconds
+    by_size = ", ".join(f"{name} {value}" for name, value in found.settings_by_size.items())
     print_facts(
         {
+            "set by the model's size": by_size or "nothing",
             "units of work": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
@@ -52,6 +54,8 @@ def quote(
             "one false segment is found with": f"{found.detection_probability:.0%} chance",
         }
     )
+    for point in found.advice:
+        note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
 
 
 @app.command()
