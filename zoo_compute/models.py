@@ -73,6 +73,7 @@ class Quote(Answer):
     fee_bps: int
     detection_probability: float
     expected_seconds: float | None = None
+    expected_throughput: dict[str, Any] | None = None
     nonce: Wei
     permit_deadline: int
     order: dict[str, Any]

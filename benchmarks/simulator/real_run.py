@@ -30,7 +30,7 @@ import httpx
 from benchmarks.corpus import standard_library
 from benchmarks.report import Row, progress, row
 from benchmarks.simulator.rounds import simulate
-from benchmarks.simulator.scenario import MBIT, Link, Market, Nodes, Scenario, Work
+from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
 from market.jobs.dispatch import DEADLINE_ROUNDS, RoundState
 from training_gym import lateness
@@ -40,6 +40,7 @@ from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.outer import OuterState
 from training_gym.profile import CPU
+from training_gym.round_time import MBIT, Link
 from zoo_compute.gateway import GatewayClient
 
 JOB = "0x" + "ab" * 32

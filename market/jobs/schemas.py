@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from market.api.types import HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.domain.lifecycle import JobStatus
-from market.jobs.advice import Advice
+from market.jobs.advice import Advice, ExpectedThroughput
 
 MAX_NODES = 64
 
@@ -160,6 +160,7 @@ class Quote(BaseModel):
         description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
         "done over come on top."
     )
+    expected_throughput: ExpectedThroughput
     nonce: WeiOut
     permit_deadline: int
     order: dict[str, Any]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
-from market.jobs.advice import advice_on
+from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import InvalidOrder
 from market.jobs.quotes import _require_stake_covers_gain, highest_price, newcomer_detection
 from training_gym.config import TrainingSpec
@@ -63,8 +63,19 @@ def test_an_order_whose_cheats_risk_too_little_is_refused_with_the_penalty_and_t
 )
 def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: list[str]) -> None:
     spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
-    found = advice_on(spec)
+    found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=1000.0))
     assert [point.code for point in found] == codes
     if found:
         assert "at most 98.4% of the model" in found[0].detail
         assert "at least 64 rounds" in found[0].remedy
+
+
+def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}})
+    for compute, codes in ((10.0, []), (0.1, ["low_throughput"])):
+        expected = expected_throughput(spec, 4, compute)
+        found = advice_on(spec, expected)
+        assert [point.code for point in found] == codes
+        assert (expected.share_of_ideal < 0.5) == bool(codes)
+    assert f"{expected.share_of_ideal:.0%} of the throughput" in found[0].detail
+    assert "round_delay 1" in found[0].remedy

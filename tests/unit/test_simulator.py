@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
-from benchmarks.simulator.node import Node
+from benchmarks.simulator.node import LEAST_RATE, Node
 from benchmarks.simulator.rounds import Outcome, _Job, simulate
-from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
+from training_gym.round_time import Link
 
 MB = 1e6
 FREE = Link(down_mbps=1e12, up_mbps=1e12, round_trip_seconds=0.0)
@@ -214,3 +215,11 @@ def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after
     assert [(round_.included, round_.stragglers) for round_ in rounds] == [(2, 1), (2, 0), (2, 1)]
     assert rounds[0].joined_at == pytest.approx(67.1)
     assert job._slots[0].holder is late
+
+
+def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None:
+    work = replace(WORK, slot_state=1000 * MB)
+    outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
+    assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
+    # The payload has all of the link but the little that keeps the other connection alive.
+    assert seconds(outcome)[-1] == pytest.approx(80 + 10 * LEAST_RATE / (2 * MB), abs=0.01)

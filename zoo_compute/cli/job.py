@@ -46,6 +46,7 @@ def quote(
             "set by the model's size": by_size or "nothing",
             "units of work": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
+            "over home links": _throughput(found.expected_throughput),
             "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
             "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
             "cost at most": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
@@ -56,6 +57,15 @@ def quote(
     )
     for point in found.advice:
         note(f"{point['detail']} {point['remedy']}  [{point['code']}]")
+
+
+def _throughput(expected: dict[str, Any] | None) -> str:
+    if expected is None:
+        return "unknown"
+    return (
+        f"{expected['share_of_ideal']:.0%} of the throughput in one place, {expected['round_seconds']:.3g} s a round "
+        f"({expected['down_mbps']:g}/{expected['up_mbps']:g} Mb/s, an estimate)"
+    )
 
 
 @app.command()
