@@ -9,7 +9,9 @@ is a job that sets nothing: a model of this size takes the same settings then, a
 link (``training_gym.adaptation``), from the first round on. Sizes and the market's times are measured on real payloads
 and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is
 not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.round_time``) is from these rows, and
-``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks. Assumed, and not measured:
+``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks.
+
+Assumed, and not measured:
 
 - a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
   it does 6 FLOP per parameter and token, and 131,072 tokens (64 sequences of 2,048) per inner step;
