@@ -3,9 +3,14 @@
 ``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
 Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled). ``efficiency_1b`` is taken at
 the settings that docs/planning.md recommends for such links and so many parameters (``method: slow_links``): rounds of
-24 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds.
-``_plain_defaults`` has none of it. Sizes and the market's times are measured on real payloads and extrapolated by
-parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is not asked here.
+24 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
+is a job that sets nothing: a model of this size takes the same settings then, and keeps every round's checkpoint.
+``_plain_defaults`` is one with ``method: default``. Payloads have as many entries as the market tells nodes of such a
+link (``training_gym.adaptation``), from the first round on. Sizes and the market's times are measured on real payloads
+and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is
+not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.round_time``) is from these rows, and
+``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks.
+
 Assumed, and not measured:
 
 - a node is one H100 at 50 TFLOP/s: fp32 without tensor cores (67 TFLOP/s at the most), as our execution profile has it;
@@ -20,9 +25,11 @@ Assumed, and not measured:
   beyond 64 nodes, the largest job. With the settings as they are the market would refuse it.
 """
 
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -30,11 +37,16 @@ from benchmarks.report import Row, progress, row, run
 from benchmarks.simulator.measured import Costs, Samples, Settings
 from benchmarks.simulator.real_run import compare
 from benchmarks.simulator.rounds import Outcome, simulate
-from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from market.jobs.schemas import MAX_NODES
-from training_gym.config import METHODS, TrainingConfig
+from training_gym.adaptation import choose_top_k
+from training_gym.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.round_time import MBIT, Link, round_time
 
-BILLION = 1_000_000_000
+BILLION = ModelConfig(hidden_size=2048, num_layers=20, num_heads=16, sequence_length=2048)
+"""1,007,765,504 parameters."""
+FIVE_MILLION = ModelConfig(hidden_size=256, num_layers=6, num_heads=4, sequence_length=2048)
+"""4,852,992 parameters."""
 TOKENS_PER_STEP = 64 * 2048
 DATASET_BYTES = 2e9
 DAY = 86_400.0
@@ -42,10 +54,14 @@ NODES_PER_STORAGE = 1000
 """So many nodes fetch and send over 10 Gb/s; for more of them the market's storage is taken to grow with them. What
 newcomers and spares fetch (6 GB each) would otherwise fill it."""
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
-DEFAULTS = TrainingConfig()
-FULLER = Settings(960, 2, 960, 2)
-SPARSE = Settings(256, 2, 256, 2)
+PLAIN = TrainingConfig()
 SLOW_LINKS = TrainingConfig(**METHODS["slow_links"])
+SPARSE, FULLER = {"top_k": 256, "down_top_k": 256}, {"top_k": 960, "down_top_k": 960}
+
+
+def unset(model: ModelConfig) -> TrainingConfig:
+    """The settings of a job that sets none."""
+    return TrainingConfig(**settings_by_size(model, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +69,15 @@ class Plan:
     """One row's job.
 
     Attributes:
-        delay: the job's ``round_delay``.
+        training: its settings; of rounds, what ``rounds`` says.
         storage_gbps: of the market's storage, each way.
         tree: so many processes join the round in parts; 0 is one, in one go.
         unmeasured: rounds in the beginning that the figures leave out.
         patient: the operator has raised the two settings named above.
     """
 
-    settings: Settings = field(default_factory=lambda: Settings.of(DEFAULTS))
-    steps: int = DEFAULTS.inner_steps
-    parameters: int = BILLION
+    training: TrainingConfig = SLOW_LINKS
+    model: ModelConfig = BILLION
     flops: float = H100_FP32
     nodes: int = MAX_NODES
     link: Link = field(default_factory=Link)
@@ -72,20 +87,33 @@ class Plan:
     pin_interval: int = 1
     storage_gbps: float = 10.0
     tree: int = 0
-    delay: int = 0
     patient: bool = True
     rounds: int = 28
     unmeasured: int = 4
 
+    def with_settings(self, **settings: Any) -> "Plan":
+        """The same with other training settings."""
+        return replace(self, training=replace(self.training, **settings))
+
+    @property
+    def spec(self) -> TrainingSpec:
+        return TrainingSpec(self.model, "unused", self.training)
+
+    @property
+    def sent(self) -> Settings:
+        """What costs depend on, with the ``top_k`` that the market tells nodes of such a link."""
+        rate = round(self.link.up_mbps * MBIT)
+        return Settings.of(replace(self.training, top_k=choose_top_k(self.spec, rate, self.compute_seconds)))
+
     @property
     def compute_seconds(self) -> float:
         """Of a unit's inner steps."""
-        return self.steps * TOKENS_PER_STEP * 6 * self.parameters / self.flops
+        return self.training.inner_steps * TOKENS_PER_STEP * 6 * self.model.num_parameters() / self.flops
 
     def scenario(self, costs: Costs, seed: int) -> Scenario:
-        """What the simulator takes, with this plan's settings costing ``costs``."""
-        size, vector = self.parameters, 4.0 * self.parameters
-        settings = self.settings
+        """What the simulator takes, with what this plan's nodes send (``sent``) costing ``costs``."""
+        size = self.model.num_parameters()
+        vector, training = 4.0 * size, self.training
         work = Work(
             compute=self.compute_seconds,
             encode=costs.encode * size,
@@ -95,8 +123,8 @@ class Plan:
             slot_state=3 * vector,  # error feedback, and AdamW's moments
             dataset=DATASET_BYTES,
             state=3 * vector,  # AdamW's moments too
-            segments=DEFAULTS.inner_steps // DEFAULTS.segment_steps,
-            outer_state=vector * (1 + bool(settings.down_top_k)),
+            segments=self.spec.segments,
+            outer_state=vector * (1 + bool(training.down_top_k)),
         )
         market = Market(
             up_mbps=1_000 * self.storage_gbps,
@@ -121,45 +149,48 @@ class Plan:
             straggler_share=self.straggler_share,
             leave_per_hour=self.churn,
         )
-        return Scenario(work, nodes, market, self.rounds, unmeasured=self.unmeasured, seed=seed, round_delay=self.delay)
+        return Scenario(work, nodes, market, self.rounds, self.unmeasured, seed=seed, round_delay=training.round_delay)
 
 
-RECOMMENDED = Plan(Settings.of(SLOW_LINKS), SLOW_LINKS.inner_steps, pin_interval=24, delay=SLOW_LINKS.round_delay)
+RECOMMENDED = Plan(pin_interval=24)
 """What docs/planning.md recommends for a billion parameters over such links."""
 
 
 def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     """Rows: name, note and plan."""
-    base = Plan(nodes=8, rounds=6, unmeasured=2) if quick else Plan()
-    best = replace(RECOMMENDED, nodes=base.nodes, rounds=base.rounds, unmeasured=base.unmeasured)
-    sparse = replace(best, settings=SPARSE)
+    best = replace(RECOMMENDED, nodes=8, rounds=6, unmeasured=2) if quick else RECOMMENDED
+    plain = replace(best, training=PLAIN, pin_interval=1)
+    small = replace(plain, model=FIVE_MILLION)
     yield "efficiency_1b", "as recommended: H 24, k 64, 2 bits, round_delay 1", best
-    yield "efficiency_1b_no_delay", "the same with round_delay 0", replace(best, delay=0)
-    yield "efficiency_1b_h16", "H 16", replace(best, steps=16)
-    yield "efficiency_1b_h48", "H 48", replace(best, steps=48)
-    yield "efficiency_1b_h96", "H 96", replace(best, steps=96)
-    yield "efficiency_1b_h24_k256", "k 256", sparse
-    yield "efficiency_1b_h48_k256", "H 48, k 256", replace(sparse, steps=48)
-    yield (
-        "efficiency_1b_h48_k960",
-        "H 48, k 960, joined by four processes",
-        replace(best, settings=FULLER, steps=48, tree=4),
-    )
-    yield "efficiency_1b_h96_no_delay", "H 96, round_delay 0", replace(best, delay=0, steps=96)
-    plain = f"nothing set: H {base.steps}, k {DEFAULTS.top_k}, {DEFAULTS.value_bits} bits, round_delay 0"
-    yield "efficiency_1b_plain_defaults", plain, base
-    yield "efficiency_1b_defaults_delay", "the defaults with round_delay 1", replace(base, delay=1, pin_interval=24)
-    yield "efficiency_1b_as_installed", "nothing set, the market's deadlines too", replace(base, patient=False)
-    yield "efficiency_5m", "nothing set, 5 million parameters", replace(base, parameters=5 * 10**6)
-    yield "efficiency_5m_delay", "the defaults with round_delay 1", replace(base, parameters=5 * 10**6, delay=1)
+    yield "efficiency_1b_no_delay", "the same with round_delay 0", best.with_settings(round_delay=0)
+    yield "efficiency_1b_h16", "H 16", best.with_settings(inner_steps=16, segment_steps=4)
+    yield "efficiency_1b_h48", "H 48", best.with_settings(inner_steps=48)
+    yield "efficiency_1b_h96", "H 96", best.with_settings(inner_steps=96)
+    yield "efficiency_1b_h24_k256", "k 256", best.with_settings(**SPARSE)
+    yield "efficiency_1b_h48_k256", "H 48, k 256", best.with_settings(**SPARSE, inner_steps=48)
+    fuller = replace(best.with_settings(**FULLER, inner_steps=48), tree=4)
+    yield "efficiency_1b_h48_k960", "H 48, k 960, joined by four processes", fuller
+    yield "efficiency_1b_h96_no_delay", "H 96, round_delay 0", best.with_settings(round_delay=0, inner_steps=96)
+    nothing = unset(BILLION)
+    told = f"nothing set: H {nothing.inner_steps}, k {nothing.top_k}, round_delay {nothing.round_delay}"
+    yield "efficiency_1b_unset", f"{told}; kept every round", replace(best, training=nothing, pin_interval=1)
+    installed = replace(best, training=nothing, pin_interval=1, patient=False)
+    yield "efficiency_1b_as_installed", "nothing set, the market's deadlines too", installed
+    dense = f"method default: H {PLAIN.inner_steps}, k {PLAIN.top_k}, {PLAIN.value_bits} bits, round_delay 0"
+    yield "efficiency_1b_plain_defaults", dense, plain
+    delayed = replace(plain, pin_interval=24).with_settings(round_delay=1)
+    yield "efficiency_1b_defaults_delay", "method default with round_delay 1", delayed
+    yield "efficiency_5m", "nothing set, 5 million parameters", small
+    yield "efficiency_5m_delay", "the same with round_delay 1", small.with_settings(round_delay=1)
 
     yield "efficiency_1b_no_churn", "", replace(best, churn=0.0)
     yield "efficiency_1b_churn_50", "half of the nodes leave per hour", replace(best, churn=0.5)
     yield "efficiency_1b_stragglers", "every tenth node 4 times slower", replace(best, straggler_share=0.1)
     for name, link in (("50_10", Link(50.0, 10.0, 0.08)), ("25_5_300ms", Link(25.0, 5.0, 0.3))):
         yield f"efficiency_1b_link_{name}", "Mb/s down, up", replace(best, link=link)
-    yield "efficiency_1b_a100_fp32", "a node of 15 TFLOP/s, H 8", replace(best, flops=A100_FP32, steps=8)
-    yield "efficiency_1b_h100_bf16", "a node of 400 TFLOP/s, H 192", replace(best, flops=H100_BF16, steps=192)
+    slow, fast = best.with_settings(inner_steps=8, segment_steps=2), best.with_settings(inner_steps=192)
+    yield "efficiency_1b_a100_fp32", "a node of 15 TFLOP/s, H 8", replace(slow, flops=A100_FP32)
+    yield "efficiency_1b_h100_bf16", "a node of 400 TFLOP/s, H 192", replace(fast, flops=H100_BF16)
     for count in (10, 100) if quick else (10, 100, 1_000, 10_000):
         grown = replace(best, nodes=count, tree=count // 16)
         note = f"{grown.tree} joining processes" if grown.tree else ""
@@ -175,24 +206,44 @@ def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(1)
     rows: list[Row] = []
     samples, known = Samples(quick), dict[Settings, Costs]()
-    for name, note, plan in plans(quick):
-        if plan.settings not in known:
-            progress(f"encoding payloads: {plan.settings}")
-            known[plan.settings] = samples.costs(plan.settings)
-        progress(name)
+    quoted, quoted_without_churn = dict[str, float](), dict[str, float]()
+    listed = list(plans(quick))
+    for number, (name, note, plan) in enumerate(listed, 1):
+        if plan.sent not in known:
+            progress(f"encoding payloads: {plan.sent}")
+            known[plan.sent] = samples.costs(plan.sent)
+        costs = known[plan.sent]
+        progress(f"{name} ({number} of {len(listed)})")
         started = time.process_time()
-        outcomes = [simulate(plan.scenario(known[plan.settings], seed)) for seed in range(1 if quick else 3)]
+        outcomes = [simulate(plan.scenario(costs, seed)) for seed in range(1 if quick else 3)]
         spent = time.process_time() - started
         rows.append(row(name, "share", [outcome.efficiency for outcome in outcomes], note))
-        if name in ("efficiency_1b", "efficiency_1b_plain_defaults"):
-            rows += _parts(name, plan, known[plan.settings], outcomes)
+        if name in ("efficiency_1b", "efficiency_1b_unset", "efficiency_1b_plain_defaults"):
+            rows += _parts(name, plan, costs, outcomes)
         if "_nodes_" in name:
             events = sum(outcome.events for outcome in outcomes)
             rows.append(row(f"events_per_second_{plan.nodes}", "1/s", [events / spent], f"{events:,} events"))
+        if _is_quotable(plan):
+            share = round_time(plan.spec, plan.nodes, plan.compute_seconds, plan.link).share
+            quoted[name] = share - statistics.median(outcome.efficiency for outcome in outcomes)
+            quoted_without_churn[name] = share - simulate(replace(plan, churn=0.0).scenario(costs, 0)).efficiency
+    rows.append(_quote_error("quote_error", quoted))
+    rows.append(_quote_error("quote_error_no_churn", quoted_without_churn))
     for settings, costs in known.items():
-        if settings == Settings.of(DEFAULTS) or settings.down_top_k == settings.top_k:
+        if settings == Settings.of(PLAIN) or settings.down_top_k == settings.top_k:
             rows += _sizes(settings, costs)
     return rows + compare(quick)
+
+
+def _is_quotable(plan: Plan) -> bool:
+    """Whether the market could quote it, and a quote speaks of nodes like these."""
+    return plan.nodes <= MAX_NODES and plan.patient and not plan.straggler_share
+
+
+def _quote_error(name: str, errors: dict[str, float]) -> Row:
+    """What a quote expects (``training_gym.round_time``) less what is simulated, over the scenarios above."""
+    worst = max(errors, key=lambda scenario: abs(errors[scenario]))
+    return row(name, "share", list(errors.values()), f"of {len(errors)} scenarios; farthest off in {worst}")
 
 
 def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list[Row]:

@@ -21,6 +21,9 @@ MAX_PARAMETERS = 500_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
 
+LARGE_MODEL = 100_000_000
+"""Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 0045)."""
+
 
 def _choice(default: Any, *choices: Any) -> Any:
     return field(default=default, metadata={"choices": choices})
@@ -40,6 +43,12 @@ class ModelConfig:
     num_layers: int = _between(2, 1, 48)
     num_heads: int = _between(4, 1, 64)
     sequence_length: int = _between(64, 8, 2048)
+
+    def num_parameters(self) -> int:
+        """Trainable parameters."""
+        width = self.hidden_size
+        per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
+        return 2 * self.vocab_size * width + self.num_layers * per_layer + width
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,8 @@ that: the trace, the payload and the checkpoint are the same for all of them. ``
 latter. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement
 (``docs/decisions/0022``)."""
 
+_OF_ROUNDS = ("inner_steps", "segment_steps")
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingSpec:
@@ -156,17 +167,20 @@ class TrainingSpec:
         """The specification in ``document``: ``model_config``, ``data_config``, ``training_config``.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` names a set of defaults
-        (``METHODS``) and is no setting itself: the specification holds what it stands for.
+        (``METHODS``) and is no setting itself: the specification holds what it stands for. Without a method the size of
+        the model decides some of the defaults (:func:`settings_by_size`).
 
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
         """
         document = _section(document, "spec", ["model_config", "data_config", "training_config"])
         data = _section(document.get("data_config"), "data_config", ["dataset", "start_model"])
+        model = _read(ModelConfig, document.get("model_config", {}), "model_config")
+        training = _completed(document.get("training_config", {}), model)
         spec = cls(
-            model=_read(ModelConfig, document.get("model_config", {}), "model_config"),
+            model=model,
             dataset=_cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
-            training=_read(TrainingConfig, _with_method(document.get("training_config", {})), "training_config"),
+            training=_read(TrainingConfig, training, "training_config"),
             start_model=None
             if data.get("start_model") is None
             else _cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
@@ -201,9 +215,7 @@ class TrainingSpec:
 
     def num_parameters(self) -> int:
         """Trainable parameters of the model."""
-        model, width = self.model, self.model.hidden_size
-        per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
-        return 2 * model.vocab_size * width + model.num_layers * per_layer + width
+        return self.model.num_parameters()
 
     def flops_per_unit(self) -> int:
         """Floating-point operations of the matrix products of one unit.
@@ -223,10 +235,27 @@ class TrainingSpec:
         return 3 * 2 * (weights + attention) * tokens + muon
 
 
-def _with_method(document: object) -> object:
-    """The training section with ``method``, if there is one, replaced by what it stands for."""
-    if not isinstance(document, Mapping) or "method" not in document:
+def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the training settings that are not ``given``, those that the size of ``model`` decides, by name.
+
+    A large model takes what ``slow_links`` stands for. Nothing is decided where a method is named, where gradients are
+    averaged at every step, and where no error feedback would keep what sparse payloads leave out. The lengths of rounds
+    and segments are decided together or not at all, so that whatever fits the plain defaults fits these.
+    """
+    if model.num_parameters() < LARGE_MODEL or "method" in given:
+        return {}
+    if given.get("averaging") == "steps" or given.get("error_feedback_decay") == 0:
+        return {}
+    left_out = set(_OF_ROUNDS) if any(name in given for name in _OF_ROUNDS) else set()
+    return {name: value for name, value in METHODS["slow_links"].items() if name not in left_out | given.keys()}
+
+
+def _completed(document: object, model: ModelConfig) -> object:
+    """The training section with ``method`` replaced by what it stands for, or with what the model's size decides."""
+    if not isinstance(document, Mapping):
         return document
+    if "method" not in document:
+        return settings_by_size(model, document) | {**document}
     method = document["method"]
     if not isinstance(method, str) or method not in METHODS:
         listed = ", ".join(repr(name) for name in METHODS)

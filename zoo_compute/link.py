@@ -17,11 +17,12 @@ _PIECE_BYTES = 16 * 1024
 _TELLING_BYTES = 64 * 1024  # a transfer of less says more of the round trip than of the rate
 _REMEMBERED = 16
 _BITS_PER_MEGABIT = 1_000_000
-_BACKGROUND_BYTES = 64 * 1024
 BACKGROUND = "zoo.background"
 """Extension of a request whose content is :class:`Background`: no rate is taken from it."""
 
-_LONGEST_PAUSE_SECONDS = 5.0
+BACKGROUND_BYTES = 64 * 1024
+LONGEST_PAUSE_SECONDS = 5.0
+"""What goes in the background sends so many bytes at a time, and while it gives way that often."""
 
 
 class _Direction:
@@ -92,7 +93,7 @@ class Link:
             ConnectionAbortedError: :meth:`stop` was called.
         """
         with self._giving_way:
-            self._giving_way.wait_for(lambda: self._stopped or not self._urgent, timeout=_LONGEST_PAUSE_SECONDS)
+            self._giving_way.wait_for(lambda: self._stopped or not self._urgent, timeout=LONGEST_PAUSE_SECONDS)
         if self._stopped:
             raise ConnectionAbortedError("this node is stopping")
 
@@ -135,7 +136,7 @@ class Background:
         with self._path.open("rb") as file:
             file.seek(self._start)
             left = self._length
-            while piece := file.read(min(_BACKGROUND_BYTES, left)):
+            while piece := file.read(min(BACKGROUND_BYTES, left)):
                 left -= len(piece)
                 self._link.give_way()
                 self._check()

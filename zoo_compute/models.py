@@ -56,6 +56,8 @@ class Quote(Answer):
 
     spec: dict[str, Any]
     spec_hash: str
+    settings_by_size: dict[str, Any] = {}
+    advice: list[dict[str, Any]] = []
     tier: str
     units: int
     unit_weight_us: int
@@ -71,6 +73,7 @@ class Quote(Answer):
     fee_bps: int
     detection_probability: float
     expected_seconds: float | None = None
+    expected_throughput: dict[str, Any] | None = None
     nonce: Wei
     permit_deadline: int
     order: dict[str, Any]

@@ -7,5 +7,5 @@
 ``state``     what the market knows of rounds, slots and units
 ``rounds``    nodes and market acting: ``simulate(scenario)`` gives an :class:`~benchmarks.simulator.rounds.Outcome`
 ``measured``  sizes and speeds of real payloads, extrapolated to other models
-``real_run``  the same as real processes on this machine, to hold the simulator against
+``real_run``  the same as real processes on this machine, to hold the simulator against (``real_market``, ``worker``)
 """

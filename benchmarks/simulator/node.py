@@ -1,21 +1,26 @@
 """A node: its link, which its transfers share, and the tasks that it works through step by step."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 
 from benchmarks.simulator.clock import Action, Clock, Timer
 from benchmarks.simulator.link import Flow, SharedLink
-from benchmarks.simulator.scenario import MBIT, Link
+from training_gym.round_time import MBIT, Link
+from zoo_compute.link import BACKGROUND_BYTES, LONGEST_PAUSE_SECONDS
 
 
 class Step(Enum):
-    """What a task does next: let seconds pass, or move bytes."""
+    """What a task does next: let seconds pass, or move bytes; what is published gives way to all else that moves."""
 
     WAIT = 0
     UP = 1
     DOWN = 2
+    PUBLISH = 3
 
+
+LEAST_RATE = BACKGROUND_BYTES / LONGEST_PAUSE_SECONDS
+"""Bytes per second of what gives way, so that its connection lives."""
 
 Steps = Iterator[tuple[Step, float]]
 
@@ -42,9 +47,8 @@ class Node:
         self.model_used_at: float | None = None
         self.dataset_used_at: float | None = None
         self._clock = clock
-        self._shared = {Step.UP: up, Step.DOWN: down}
-        self._rate = {Step.UP: link.up_mbps * MBIT, Step.DOWN: link.down_mbps * MBIT}
-        self._moving: dict[Step, list[Transfer]] = {Step.UP: [], Step.DOWN: []}
+        self._shared = {Step.UP: up, Step.PUBLISH: up, Step.DOWN: down}
+        self._moving: list[Transfer] = []
         self._serving: Task | None = None
         self._to_serve: deque[Steps] = deque()
 
@@ -70,20 +74,17 @@ class Node:
         if self._serving is not None:
             self._serving.cancel()
 
-    def move(self, direction: Step, size: float, done: Action) -> "Transfer":
+    def move(self, step: Step, size: float, done: Action) -> "Transfer":
         """Send or fetch ``size`` bytes; all transfers of one direction share the node's link equally."""
-        moving, shared = self._moving[direction], self._shared[direction]
-        limit = self._rate[direction] / (len(moving) + 1)
-        for other in moving:
-            other.flow = shared.relimit(other.flow, limit)
-        transfer = Transfer(self, direction)
-        transfer.flow = shared.begin(size, limit, lambda: self._moved(transfer, done))
-        moving.append(transfer)
+        transfer = Transfer(self, step)
+        self._moving.append(transfer)
+        self._share(self._moving[:-1])
+        transfer.flow = self._shared[step].begin(size, self._limit(step), lambda: self._moved(transfer, done))
         return transfer
 
     def stop(self, transfer: "Transfer") -> None:
         """Give up a transfer that is not done yet."""
-        self._shared[transfer.direction].end(transfer.flow)
+        self._shared[transfer.step].end(transfer.flow)
         self._free(transfer)
 
     def _moved(self, transfer: "Transfer", done: Action) -> None:
@@ -91,10 +92,25 @@ class Node:
         done()
 
     def _free(self, transfer: "Transfer") -> None:
-        moving = self._moving[transfer.direction]
-        moving.remove(transfer)
-        for other in moving:
-            other.flow = self._shared[other.direction].relimit(other.flow, self._rate[other.direction] / len(moving))
+        self._moving.remove(transfer)
+        self._share(self._moving)
+
+    def _share(self, transfers: "list[Transfer]") -> None:
+        """Give these the rates that are theirs now."""
+        for one in transfers:
+            limit = self._limit(one.step)
+            if one.flow.limit != limit:
+                one.flow = self._shared[one.step].relimit(one.flow, limit)
+
+    def _limit(self, step: Step) -> float:
+        """Bytes per second of each transfer of a kind (``zoo_compute.link``)."""
+        count = Counter(one.step for one in self._moving)
+        if step is Step.DOWN:
+            return self.link.down_mbps * MBIT / count[step]
+        gives_way = count[Step.PUBLISH] < len(self._moving)
+        if step is Step.PUBLISH:
+            return LEAST_RATE if gives_way else self.link.up_mbps * MBIT / count[step]
+        return (self.link.up_mbps * MBIT - count[Step.PUBLISH] * LEAST_RATE) / count[step]
 
     def _serve_next(self) -> None:
         self._serving = None
@@ -105,12 +121,12 @@ class Node:
 class Transfer:
     """Bytes between a node and the market's storage."""
 
-    __slots__ = ("direction", "flow", "node")
+    __slots__ = ("flow", "node", "step")
     flow: Flow
 
-    def __init__(self, node: Node, direction: Step) -> None:
+    def __init__(self, node: Node, step: Step) -> None:
         self.node = node
-        self.direction = direction
+        self.step = step
 
 
 class Task:

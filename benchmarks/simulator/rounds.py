@@ -14,7 +14,7 @@ from random import Random
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import Node, Step
-from benchmarks.simulator.scenario import MBIT, Link, Scenario
+from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Recent, Slot, State, Unit
 from benchmarks.simulator.work import LEAST_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
@@ -22,6 +22,7 @@ from market.jobs import spares
 from market.jobs.dispatch import NO_CAPACITY_AFTER, RoundState, round_to_offer
 from market.jobs.spares import MAX_FAILURES
 from training_gym import lateness
+from training_gym.round_time import MBIT, Link
 
 _HOUR = 3600.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -383,10 +384,7 @@ class _Job:
         self._open_round()
 
     def _pin(self) -> None:
-        """The job's own nodes fetch the checkpoint, and each uploads its slot's state, beside their training.
-
-        Here such an upload has an equal share of the link; a real node lets a unit's own transfers go first.
-        """
+        """The job's own nodes fetch the checkpoint, and each uploads its slot's state, beside their training."""
         market, work = self._scenario.market, self._scenario.work
         if not market.pins or len(self._rounds) % market.pin_interval:
             return

@@ -6,22 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from market.settings import Settings
-
-MBIT = 1e6 / 8
-"""Bytes per second of a link of one Mb/s."""
+from training_gym.round_time import Link
 
 
 def _setting(name: str) -> Any:
     return Settings.model_fields[name].default
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A node's link to the market's storage. Its transfers and the market's share the rate equally."""
-
-    down_mbps: float = 100.0
-    up_mbps: float = 20.0
-    round_trip_seconds: float = 0.08
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class ShapedLink:
 
     async def _listen(self, port: int) -> int:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # it ends with the link
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
                 await asyncio.gather(
                     self._carry(reader, far_writer, self._up), self._carry(far_reader, writer, self._down)

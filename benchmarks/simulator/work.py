@@ -52,11 +52,11 @@ class NodeWork:
         count = int(wanted) + (self._random.random() < wanted % 1)
         drawn = [self._random.randrange(work.segments) for _ in range(count)]
         states = [_upload(work.state) for segment in drawn if segment > 0]
-        return [*states, _upload(work.slot_state)] if drawn and with_slot_state else states
+        return [*states, _publish(work.slot_state)] if drawn and with_slot_state else states
 
     def pinning(self, slot: Slot) -> Steps:
         """The upload of a slot's state, for a checkpoint that is kept."""
-        yield from _upload(self._scenario.work.slot_state)
+        yield from _publish(self._scenario.work.slot_state)
         slot.uploading = None
 
     def _inputs(self, node: Node, round_: int) -> Steps:
@@ -88,3 +88,7 @@ class NodeWork:
 
 def _upload(size: float) -> Steps:
     yield Step.UP, size
+
+
+def _publish(size: float) -> Steps:
+    yield Step.PUBLISH, size

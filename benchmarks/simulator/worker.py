@@ -1,10 +1,12 @@
 """A real node's work without the market: fetch inputs, train, upload, with the node's own code. Ends with its input.
 
 Reads one JSON object per line: ``{"unit": number, "task": …, "output": directory}`` starts a unit, ``{"stop": number}``
-gives it up. Answers ``{"unit", "payload", "slot_state", "seconds": [fetch, train, upload]}``. ``pace``: seconds that an
-inner step takes at least, so that a device has the speed that it is meant to have.
+gives it up. Answers ``{"unit", "payload", "slot_state"}`` once the result is fixed, from which on the next unit may
+begin, and ``{"unit", "seconds": [fetch, train, upload]}`` once it is uploaded. ``pace``: seconds that an inner step
+takes at least, so that a device has the speed that it is meant to have.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -22,6 +24,7 @@ from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.inputs import unit_task
 from zoo_compute.node.trainer import Trainer
 from zoo_compute.node.workspace import Workspace
+from zoo_protocol.unixfs import cid_of_file
 
 
 class _Stopped(Exception):
@@ -39,15 +42,16 @@ class _Worker:
         self._replies = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # whatever a library prints goes elsewhere
         self._todo: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._fixed: queue.SimpleQueue[tuple[int, bytes, list[float]]] = queue.SimpleQueue()
+        self._saying = threading.Lock()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._deliver, daemon=True).start()
         self._say({"ready": self._trainer.environment})
         while (order := self._todo.get()) is not None:
-            try:
-                self._say(self._work(order))
-            except _Stopped:
-                continue
+            with contextlib.suppress(_Stopped):
+                self._work(order)
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -58,7 +62,7 @@ class _Worker:
                 self._todo.put(order)
         self._todo.put(None)
 
-    def _work(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _work(self, order: dict[str, Any]) -> None:
         output = Path(order["output"])
         output.mkdir(parents=True)
         marks = [time.monotonic()]
@@ -74,24 +78,40 @@ class _Worker:
         result = self._trainer.run({"kind": "train", "output": str(output), **inputs}, paced)
         task = order["task"]
         state = self._workspace.keep_slot_state(task["job_id"], task["slot"], Path(result["slot_state"]))
-        marks.append(time.monotonic())
+        payload = Path(result["payload"]).read_bytes()
+        cid = cid_of_file(payload)
+        self._workspace.have(cid, payload)  # where the slot's next unit looks for it
         if order["unit"] in self._stopped:
             raise _Stopped
-        with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
-            payload = _upload(http, Path(result["payload"]))
         marks.append(time.monotonic())
-        seconds = [after - before for before, after in pairwise(marks)]
-        return {"unit": order["unit"], "payload": payload, "slot_state": state, "seconds": seconds}
+        self._say({"unit": order["unit"], "payload": cid, "slot_state": state})
+        self._fixed.put((order["unit"], payload, marks))
+
+    def _deliver(self) -> None:
+        """Upload results in their order, beside whatever is trained meanwhile."""
+        while True:
+            unit, payload, marks = self._fixed.get()
+            with httpx.Client(base_url=self._rpc, timeout=60.0) as http:
+                _upload(http, payload)
+            marks.append(time.monotonic())
+            self._say({"unit": unit, "seconds": [after - before for before, after in pairwise(marks)]})
 
     def _say(self, message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=self._replies, flush=True)
+        with self._saying:
+            print(json.dumps(message), file=self._replies, flush=True)
 
 
-def _upload(http: httpx.Client, file: Path) -> str:
+def _upload(http: httpx.Client, content: bytes) -> None:
     query = {"cid-version": "1", "raw-leaves": "true"}
-    answer = http.post("/api/v0/add", params=query, files={"file": file.read_bytes()})
-    return str(answer.raise_for_status().json()["Hash"])
+    http.post("/api/v0/add", params=query, files={"file": content}).raise_for_status()
+
+
+def _end(failure: threading.ExceptHookArgs) -> None:
+    """A thread that fails ends the process, which the run notices."""
+    threading.__excepthook__(failure)
+    os._exit(1)
 
 
 if __name__ == "__main__":
+    threading.excepthook = _end
     _Worker(Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])).serve()

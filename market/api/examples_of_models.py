@@ -6,6 +6,13 @@ from market.api.examples import BOOK, CID, DOMAIN, EARLIER, HASH, JOB_ID, NODE, 
 
 OF_MODEL: dict[str, dict[str, Any]] = {
     "AcknowledgementView": {"unit_id": HASH},
+    "Advice": {
+        "code": "few_rounds",
+        "detail": "20 rounds that move 64 of 4096 parameters each change at most 31.2% of the model.",
+        "remedy": "Take at least 64 rounds, a larger top_k and down_top_k, or the method default, which sends every "
+        "entry.",
+        "field": "training_config.rounds",
+    },
     "AskFields": {"tier": 1, "provider": NODE, "nonce": "7"},
     "AskView": {"id": HASH, "status": "open"},
     "BenchmarkView": {"size": 8_192, "rounds": 64, "steps": 10_000},

@@ -14,6 +14,7 @@ from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
 from market.domain.money import BPS, deterred_unit_price, judged_unit_price, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
+from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import (
     BudgetBelowOneUnit,
     DatasetNotFound,
@@ -26,7 +27,7 @@ from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
-from training_gym.config import TrainingSpec
+from training_gym.config import TrainingSpec, settings_by_size
 from training_gym.data.dataset import DatasetManifest
 from training_gym.errors import ManifestError, SpecError
 from training_gym.manifests import MAX_MANIFEST_BYTES
@@ -203,9 +204,13 @@ def quote(
     best = highest_price(job.budget_wei, job.max_price_wei, job.units, job.unit_weight_us)
     at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
     last = last_price(job.tier.id)
+    unit_seconds = job.unit_weight_us / (job.tier.gpus * 10**6)
+    throughput = expected_throughput(job.spec, job.nodes, unit_seconds)
     return Quote(
         spec=job.spec.to_dict(),
         spec_hash=job.spec_hash,
+        settings_by_size=settings_by_size(job.spec.model, request.training_settings),
+        advice=advice_on(job.spec, throughput),
         tier=job.tier.name,
         units=job.units,
         unit_weight_us=job.unit_weight_us,
@@ -221,7 +226,8 @@ def quote(
         fee_bps=network.fee_bps,
         newcomer_sampling_bps=network.newcomer_sampling_bps,
         detection_probability=newcomer_detection(job.spec.segments, network.newcomer_sampling_bps),
-        expected_seconds=job.spec.training.rounds * job.unit_weight_us / (job.tier.gpus * 10**6),
+        expected_seconds=job.spec.training.rounds * unit_seconds,
+        expected_throughput=throughput,
         nonce=nonce,
         permit_deadline=deadline,
         order=_wallet_form(order),

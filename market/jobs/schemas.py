@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from market.api.types import HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.domain.lifecycle import JobStatus
+from market.jobs.advice import Advice, ExpectedThroughput
 
 MAX_NODES = 64
 
@@ -127,6 +128,12 @@ class Quote(BaseModel):
 
     spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
     spec_hash: str
+    settings_by_size: dict[str, Any] = Field(
+        description="Of the training settings in spec, those that the request left out and that took the values of the "
+        "method slow_links because the model has 100 million parameters or more. Naming a method, or the setting "
+        "itself, decides otherwise."
+    )
+    advice: list[Advice] = Field(description="What to look at before signing; nothing of it refuses the job.")
     tier: str
     units: int = Field(description="Rounds times nodes.")
     unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
@@ -153,6 +160,7 @@ class Quote(BaseModel):
         description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
         "done over come on top."
     )
+    expected_throughput: ExpectedThroughput
     nonce: WeiOut
     permit_deadline: int
     order: dict[str, Any]

@@ -51,7 +51,7 @@ ROWS = {
         "brute_force_gap",
     }
     | {f"{rule}{row}" for rule in ("", "first_fit_", "random_") for row in ("wait_p99_seconds", "utilisation")},
-    "wan": {"efficiency_1b", "real_run_error", "real_round_seconds", "simulated_round_seconds"},
+    "wan": {"efficiency_1b", "efficiency_1b_unset", "quote_error", "real_run_error", "real_run_delay_error"},
     "communication": {
         f"{method}_{figure}"
         for method in (

@@ -1,8 +1,14 @@
 """Why a job waits, from the command line, against the real API."""
 
-from api_support import Cli
-from jobs_world import ZEN, World
+import json
+from dataclasses import replace
+from pathlib import Path
 
+from api_support import Cli
+from fastapi import FastAPI
+from jobs_world import ZEN, FakeChain, World, store_dataset
+
+from market.storage.service import Storage
 from zoo_compute.errors import ExitCode
 
 
@@ -28,3 +34,27 @@ def test_why_tells_its_payer_what_removes_the_nodes_and_what_would_help(cli: Cli
     assert "bronze.eu" in shown
     for change in found["changes"]:
         assert f"{change['field']}: {change['sentence']}" in shown
+
+
+def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
+    cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
+) -> None:
+    app.state.services = replace(app.state.services, chain=FakeChain())
+    model = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
+    job = tmp_path / "job.json"
+    asked = {
+        "model_config": model,
+        "training_config": {"optimizer": "adamw", "batch_size": 1, "rounds": 8, "top_k": 128},
+        "data_config": {"dataset": store_dataset(storage)},
+        "budget_max": 100,
+        "max_price": 3,
+    }
+    job.write_text(json.dumps(asked))
+    found = cli.json("job", "quote", job)
+    assert (found["settings_by_size"]["inner_steps"], found["settings_by_size"]["down_top_k"]) == (24, 64)
+    assert "top_k" not in found["settings_by_size"]
+    shown = cli("job", "quote", job)
+    assert "inner_steps 24" in shown
+    job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
+    assert cli.json("job", "quote", job)["settings_by_size"] == {}
+    assert "set by the model's size          nothing" in cli("job", "quote", job)

@@ -27,7 +27,7 @@ from market.jobs.facts import get
 from market.jobs.models import Job
 from market.providers.models import SignerNonce
 from market.storage.service import Storage
-from training_gym.config import MAX_SEGMENTS
+from training_gym.config import MAX_SEGMENTS, METHODS
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.messages import struct_hash
 
@@ -106,9 +106,37 @@ def test_a_quote_names_the_cost_and_writes_nothing(
     assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
     assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
     assert quote["detection_probability"] == pytest.approx(0.25)
+    assert quote["settings_by_size"] == {}
+    expected = quote["expected_throughput"]
+    assert expected["compute_seconds"] == pytest.approx(quote["expected_seconds"] / 2, abs=1e-3)  # two rounds
+    assert expected["share_of_ideal"] == pytest.approx(
+        expected["compute_seconds"] / expected["round_seconds"], abs=1e-2
+    )
+    assert [expected[name] for name in ("down_mbps", "up_mbps", "round_trip_seconds", "nodes")] == [100, 20, 0.08, 4]
+    assert [point["code"] for point in quote["advice"]] == ["low_throughput"]  # round trips take longer than training
     assert quote["permit"]["message"]["nonce"] == "3"
     assert quote["permit"]["message"]["value"] == body["budget_max"]
     assert _written(services) == [0, 0, 0, 0]
+
+
+def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_decided(
+    api: httpx.Client, payer: Caller, body: Body
+) -> None:
+    body["model_config"] = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
+    body["training_config"] = {"rounds": 8, "batch_size": 1, "optimizer": "adamw", "value_bits": 4}
+    body |= {"budget_max": str(100 * ZEN)}
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    decided = {key: value for key, value in METHODS["slow_links"].items() if key != "value_bits"}
+    assert quote["settings_by_size"] == decided
+    assert quote["spec"]["training_config"].items() >= (decided | {"value_bits": 4}).items()
+    assert "few_rounds" in [point["code"] for point in quote["advice"]]
+    answer = api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers)
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert (job["spec"], job["spec_hash"]) == (quote["spec"], quote["spec_hash"])
+    # Asked for by what is stored, nothing is left to decide.
+    again = api.post("/v1/quotes", json=body | job["spec"], headers=payer.headers).json()
+    assert (again["settings_by_size"], again["spec_hash"]) == ({}, job["spec_hash"])
 
 
 def test_a_signed_quote_becomes_a_job_and_a_deposit(

@@ -1,12 +1,23 @@
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from training_gym.config import TrainingSpec
+from training_gym.config import (
+    LARGE_MODEL,
+    MAX_SEGMENTS,
+    METHODS,
+    ModelConfig,
+    TrainingConfig,
+    TrainingSpec,
+    settings_by_size,
+)
 from training_gym.distributed.optimizer import optimizer_step
 from training_gym.errors import SpecError
 from training_gym.models.decoder import build_decoder
@@ -51,6 +62,81 @@ def test_a_method_is_a_name_for_its_settings() -> None:
     assert default == TrainingSpec.from_dict(document())
     group = TrainingSpec.from_dict(document(training_config={"method": "powersgd"}))
     assert (group.training.averaging, group.training.powersgd_rank) == ("steps", 4)
+
+
+LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
+"""101,204,992 parameters; with one layer less it is none."""
+
+
+def training_of(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    settings = TrainingSpec.from_dict(document(model_config=model, training_config=given)).to_dict()["training_config"]
+    assert isinstance(settings, dict)
+    return settings
+
+
+def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> None:
+    plain, large = training_of({}, {}), training_of(LARGE, {})
+    assert large == plain | METHODS["slow_links"]
+    smaller = LARGE | {"num_layers": 7}
+    assert ModelConfig(**LARGE).num_parameters() >= LARGE_MODEL > ModelConfig(**smaller).num_parameters()
+    assert training_of(smaller, {}) == plain
+    assert training_of(LARGE, {"method": "default"}) == plain
+    assert training_of(LARGE, {"method": "diloco"}) == training_of({}, {"method": "diloco"})
+    assert training_of(LARGE, {"averaging": "steps"}) == training_of({}, {"averaging": "steps"})
+    # Without error feedback nothing keeps what sparse payloads leave out.
+    assert training_of(LARGE, {"error_feedback_decay": 0.0}) == training_of({}, {"error_feedback_decay": 0.0})
+
+
+def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> None:
+    assert settings_by_size(ModelConfig(**LARGE), {}) == METHODS["slow_links"]
+    for given_one in ({"inner_steps": 20}, {"segment_steps": 5}):
+        by_size = settings_by_size(ModelConfig(**LARGE), given_one)
+        assert by_size == {
+            name: value for name, value in METHODS["slow_links"].items() if name not in ("inner_steps", "segment_steps")
+        }
+        assert training_of(LARGE, given_one)["top_k"] == 64  # 24 steps are no multiple of 5, nor 20 of 6
+
+
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "rounds": st.integers(1, 10_000),
+        "inner_steps": st.integers(1, 6).map(lambda tens: 10 * tens),
+        "segment_steps": st.sampled_from([1, 2, 5]),
+        "warmup_steps": st.integers(0, 200),
+        "top_k": st.integers(1, 4096),
+        "value_bits": st.sampled_from([2, 4, 8]),
+        "error_feedback_decay": st.sampled_from([0.0, 0.5, 1.0]),
+        "down_top_k": st.integers(0, 4096),
+        "down_value_bits": st.sampled_from([2, 4, 8]),
+        "round_delay": st.integers(0, 1),
+        "averaging": st.sampled_from(["rounds", "steps"]),
+        "method": st.sampled_from(list(METHODS)),
+    },
+)
+
+
+@given(settings=SETTINGS, large=st.booleans())
+def test_what_is_set_is_kept_and_what_fits_the_plain_defaults_fits_at_any_size(
+    settings: dict[str, Any], large: bool
+) -> None:
+    model = LARGE if large else {}
+    named = {key: value for key, value in settings.items() if key != "method"}
+    plain = TrainingConfig(**METHODS[settings.get("method", "default")] | named)
+    fits = plain.inner_steps % plain.segment_steps == 0 and plain.inner_steps // plain.segment_steps <= MAX_SEGMENTS
+    fits &= plain.warmup_steps <= plain.rounds * plain.inner_steps
+    assume(fits)
+    spec = TrainingSpec.from_dict(document(model_config=model, training_config=settings))
+    training = spec.to_dict()["training_config"]
+    assert training.items() >= named.items()
+    by_size = settings_by_size(spec.model, settings)
+    assert by_size.keys().isdisjoint(settings)
+    assert spec.training == (plain if not by_size else replace(plain, **by_size))
+    assert not by_size or large
+    # What is stored says it all: read again, on its own, it decides nothing any more.
+    again = TrainingSpec.from_dict(spec.to_dict())
+    assert (again, again.spec_hash()) == (spec, spec.spec_hash())
+    assert settings_by_size(spec.model, training) == {}
 
 
 def test_whole_numbers_are_accepted_for_real_settings() -> None:

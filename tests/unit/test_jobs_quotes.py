@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
+from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import InvalidOrder
 from market.jobs.quotes import highest_price, newcomer_detection, terms
 from market.jobs.schemas import JobSpec
+from training_gym.config import TrainingSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.integers(1, 2**96 - 1)
@@ -109,3 +111,32 @@ def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: st
     """Not the longest round of the largest model, if only its unit has as many segments as it may."""
     found = terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
+
+
+@pytest.mark.parametrize(
+    ("training", "codes"),
+    [
+        ({"rounds": 8}, []),  # every entry is sent
+        ({"rounds": 63, "method": "slow_links"}, ["few_rounds"]),
+        ({"rounds": 64, "method": "slow_links"}, []),
+        ({"rounds": 63, "method": "sparseloco"}, []),  # nodes fetch the whole model
+    ],
+)
+def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: list[str]) -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=1000.0))
+    assert [point.code for point in found] == codes
+    if found:
+        assert "at most 98.4% of the model" in found[0].detail
+        assert "at least 64 rounds" in found[0].remedy
+
+
+def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}})
+    for compute, codes in ((10.0, []), (0.1, ["low_throughput"])):
+        expected = expected_throughput(spec, 4, compute)
+        found = advice_on(spec, expected)
+        assert [point.code for point in found] == codes
+        assert (expected.share_of_ideal < 0.5) == bool(codes)
+    assert f"{expected.share_of_ideal:.0%} of the throughput" in found[0].detail
+    assert "round_delay 1" in found[0].remedy

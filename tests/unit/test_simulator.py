@@ -10,10 +10,11 @@ import pytest
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
-from benchmarks.simulator.node import Node
+from benchmarks.simulator.node import LEAST_RATE, Node
 from benchmarks.simulator.rounds import Outcome, _Job, simulate
-from benchmarks.simulator.scenario import Link, Market, Nodes, Scenario, Work
+from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.state import State, Unit
+from training_gym.round_time import Link
 
 MB = 1e6
 FREE = Link(down_mbps=1e12, up_mbps=1e12, round_trip_seconds=0.0)
@@ -234,3 +235,11 @@ def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
     state.deliver(units[2], 100.0)
     state.count_hopeless(20.0)
     assert (state.open, state.hopeless) == (2, 0)
+
+
+def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None:
+    work = replace(WORK, slot_state=1000 * MB)
+    outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
+    assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
+    # The payload has all of the link but the little that keeps the other connection alive.
+    assert seconds(outcome)[-1] == pytest.approx(80 + 10 * LEAST_RATE / (2 * MB), abs=0.01)

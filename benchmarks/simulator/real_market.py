@@ -1,0 +1,371 @@
+"""The market's part in a real run: rounds of real processes, closed and filled as ``market.jobs.dispatch`` does it."""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.corpus import standard_library
+from benchmarks.report import progress
+from market.domain.lifecycle import UnitStatus
+from market.jobs.dispatch import DEADLINE_ROUNDS, RoundState, round_to_offer
+from training_gym import lateness
+from training_gym.aggregation import aggregate
+from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from training_gym.config import TrainingSpec
+from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.outer import OuterState
+from training_gym.profile import CPU
+from zoo_compute.gateway import GatewayClient
+
+JOB = "0x" + "ab" * 32
+STEPS = 20
+LEASE_SECONDS, SWEEP_SECONDS, SLACK_SECONDS, LONGEST_SECONDS = 1.5, 0.1, 0.5, 60.0
+LEAVES_AFTER = 8.0
+MODEL = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 16}
+TRAINING = {"rounds": 100, "inner_steps": STEPS, "segment_steps": 10, "batch_size": 2, "down_top_k": 1024}
+MAX_BYTES = 1 << 26
+
+
+class Store:
+    """The embedded store in its own process; reads and writes here are not behind a link."""
+
+    def __init__(self, directory: Path) -> None:
+        port_file = directory / "ports.json"
+        command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
+        self.process = subprocess.Popen(
+            [*command, "--directory", str(directory / "store"), "--port-file", str(port_file)]
+        )
+        until = time.monotonic() + 60
+        while not port_file.exists():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the store does not start")
+            time.sleep(0.05)
+        ports = json.loads(port_file.read_text())
+        self.rpc, self.gateway = int(ports["rpc_port"]), int(ports["gateway_port"])
+        self._client = GatewayClient([f"http://127.0.0.1:{self.gateway}"])
+
+    def add(self, content: bytes) -> str:
+        query = {"cid-version": "1", "raw-leaves": "true"}
+        url = f"http://127.0.0.1:{self.rpc}/api/v0/add"
+        answer = httpx.post(url, params=query, files={"file": content}, timeout=60.0)
+        return str(answer.raise_for_status().json()["Hash"])
+
+    def get(self, cid: str) -> bytes:
+        return self._client.fetch(cid, max_bytes=MAX_BYTES)
+
+
+class Worker:
+    """A worker process; its answers go to ``answers`` with its number."""
+
+    def __init__(self, number: int, directory: Path, gateway: str, rpc: str, pace: float, answers: Any) -> None:
+        self.number = number
+        self.left_at: float | None = None
+        command = [sys.executable, "-m", "benchmarks.simulator.worker", str(directory), gateway, rpc, str(pace)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | CPU.variables
+        )
+        threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
+
+    def tell(self, order: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has left; that shows later
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+
+    def leave(self) -> None:
+        """Be gone at once."""
+        self.left_at = time.monotonic()
+        self.process.kill()
+        self.process.wait()
+
+    def _listen(self, answers: "queue.SimpleQueue[tuple[int, dict[str, Any]]]") -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            answers.put((self.number, json.loads(line)))
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """``result``: the worker's answers, which are two: the result is fixed, and it is uploaded."""
+
+    number: int
+    round: int
+    slot: int
+    worker: Worker
+    offered_at: float
+    result: dict[str, Any] | None = None
+    delivered: bool = False
+
+    @property
+    def status(self) -> UnitStatus:
+        return UnitStatus.LEASED if self.result is None else UnitStatus.UPLOADED
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """Units by slot; lost ones are gone. ``offers``: when each was offered, also of the lost ones."""
+
+    number: int
+    opened_at: float = 0.0
+    units: dict[int, _Unit] = field(default_factory=dict)
+    offers: list[float] = field(default_factory=list)
+
+
+class Run:
+    """One run of real rounds, with the market's part in this process.
+
+    Attributes:
+        closings: seconds that each round's closing took.
+        trained: seconds of training of each unit that was joined.
+        sizes: bytes of the model, of an update and of the largest payload.
+    """
+
+    def __init__(
+        self, directory: Path, store: Store, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self.workers = [
+            Worker(number, directory / f"node-{number}", gateway, rpc, pace, self._answers)
+            for number, ((gateway, rpc), pace) in enumerate(zip(links, paces, strict=True))
+        ]
+        self._delay = delay
+        self._publish()
+        self._numbers = 0
+        self._arrivals: defaultdict[int, list[float]] = defaultdict(list)
+        self.closings: list[float] = []
+        self.trained: list[float] = []
+        ready = [self._answers.get(timeout=120)[1]["ready"] for _ in self.workers]
+        self._environment = ready[0]
+        self._closer = ThreadPoolExecutor(1)
+
+    def _publish(self) -> None:
+        tokens, _ = standard_library(1 << 18)
+        self.text = tokens.tobytes()[: 1 << 18]
+        split = describe_split(self._store.add(self.text), self.text)
+        dataset = self._store.add(DatasetManifest(split, split).to_bytes())
+        training = TRAINING | {"round_delay": self._delay}
+        document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
+        self.spec = TrainingSpec.from_dict(document)
+        self._model = load_state(self.spec, initial_checkpoint(self.spec))
+        self._outer: OuterState | None = None
+        self._slot_states: dict[int, tuple[str, Worker]] = {}  # with who holds it
+        self.sizes = {"model": len(initial_checkpoint(self.spec)), "update": 0}
+        self._checkpoint = self._store_checkpoint(0, None, b"")
+
+    def _store_checkpoint(self, round_: int, parent: str | None, update: bytes) -> str:
+        manifest = CheckpointManifest(
+            job_id=JOB,
+            round=round_,
+            parent=parent,
+            model=self._store.add(save_state(self._model)),
+            outer_state=None,
+            update=self._store.add(update) if update else None,
+            aggregation=None,
+            slot_states={str(slot): cid for slot, (cid, _) in self._slot_states.items()},
+            data_cursor=round_ * STEPS,
+            spec_hash=self.spec.spec_hash(),
+        )
+        return self._store.add(manifest.to_bytes())
+
+    def rounds(self, slots: int, count: int, leaver: int | None = None) -> list[float]:
+        """Seconds of each of ``count`` rounds; the holder of slot ``leaver`` leaves ``LEAVES_AFTER`` the start."""
+        self._slots, self._count = slots, count
+        self._holders: dict[int, Worker] = {}
+        self._spares = list(self.workers)
+        self._late: dict[int, _Unit] = {}  # by slot: their round was joined before they were delivered
+        began = time.monotonic()
+        self._now, self._next = _Round(0, began), _Round(1)
+        self._closing: Future[None] | None = None
+        taken: list[float] = []
+        while len(taken) < count:
+            self._offer_units()
+            if self._closing is None and self._state().can_close(datetime.now(UTC)):
+                self._begin_closing()
+            self._hear()
+            if leaver is not None and time.monotonic() - began >= LEAVES_AFTER and leaver in self._holders:
+                self._holders[leaver].leave()
+                leaver = None
+            self._lose_expired()
+            if self._closing is not None and self._closing.done():
+                self._closing.result()
+                taken.append(self._open_next())
+        return taken
+
+    def _offer_units(self) -> None:
+        """Give vacant slots to spares, and every slot the unit that is due, as the market's dispatch does."""
+        for slot in range(self._slots):
+            which = self._which(slot)
+            if slot not in self._holders:
+                rests = slot in self._now.units or slot in self._next.units
+                if not self._spares or (rests and which is None):
+                    continue
+                self._holders[slot] = self._spares.pop(0)
+            if which is not None:
+                self._offer((self._now, self._next)[which], slot)
+
+    def _which(self, slot: int) -> int | None:
+        if slot in self._late:
+            return None
+        own, ahead = (
+            None if (unit := round_.units.get(slot)) is None else unit.status for round_ in (self._now, self._next)
+        )
+        may_go_ahead = bool(self._delay) and self._next.number < self._count
+        return round_to_offer(self._state(), datetime.now(UTC), own, ahead, may_go_ahead=may_go_ahead)
+
+    def _offer(self, round_: _Round, slot: int) -> None:
+        worker, before = self._holders[slot], self._now.units.get(slot)
+        self._numbers += 1
+        cid, holder = self._slot_states.get(slot, (None, None))
+        eager = before.result if round_ is self._next and before is not None and before.worker is worker else None
+        task = {
+            "job_id": JOB,
+            "spec": self.spec.to_dict(),
+            "round": round_.number,
+            "slot": slot,
+            "checkpoint_cid": self._checkpoint,
+            "slot_state_cid": cid if holder is worker else None,
+            "restored_payload_cid": None,
+            "eager_payload_cid": None if eager is None else eager["payload"],
+            "environment": self._environment,
+        }
+        worker.tell({"unit": self._numbers, "task": task, "output": str(self._directory / f"unit-{self._numbers}")})
+        round_.units[slot] = _Unit(self._numbers, round_.number, slot, worker, time.monotonic())
+        round_.offers.append(time.monotonic())
+
+    def _hear(self) -> None:
+        """Wait for the next answer, for a sweep at the most; a closing that is done answers too."""
+        with contextlib.suppress(queue.Empty):
+            _, answer = self._answers.get(timeout=SWEEP_SECONDS)
+            for unit in (*self._now.units.values(), *self._next.units.values(), *self._late.values()):
+                if unit.number == answer["unit"]:
+                    self._take(unit, answer)
+                    return
+
+    def _take(self, unit: _Unit, answer: dict[str, Any]) -> None:
+        if unit.result is None:
+            unit.result = answer
+            if self._delay:  # the slot goes on from it
+                self._slot_states[unit.slot] = answer["slot_state"], unit.worker
+            return
+        unit.delivered = True
+        unit.result |= answer
+        self._arrivals[unit.round].append(time.monotonic() - unit.offered_at)
+        if self._late.get(unit.slot) is unit:
+            del self._late[unit.slot]
+
+    def _lose_expired(self) -> None:
+        """What was out with a worker that left is lost when its lease has expired."""
+        for worker in self.workers:
+            if worker.left_at is None:
+                if worker.process.poll() is not None:
+                    raise RuntimeError("a worker ended by itself; see above")
+            elif time.monotonic() >= worker.left_at + LEASE_SECONDS:
+                for round_ in (self._now, self._next):
+                    round_.units = {
+                        slot: unit for slot, unit in round_.units.items() if unit.worker is not worker or unit.delivered
+                    }
+                self._late = {slot: unit for slot, unit in self._late.items() if unit.worker is not worker}
+                self._holders = {slot: holder for slot, holder in self._holders.items() if holder is not worker}
+
+    def _state(self) -> RoundState:
+        """As ``market.jobs.dispatch.round_state``."""
+        now, units = self._now, self._now.units.values()
+        taken = [
+            seconds
+            for number, found in self._arrivals.items()
+            if number >= now.number - DEADLINE_ROUNDS
+            for seconds in found
+        ]
+        share = lateness.OVERLAPPED_SLACK if self._delay else lateness.LEAST_SLACK
+        deadline = min(lateness.deadline(taken, SLACK_SECONDS, share) if taken else LONGEST_SECONDS, LONGEST_SECONDS)
+        last_offer = lateness.last_offer(taken, deadline) if taken else LONGEST_SECONDS
+        if self._closing is not None:
+            last_offer = -1.0
+        began = lateness.begun(now.offers, self._slots) if self._delay else None
+        began = now.opened_at if began is None else began
+        return RoundState(
+            nodes=self._slots,
+            open=sum(not unit.delivered for unit in units),
+            delivered=sum(unit.delivered for unit in units),
+            started_at=datetime.now(UTC) - timedelta(seconds=time.monotonic() - began),
+            deadline=timedelta(seconds=deadline),
+            patience=timedelta(seconds=LONGEST_SECONDS),
+            hopeless=sum(not unit.delivered and unit.offered_at > began + last_offer for unit in units),
+            last_offer=timedelta(seconds=last_offer),
+        )
+
+    def _begin_closing(self) -> None:
+        """Join what is delivered, in a thread: the market's worker does it beside what is dispatched."""
+        self._included = [unit for unit in self._now.units.values() if unit.delivered]
+        self._closing = self._closer.submit(self._close, self._now.number, self._included)
+        self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
+
+    def _close(self, round_: int, included: list[_Unit]) -> None:
+        started = time.monotonic()
+        results = {unit.slot: (unit.result, unit.worker) for unit in included if unit.result is not None}
+        payloads = {slot: self._store.get(result["payload"]) for slot, (result, _) in results.items()}
+        joined = aggregate(self.spec, self._model, payloads, outer_state=self._outer)
+        self._model, self._outer = joined.parameters, joined.outer_state
+        if not self._delay:
+            self._slot_states |= {slot: (result["slot_state"], worker) for slot, (result, worker) in results.items()}
+        self.sizes["update"] = len(joined.update)
+        self.sizes["payload"] = max(map(len, payloads.values()))
+        self._checkpoint = self._store_checkpoint(round_ + 1, self._checkpoint, joined.update)
+        self.closings.append(time.monotonic() - started)
+
+    def _open_next(self) -> float:
+        """Who is at work on the joined round stops, or uploads what is fixed. Returns the round's seconds."""
+        self._closing = None
+        ended, now = self._now, time.monotonic()
+        for slot, unit in ended.units.items():
+            if unit.result is not None and not unit.delivered:
+                self._late[slot] = unit
+            elif unit.result is None:
+                unit.worker.tell({"stop": unit.number})
+                if self._holders.get(slot) is unit.worker:
+                    del self._holders[slot]
+                    if unit.worker.left_at is None:
+                        self._spares.append(unit.worker)
+        results = [unit.result["seconds"] for unit in self._included if unit.result is not None]
+        self.trained += [seconds[1] for seconds in results]
+        parts = "; ".join(" + ".join(f"{seconds:.2f}" for seconds in one) for one in results)
+        took = now - ended.opened_at
+        progress(f"  round {ended.number}: {took:.2f} s, {self.closings[-1]:.2f} of it closing; units {parts}")
+        self._now, self._next = self._next, _Round(self._next.number + 1)
+        self._now.opened_at = now
+        return took
+
+    def end(self) -> None:
+        """Leave no process and no thread behind."""
+        self._closer.shutdown()
+        for worker in self.workers:
+            worker.process.kill()
+            worker.process.wait()
+
+
+@contextlib.contextmanager
+def running(store: Store, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int = 0) -> Iterator[Run]:
+    """A run whose processes end with it."""
+    with tempfile.TemporaryDirectory() as directory:
+        run = Run(Path(directory), store, links, paces, delay)
+        try:
+            yield run
+        finally:
+            run.end()
