@@ -182,7 +182,8 @@ class Worker:
         if task["slot_state_cid"] is not None:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
-        shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
+        with self.link.urgent():  # whoever shows it too late has withheld it
+            shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
         self.market.complete(held.lease, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
