@@ -105,6 +105,12 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     return list(session.scalars(_locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
+def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
+    """Until when the last of the units' drawn states that nobody has seen yet is to be shown; None if there is none."""
+    hidden = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
+    return session.scalar(select(func.max(Sample.reveal_deadline_at)).where(*hidden))
+
+
 def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     """The unit's samples by segment."""
     return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
