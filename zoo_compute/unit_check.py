@@ -25,7 +25,7 @@ from training_gym.tensors import unflatten
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.inputs import SlotStateMissing, unit_task
-from zoo_compute.node.tasks import take_unit
+from zoo_compute.node.tasks import catch_up_model, take_unit
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_check import fetch_record
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
@@ -299,7 +299,7 @@ class _Replay:
     def train(self, run: Run) -> bool:
         """Run the unit from its checkpoint and its slot state; False if that is not public."""
         try:
-            task = unit_task(self._task, self._workspace, self.gateway)
+            task = unit_task(self._task, self._workspace, self.gateway, _here)
         except SlotStateMissing:
             return False
         self.unit = take_unit(task, self._task["environment"], "cpu")
@@ -322,6 +322,11 @@ class _Replay:
         """What the payload with this CID (None: the right one) moves each parameter by."""
         content = self._payload.read_bytes() if cid is None else self.gateway.fetch(cid, max_bytes=1 << 36)
         return unflatten(self.spec.model, decode(self.spec, content).dense())
+
+
+def _here(task: dict[str, Any]) -> dict[str, Any]:
+    catch_up_model(task)
+    return {}
 
 
 def _judge(replay: _Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Attempt:

@@ -62,7 +62,7 @@ class _Worker:
         output = Path(order["output"])
         output.mkdir(parents=True)
         marks = [time.monotonic()]
-        inputs = unit_task(order["task"], self._workspace, self._gateway)
+        inputs = unit_task(order["task"], self._workspace, self._gateway, self._run)
         marks.append(time.monotonic())
 
         def paced(report: dict[str, Any]) -> None:
@@ -82,6 +82,9 @@ class _Worker:
         marks.append(time.monotonic())
         seconds = [after - before for before, after in pairwise(marks)]
         return {"unit": order["unit"], "payload": payload, "slot_state": state, "seconds": seconds}
+
+    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
+        return self._trainer.run(task, lambda _: None)
 
     def _say(self, message: dict[str, Any]) -> None:
         print(json.dumps(message), file=self._replies, flush=True)

@@ -105,7 +105,7 @@ class Disclosure:
         if path.exists() and result.exists() and json.loads(result.read_text()).get("state_digests") == trace.states:
             return path
         log.info("training round %d, slot %d of job %s again: it is disputed", unit.round, unit.slot, unit.jobId)
-        inputs = unit_task(task, self.workspace, self.gateway)
+        inputs = unit_task(task, self.workspace, self.gateway, lambda one: self.executor.run(one, TASK_TIMEOUT_SECONDS))
         output = directory / "disputed"
         output.mkdir(exist_ok=True)
         again = self.executor.run({"kind": "train", "output": str(output), **inputs}, TASK_TIMEOUT_SECONDS)
