@@ -1,6 +1,7 @@
 """Where referees get what they judge by: the provider, the job's record, the chain, and their own replays."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dispute_world import Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
@@ -18,11 +19,16 @@ from referee_world import (  # noqa: F401  (fixtures)
 from support.chain import OTHER, wallet
 from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of
 
+from market.db.base import utc_now
+from market.disputes import verdicts
+from market.jobs import uploads
 from market.jobs.models import Unit
 from zoo_compute.dispute_chain import Turn
-from zoo_compute.errors import ApiError
+from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.node.executor import Executor
+from zoo_compute.node.market import Disputed, Market
 from zoo_compute.node.referee import Verdicts
+from zoo_compute.node.uploads import upload_disputed
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.referee_chain import RefereeChain
 from zoo_compute.settlement_events import ChainReader
@@ -32,6 +38,7 @@ ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
+CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 MOST_BLOCKS = 50
 
 
@@ -93,9 +100,8 @@ def test_a_cheat_that_withholds_its_state_loses(live: RefereeWorld, cheat: Node,
 def test_who_withholds_what_its_unit_starts_from_loses(
     live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
 ) -> None:
-    nowhere = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
     with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": nowhere})
+        session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": CID})
     referees = live.referees(executor)
     opened = live.named(FIRST, unit, honest, 2)
     assert live.judged(opened, referees) is Turn.JUDGING
@@ -147,5 +153,41 @@ def test_a_state_may_be_larger_than_what_any_account_may_upload(
     live.discloser(honest).watch()
     assert live.row(opened).state_cid is not None
     with pytest.raises(ApiError) as refused:  # and nobody else may
-        live.discloser(live.provider_node(SECOND, executor)).market.upload_disputed(opened.dispute_id, Path(__file__))
+        upload_disputed(live.market(SECOND), opened.dispute_id, Path(__file__))
     assert refused.value.code == "not-disputed-provider"
+
+
+def test_disclosed_states_go_up_in_pieces_and_are_kept_until_the_dispute_is_over(
+    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    referees = live.referees(executor)
+    opened = live.named(FIRST, unit, honest, 2)
+    discloser, sent = live.discloser(honest), []
+    put = Market.put_piece
+
+    def cut(market: Market, asking: Any, cid: str, number: int, *more: Any) -> None:
+        sent.append((cid, number))
+        put(market, asking, cid, number, *more)
+        if len(sent) == 1:
+            raise Unreachable("market-unreachable", "the link is cut after a piece")
+
+    monkeypatch.setattr(Market, "put_piece", cut)
+    discloser.watch()
+    assert live.row(opened).state_cid is None
+    discloser.watch()  # it goes on with what is not there yet
+    state = live.row(opened).state_cid or ""
+    assert len(sent) == len(set(sent))
+    files = {cid for cid, _ in sent}
+    assert state in files
+    assert verdicts.release_states(live.database, live.storage) == 0
+    uploads.discard_stale(live.database, live.storage, utc_now())
+    assert all(live.storage.is_pinned(cid) for cid in files)
+    with pytest.raises(ApiError) as refused:  # a file of no use to anybody
+        discloser.market.join_pieces(Disputed(opened.dispute_id), CID, 0)
+    assert refused.value.code == "upload-incomplete"
+
+    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
+    live.keep()
+    assert verdicts.release_states(live.database, live.storage) == len(files)
+    assert not live.storage.is_pinned(state)
+    assert verdicts.release_states(live.database, live.storage) == 0
