@@ -117,7 +117,7 @@ def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receip
     """By the payloads on storage."""
     provider, slow = info["accounts"]["providers"][1]["address"], receipt["training"]["slow_link"]
     sizes = [
-        len(httpx.get(f"{info['ipfs_url']}/ipfs/{unit['payload_cid']}").content)
+        len(httpx.get(f"{info['ipfs_url']}/ipfs/{unit['payload_cid']}", params={"format": "raw"}).content)
         for unit in receipt["units"]
         if unit["provider"] == provider and unit["payload_cid"]
     ]
