@@ -25,7 +25,7 @@ from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.db.session import Database
-from market.disputes.router import FILES_PATH
+from market.disputes.router import PIECE_PATH as DISPUTED_PIECE_PATH
 from market.disputes.router import router as disputes
 from market.domain.network import NETWORKS
 from market.events.router import router as events
@@ -54,7 +54,7 @@ from market.wakeups import celery_wake, connect_redis
 from market.webhooks.router import router as webhooks
 from zoo_protocol.messages import Domain, omissions_domain
 
-STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}|{FILES_PATH}")
+STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}|{DISPUTED_PIECE_PATH}")
 
 DESCRIPTION = """A marketplace for AI training compute: pay only for verified work, settled on a blockchain.
 

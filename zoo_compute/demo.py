@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from zoo_compute import demo_story
+from zoo_compute import demo_story, demo_training
 from zoo_compute.amounts import ZEN, format_zen
 from zoo_compute.cli.output import note, print_facts, print_json
 from zoo_compute.cli.receipts import check_receipt, print_receipt
@@ -74,13 +74,16 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
             receipt["story"] = demo_story.gather(client, job, receipt, _cast(info))
+            receipt["training"] = _training(client, job, info, state.path("demo-model.safetensors"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
             check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
             note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
-            _tell_of_training(job, info, _use_model(job, state.path("demo-model.safetensors")))
+            for line in demo_training.tell(receipt["training"], stack.SLOW_NODE, OPTIONS.slow_link_mbps or 0, LEAVER):
+                note(line)
+            _use_model(job)
             note(demo_story.tell(receipt["story"]))
         note("")
         if not as_json:
@@ -117,7 +120,7 @@ def await_payout(client: Client, job_id: str) -> None:
         Mismatch: it did not happen in time.
     """
     network = client.network()
-    chain = ChainReader(network.rpc_url, network.contracts)
+    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     settlement = chain.settlement(job_id)
     note(f"settled; pay can be claimed after a challenge period of {network.challenge_seconds} s")
     deadline = time.monotonic() + network.challenge_seconds + _PAYOUT_SECONDS
@@ -156,6 +159,7 @@ def check_story(receipt: dict[str, Any], *, cheat: str) -> None:
         "there is a checkpoint for every round": len(receipt["checkpoints"]) == ROUNDS + 1,
         f"the loss fell by at least {LEAST_GAIN}": gain >= LEAST_GAIN,
         "the ledger equals the chain": receipt["ledger_reconciled"] is True,
+        **demo_training.promises(receipt["training"]),
     }
     broken = [promise for promise, is_so in holds.items() if not is_so]
     if broken:
@@ -206,41 +210,6 @@ def _leave(state: StateDirectory, event: Event) -> None:
         note(f"{LEAVER} has left")
 
 
-def _tell_of_training(job: Job, info: dict[str, Any], model_bytes: int) -> None:
-    """How the rounds went: what was sent, whose work was joined, and what became of the slow and the absent."""
-    report, units = job.efficiency(), job.units()
-    delivered = [unit for unit in units if unit["uploaded_at"]]
-    each = report["bytes_up_measured"] / max(1, len(delivered))
-    note(
-        f"an update took {each / 1000:.0f} kB on the wire, {model_bytes / each:.0f} times less than the model; of "
-        f"{len(delivered)} updates {sum(unit['included'] is True for unit in delivered)} were joined, robustly"
-    )
-    addresses = [account["address"] for account in info["accounts"]["providers"]]
-    slow, leaver = (addresses[int(name.rpartition("-")[2]) - 1] for name in (stack.SLOW_NODE, LEAVER))
-    for node in report["nodes"]:
-        if node["provider"] == slow:
-            own = [unit for unit in delivered if unit["provider"] == slow]
-            seconds = node["seconds_compute"] + node["seconds_transfer"]
-            told = " or ".join(str(top_k) for top_k in sorted({unit["top_k"] for unit in own}))
-            note(
-                f"{stack.SLOW_NODE}, on {OPTIONS.slow_link_mbps:g} Mbit/s, delivered {node['units']} units, "
-                f"{sum(bool(unit['rounds_late']) for unit in own)} of them late; "
-                f"{node['seconds_transfer'] / seconds:.0%} of its time went into transfers; by its measured rate it "
-                f"was told to send {told} of 4096 entries"
-            )
-    lost = [unit["reason"] for unit in units if unit["provider"] == leaver and unit["status"] == "lost"]
-    back = [unit for unit in delivered if unit["provider"] == leaver and unit["round"] >= LEAVES_AFTER]
-    note(
-        f"{LEAVER} left after round {LEAVES_AFTER} ({', '.join(lost) or 'between two units'}), came back and "
-        f"delivered {len(back)} more units"
-    )
-    shares = ", ".join(f"{report[f'share_{part}'] or 0:.0%} {part}" for part in ("compute", "transfer", "wait"))
-    note(
-        f"{report['tokens_per_second']} tokens/s, {report['share_of_ideal'] or 0:.0%} of the same nodes in one place "
-        f"({shares}; by what the nodes report)"
-    )
-
-
 def _train(client: Client, also: Callable[[Event], None]) -> Job:
     """Publish the text, submit the job and follow it to its end, telling ``also`` of every event."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
@@ -264,13 +233,19 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
     }
 
 
-def _use_model(job: Job, path: Path) -> int:
-    """Fetch the model, checked against its CID, and let it write; its size in bytes."""
+def _training(client: Client, job: Job, info: dict[str, Any], model: Path) -> dict[str, Any]:
+    """Fetch the model, checked against its CID, and gather how it was trained."""
+    size = job.download(model)
+    note(f"{model}: {size} bytes")
+    addresses = [account["address"] for account in info["accounts"]["providers"]]
+    slow, leaver = (addresses[int(name.rpartition("-")[2]) - 1] for name in (stack.SLOW_NODE, LEAVER))
+    return demo_training.gather(client, job, slow, leaver, LEAVES_AFTER, size)
+
+
+def _use_model(job: Job) -> None:
+    """Let the model write."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch loads below; the stack shares this machine's cores
-    size = job.download(path)
-    note(f"{path}: {size} bytes")
     note("the model writes:\n" + job.sample("The ", 240, seed=1))
-    return size
 
 
 def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dict[str, object]:

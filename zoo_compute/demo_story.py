@@ -51,7 +51,7 @@ def gather(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> 
         raise Mismatch("demo-no-dispute", f"no unit of the cheat {cast.cheat} was disputed on chain")
     unit = disputed[0]
     network = client.network()
-    chain = ChainReader(network.rpc_url, network.contracts)
+    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     evidence = _evidence(client, job, unit["dispute_id"])
     return {
         "cheat": cast.cheat,

@@ -1,11 +1,12 @@
 """What providers and challengers do and read on the chain about disputes of units (contract Disputes)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+from zoo_compute import log_search
 from zoo_compute.challenge import Challenge
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
@@ -21,7 +22,6 @@ from zoo_protocol.messages import (
 )
 
 _SHOWING_GAS = 250_000  # a trace of 64 segments takes 208,000
-_BLOCKS_A_QUERY = 1_000  # more than this many nodes refuse to search at once
 
 
 class Turn(IntEnum):
@@ -96,10 +96,14 @@ class ShownTrace:
 
 
 class DisputeChain(Chain):
-    """The contract Disputes, with the wallet of a provider or of a challenger."""
+    """The contract Disputes, with the wallet of a provider or of a challenger.
 
-    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet) -> None:
+    ``start_block``: of the contracts' deployment; nothing of ours is older, so nothing older is searched.
+    """
+
+    def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet, start_block: int = 0) -> None:
         super().__init__(rpc_url, contracts, wallet)
+        self._start = start_block
         self._disputes, self._omissions = map(self._contract, ("Disputes", "Omissions"))
 
     @cached_property
@@ -128,8 +132,8 @@ class DisputeChain(Chain):
         return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.turn_period
 
     def first_block_since(self, timestamp: int, latest: Block) -> int:
-        """Number of the first block, up to ``latest``, that is not older than a Unix time."""
-        low, high = 0, latest.number
+        """Number of the first block of ours, up to ``latest``, that is not older than a Unix time."""
+        low, high = min(self._start, latest.number), latest.number
         while low < high:
             middle = (low + high) // 2
             if self._block(middle).timestamp < timestamp:
@@ -151,13 +155,9 @@ class DisputeChain(Chain):
             for event in self._events("DisputeOpened", first, last, provider=self._sender)
         ]
 
-    def _events(self, name: str, first: int, last: int, **filters: Any) -> Iterator[Any]:
-        event = self._disputes.events[name]()
-        for start in range(first, last + 1, _BLOCKS_A_QUERY):
-            end = min(start + _BLOCKS_A_QUERY - 1, last)
-            with chain_errors():
-                found = event.get_logs(argument_filters=filters, from_block=start, to_block=end)
-            yield from found
+    def _events(self, name: str, first: int, last: int, **filters: Any) -> list[Any]:
+        with chain_errors():
+            return log_search.all_events(self._disputes.events[name](), filters, first, last)
 
     def dispute(self, dispute_id: str, block: Block | None = None) -> Dispute:
         """Where a dispute stands, as of ``block`` if one is given."""
@@ -181,10 +181,24 @@ class DisputeChain(Chain):
         return [] if found is None else list(found["committee"])
 
     def _last_event(self, name: str, dispute_id: str) -> Any:
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            return None
         with chain_errors():
-            event = self._disputes.events[name]()
-            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
-        return found[-1]["args"] if found else None
+            event, filters = self._disputes.events[name](), {"disputeId": from_hex(dispute_id)}
+            found = log_search.newest(event, filters, opened["blockNumber"], self._web3.eth.block_number)
+        return found["args"] if found else None
+
+    def _opened_event(self, dispute_id: str) -> Any:
+        """The event of a dispute's opening, before which the chain holds nothing of it; None: there is no such dispute.
+
+        Disputes are over within weeks, so the search goes back from now.
+        """
+        if self.dispute(dispute_id).turn is Turn.NONE:
+            return None
+        with chain_errors():
+            event, filters = self._disputes.events.DisputeOpened(), {"disputeId": from_hex(dispute_id)}
+            return log_search.newest(event, filters, self._start, self._web3.eth.block_number)
 
     def open(self, challenge: Challenge) -> tuple[str, str]:
         """Dispute a unit, allowing the bond to be taken; the dispute's id and the transaction's hash once it is mined.
@@ -279,9 +293,11 @@ class DisputeChain(Chain):
 
     def punished(self, dispute_id: str) -> set[tuple[int, str, int]]:
         """(draw, referee, row of the penalty table) of every penalty for what was signed in a dispute."""
-        with chain_errors():
-            event = self._disputes.events.RefereePunished()
-            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            return set()
+        last = self.latest_block().number
+        found = self._events("RefereePunished", opened["blockNumber"], last, disputeId=from_hex(dispute_id))
         return {(int(one["args"]["draw"]), str(one["args"]["referee"]), int(one["args"]["offence"])) for one in found}
 
     def signer(self, dispute_id: str, draw: int, provider_correct: bool, reason: str, signature: str) -> str | None:

@@ -39,6 +39,7 @@ class Network(Answer):
     gateway_url: str
     gateway_urls: list[str] = []
     contracts: dict[str, str]
+    start_block: int = 0  # of their deployment
     fee_bps: int
     sampling_floor_bps: int
     challenge_seconds: int

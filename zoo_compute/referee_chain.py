@@ -7,7 +7,7 @@ from typing import Any
 from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import chain_errors
-from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment
 from zoo_protocol.record import leaf_of
 
@@ -67,14 +67,13 @@ class RefereeChain(DisputeChain):
         """
         from web3.exceptions import TransactionNotFound
 
+        opened = self._opened_event(dispute_id)
+        if opened is None:
+            raise ZooError("dispute-unknown", f"the chain has no dispute {dispute_id}")
+        unit_id, provider = to_hex(opened["args"]["unitId"]), str(opened["args"]["provider"])
         with chain_errors():
-            event = self._disputes.events.DisputeOpened()
-            found = event.get_logs(argument_filters={"disputeId": from_hex(dispute_id)}, from_block=0)
-            if not found:
-                raise ZooError("dispute-unknown", f"the chain has no dispute {dispute_id}")
-            unit_id, provider = to_hex(found[0]["args"]["unitId"]), str(found[0]["args"]["provider"])
             try:
-                call = self._web3.eth.get_transaction(found[0]["transactionHash"])["input"]
+                call = self._web3.eth.get_transaction(opened["transactionHash"])["input"]
             except TransactionNotFound:  # of a node that has forgotten old transactions
                 return Opening(unit_id, provider, None, None)
         for arguments in self._open_calls(call):

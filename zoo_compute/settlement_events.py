@@ -11,6 +11,7 @@ from web3.contract import Contract
 from web3.logs import DISCARD
 from web3.types import EventData, TxReceipt
 
+from zoo_compute import log_search
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed
@@ -114,9 +115,14 @@ class ChainReader:
         return found
 
     def settled(self, job_id: str) -> JobSettlement:
-        """What was settled of a job so far. What a guardian vetoed does not count."""
-        names = ("JobSettled", "SettlementReverted", "JobRefunded")
-        events = [event for name in names for event in self._events("JobEscrow", name, jobId=from_hex(job_id))]
+        """What was settled of a job so far. What a guardian vetoed does not count.
+
+        The search goes back from now to the job's deposit: of a job that is disputed, that is not long ago.
+        """
+        opened = self._newest("JobEscrow", "JobOpened", jobId=from_hex(job_id))
+        since = None if opened is None else int(opened["blockNumber"])
+        names = ("JobSettled", "SettlementReverted", "JobRefunded") if opened is not None else ()
+        events = [event for name in names for event in self._events("JobEscrow", name, since, jobId=from_hex(job_id))]
         events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
         return JobSettlement.from_events(
             (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
@@ -186,16 +192,16 @@ class ChainReader:
 
     def attested(self, provider: str) -> AttestedOnChain | None:
         """The last attestation of a provider; None if it was never attested."""
-        events = self._events("Attestations", "Attested", provider=provider)
-        if not events:
+        event = self._newest("Attestations", "Attested", provider=provider)
+        if event is None:
             return None
-        found = _plain(events[-1])
+        found = _plain(event)
         return AttestedOnChain(
             key=found["key"],
             measurement=found["measurement"],
             expires_at=found["expiresAt"],
             report=found["report"],
-            at=int(self._web3.eth.get_block(events[-1]["blockNumber"])["timestamp"]),
+            at=int(self._web3.eth.get_block(event["blockNumber"])["timestamp"]),
             counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
         )
 
@@ -246,9 +252,18 @@ class ChainReader:
     def _receipt(self, tx: str) -> TxReceipt:
         return self._web3.eth.get_transaction_receipt(HexBytes(tx))
 
-    def _events(self, contract: str, name: str, **filters: Any) -> list[EventData]:
-        event = self._contracts[contract].events[name]
-        return list(event().get_logs(from_block=self._start, argument_filters=filters))
+    def _events(self, contract: str, name: str, since: int | None = None, **filters: Any) -> list[EventData]:
+        first = self._start if since is None else since
+        return log_search.all_events(self._event(contract, name), filters, first, self._web3.eth.block_number)
+
+    def _newest(self, contract: str, name: str, **filters: Any) -> EventData | None:
+        found: EventData | None = log_search.newest(
+            self._event(contract, name), filters, self._start, self._web3.eth.block_number
+        )
+        return found
+
+    def _event(self, contract: str, name: str) -> Any:
+        return self._contracts[contract].events[name]()
 
     def _only(self, contract: str, name: str, code: str, **filters: Any) -> EventData:
         events = self._events(contract, name, **filters)

@@ -29,7 +29,7 @@ from zoo_protocol.record import JobRecord, UnitRecord
 from zoo_protocol.unixfs import cid_of_file
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""A ``train`` task of :mod:`zoo_compute.node.tasks` -> its result."""
+"""A task of :mod:`zoo_compute.node.tasks` (``train`` or ``catch_up``) -> its result."""
 
 Say = Callable[[str], None]
 """Told what long work is about to begin."""
@@ -204,7 +204,7 @@ class Replay:
         cid = self._lease["slot_state_cid"]
         if cid in slot_states:
             self._workspace.have(cid, slot_states[cid].read_bytes())
-        self._task = unit_task(self._lease, self._workspace, self.gateway)
+        self._task = unit_task(self._lease, self._workspace, self.gateway, self._run)
 
     def train(self) -> None:
         """Run the unit, once its inputs are there."""

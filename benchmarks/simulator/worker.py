@@ -66,7 +66,7 @@ class _Worker:
         output = Path(order["output"])
         output.mkdir(parents=True)
         marks = [time.monotonic()]
-        inputs = unit_task(order["task"], self._workspace, self._gateway)
+        inputs = unit_task(order["task"], self._workspace, self._gateway, self._run)
         marks.append(time.monotonic())
 
         def paced(report: dict[str, Any]) -> None:
@@ -95,6 +95,9 @@ class _Worker:
                 _upload(http, payload)
             marks.append(time.monotonic())
             self._say({"unit": unit, "seconds": [after - before for before, after in pairwise(marks)]})
+
+    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
+        return self._trainer.run(task, lambda _: None)
 
     def _say(self, message: dict[str, Any]) -> None:
         with self._saying:

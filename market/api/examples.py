@@ -295,6 +295,7 @@ FIELDS: dict[str, Any] = {
     "root": OTHER_HASH,
     "window_root": OTHER_HASH,
     "contracts": {"ZenToken": PAYER, "JobEscrow": NODE},
+    "start_block": 1_398_004,
     "rpc_url": "https://rpc.example.com",
     "gateway_url": "https://ipfs.example.com",
     "gateway_urls": ["https://ipfs.example.com", "https://ipfs.example.org"],

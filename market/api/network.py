@@ -62,6 +62,7 @@ class NetworkView(BaseModel):
     gateway_url: str
     gateway_urls: list[str]
     contracts: dict[str, str]
+    start_block: Annotated[int, Field(description="Of the contracts' deployment: nothing of theirs is older.")]
     eip712_domain: DomainView
     fee_bps: int
     tiers: dict[str, TierView]
@@ -89,6 +90,7 @@ def get_network(services: ServicesDep) -> NetworkView:
         gateway_url=gateways[0],
         gateway_urls=gateways,
         contracts=dict(services.deployment.contracts),
+        start_block=services.deployment.start_block,
         eip712_domain=DomainView(**services.domain.as_dict()),
         fee_bps=network.fee_bps,
         tiers={tier.name: _tier_view(tier) for tier in network.tiers},

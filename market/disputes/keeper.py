@@ -21,7 +21,7 @@ from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters
 from market.settlement import claims
 from market.settlement import disputes as settlement
-from market.verification.calls import ask
+from market.verification.calls import ask, is_to_be_asked
 
 KEEP = "disputes.keep"
 _HELD_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP, DisputeStatus.JUDGING)
@@ -62,7 +62,7 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
             kept = {key for key, _ in held}
             for (_, key), unit in zip(open_ids, units, strict=False):
                 if key not in kept and unit["open"] > 0:
-                    _ask(session, key, due_for_pay(key, settlement.paid(session, key, head.timestamp)))
+                    _withhold(session, key, head.timestamp)
             for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
                 claimable_at = claims.claimable_at(session, batch_id)
                 _ask(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
@@ -116,7 +116,11 @@ def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
         return None
     unit = cast(UnitCommitment, asdict(paid.commitment))
     call = Disputes.withhold(unit, paid.batch_id, paid.price, paid.proof)
-    return Due(f"withhold:{unit_key}:{paid.batch_id}", call)
+    return Due(_withholding(unit_key, paid.batch_id), call)
+
+
+def _withholding(unit_key: str, batch_id: int) -> str:
+    return f"withhold:{unit_key}:{batch_id}"
 
 
 def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, time: int) -> Due | None:
@@ -150,8 +154,21 @@ def _ballot(
     return ballot(dispute.committee, verdicts, network.disputes.quorum)
 
 
+def _withhold(session: Session, unit_key: str, time: int) -> None:
+    """Its proof is made of the whole batch, so not at every look until the call is final."""
+    batch_id = settlement.paying_batch(session, unit_key, time)
+    if batch_id is None:
+        return
+    if is_to_be_asked(session, key=_withholding(unit_key, batch_id), subject=_subject(unit_key)):
+        _ask(session, unit_key, due_for_pay(unit_key, settlement.paid(session, unit_key, time)))
+
+
 def _ask(session: Session, subject: str, due: Due | None) -> None:
     if due is None:
         return
     _log.info("due in a dispute", subject=subject, call=due.call["function"])
-    ask(session, key=due.key, kind="keep_dispute", subject=f"dispute:{subject}", **due.call)
+    ask(session, key=due.key, kind="keep_dispute", subject=_subject(subject), **due.call)
+
+
+def _subject(key: str) -> str:
+    return f"dispute:{key}"

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import Reads, ServicesDep, Uow
-from market.api.errors import BodyTooLarge, StorageDown
+from market.api.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.api.openapi import refusals
 from market.disputes import repository, verdicts
 from market.disputes.errors import (
@@ -22,13 +21,27 @@ from market.disputes.errors import (
 )
 from market.disputes.models import Dispute, Verdict
 from market.disputes.schemas import DisputeSummary, DisputeView, RefereeVerdict, StateRequest, VerdictRequest
-from market.storage.router import BINARY_BODY, BlobView, stored
+from market.jobs.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
+from market.jobs.uploads_router import (
+    FileCid,
+    FileView,
+    JoinedView,
+    PieceCid,
+    PieceNumber,
+    PieceView,
+    file_view,
+    joined_view,
+    take_piece,
+)
+from market.storage.router import BINARY_BODY
 from zoo_protocol.messages import disputes_domain
 
 router = APIRouter(prefix="/v1/disputes", tags=["leases"])
 
-FILES_PATH = "/v1/disputes/[^/]+/files"
-"""Matches the paths of uploads, whose bodies are not for memory."""
+PIECE_PATH = "/v1/disputes/[^/]+/files/[^/]+/pieces/[^/]+"
+"""Matches the paths of pieces, whose bodies are not for memory."""
+
+_NOT_WANTED = (NotDisputedProvider, DisputeNotFound, StepNotNamed, FileNotAsked)
 
 DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the contract Disputes has it.")]
 Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
@@ -63,23 +76,40 @@ def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount
     return DisputeSummary(**_summary(verdicts.tell_state(session, dispute_id, account.address, body.state_cid)))
 
 
-@router.post(
-    "/{dispute_id}/files",
-    status_code=201,
-    responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed, BodyTooLarge, StorageDown),
+@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_WANTED, StorageDown))
+def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
+    """What is here of what the named step starts from: the state before it, or the unit's slot state."""
+    return file_view(services, verdicts.asked_of(dispute_id, account.address, cid), cid)
+
+
+@router.put(
+    "/{dispute_id}/files/{cid}/pieces/{number}",
+    responses=refusals(NotAuthenticated, *_NOT_WANTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
-async def upload_file(
-    dispute_id: DisputeId, request: Request, account: CurrentAccount, services: ServicesDep
-) -> BlobView:
-    """Store what the named step starts from: a state as large as the job's specification has it, or a slot state."""
+async def put_disputed_piece(
+    dispute_id: DisputeId,
+    cid: FileCid,
+    number: PieceNumber,
+    piece_cid: PieceCid,
+    request: Request,
+    account: CurrentAccount,
+    services: ServicesDep,
+) -> PieceView:
+    """Store a piece of such a file, as large as the job's specification has it."""
+    asked = verdicts.asked_of(dispute_id, account.address, cid)
+    return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
 
-    def largest() -> int:
-        with services.database.transaction() as session:
-            return verdicts.largest_state(session, dispute_id, account.address)
 
-    limit = max(await run_in_threadpool(largest), services.settings.max_blob_bytes)
-    return await stored(request, services, limit, "Send one state of the disputed unit.")
+@router.post(
+    "/{dispute_id}/files/{cid}",
+    responses=refusals(NotAuthenticated, *_NOT_WANTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
+)
+def join_disputed_pieces(
+    dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
+) -> JoinedView:
+    """Make one file of the pieces. It is kept until the unit's disputes are over. Repeating it is harmless."""
+    return joined_view(services, verdicts.asked_of(dispute_id, account.address, cid), account.address, cid)
 
 
 @router.get("/{dispute_id}/verdicts", responses=refusals(NotAuthenticated, DisputeNotFound))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
+from market.db.session import Database
 from market.disputes import evidence, repository
 from market.disputes.errors import (
     CommitteeNotJudging,
@@ -21,9 +22,8 @@ from market.disputes.models import Dispute, Verdict
 from market.disputes.schemas import CaseView, VerdictRequest
 from market.domain.lifecycle import DISPUTE_OPEN, UNIT_DECIDED, DisputeStatus
 from market.jobs import service as jobs
-from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import boundary_state_bytes
-from training_gym.slot_state import slot_state_bytes
+from market.jobs.uploads import Asked, Expected, of_disputed_unit
+from market.storage.service import Storage
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain
 
@@ -132,18 +132,25 @@ def tell_state(session: Session, dispute_id: str, provider: str, state_cid: str)
     return dispute
 
 
-def largest_state(session: Session, dispute_id: str, provider: str) -> int:
-    """Bytes at most of a file that the named step starts from, by the job's specification; 0 if we know no such unit.
+def asked_of(dispute_id: str, provider: str, cid: str) -> Asked:
+    """What the file ``cid`` would be for the disputed unit's provider.
 
-    Raises as :func:`tell_state`.
+    Raises as :func:`tell_state`, and FileNotAsked: the named step does not start from such a file.
     """
-    dispute = get(session, dispute_id)
-    _require_wanted(dispute, provider)
-    found = jobs.acknowledged_unit(session, dispute.unit_key)
-    if found is None:
-        return 0
-    spec = TrainingSpec.from_dict(found[1].spec)
-    return max(slot_state_bytes(spec), boundary_state_bytes(spec))
+
+    def asked(session: Session) -> Expected:
+        dispute = get(session, dispute_id)
+        _require_wanted(dispute, provider)
+        return of_disputed_unit(session, dispute.unit_key, dispute.step or 0, cid)
+
+    return asked
+
+
+def release_states(database: Database, storage: Storage) -> int:
+    """Forget what was uploaded for disputes, of every unit whose disputes are all over, as final blocks have them."""
+    with database.transaction() as session:
+        disputed = [dispute.unit_key for dispute in repository.open_disputes(session)]
+    return jobs.release_disputed_uploads(database, storage, disputed)
 
 
 def _require_wanted(dispute: Dispute, provider: str) -> None:

@@ -62,6 +62,7 @@ from market.jobs.units import (
     windowless_units,
 )
 from market.jobs.uploads import discard_stale as discard_stale_uploads
+from market.jobs.uploads import release_disputed as release_disputed_uploads
 from market.jobs.validation import jobs_to_validate, validate
 from market.jobs.why import Rounds
 
@@ -117,6 +118,7 @@ __all__ = [
     "payers_of",
     "put_in_batch",
     "reject_unit",
+    "release_disputed_uploads",
     "release_states",
     "reopen_settlement",
     "reserve",

@@ -56,11 +56,16 @@ def drop(session: Session, unit_id: int, purposes: Collection[str]) -> None:
     session.execute(delete(Upload).where(Upload.unit_id == unit_id, Upload.purpose.in_(purposes)))
 
 
-def stale(session: Session, before: datetime) -> Sequence[Upload]:
-    """Uploads that nothing was added to since then, a hundred at most."""
-    return session.scalars(
-        select(Upload).where(Upload.touched_at < before).order_by(Upload.touched_at).limit(100)
-    ).all()
+def stale(session: Session, before: datetime, *, besides: str) -> Sequence[Upload]:
+    """Uploads that nothing was added to since then, but for purposes that begin so; a hundred at most."""
+    query = select(Upload).where(Upload.touched_at < before, ~Upload.purpose.startswith(besides, autoescape=True))
+    return session.scalars(query.order_by(Upload.touched_at).limit(100)).all()
+
+
+def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
+    """Uploads for purposes that begin so, the oldest first."""
+    query = select(Upload).where(Upload.purpose.startswith(purposes, autoescape=True))
+    return session.scalars(query.order_by(Upload.touched_at)).all()
 
 
 def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:

@@ -1,13 +1,13 @@
 """Large files of units, which nodes upload in pieces: any interruption costs a piece at most.
 
-A lease says which files its holder may upload, and the job's specification how large each may be; so what a unit can
-put on storage is bounded, whatever a node does. A piece is ``PIECE_BYTES`` of the file (the last one has the rest) and
-is compared with its CID when it comes. What storage has of a unit's file is remembered for the unit, not for the lease,
-so that the next lease on it goes on there. Once all pieces are here they are joined into one file, which is compared
-with its CID, pinned, and delivered like a file that was uploaded at once (``POST /v1/blobs``).
+A lease, or a dispute of the unit, says which files may be uploaded, and the job's specification how large each may be;
+so what a unit can put on storage is bounded, whatever a node does. A piece is ``PIECE_BYTES`` of the file (the last one
+has the rest) and is compared with its CID when it comes. What storage has of a unit's file is remembered for the unit,
+not for the lease, so that the next lease on it goes on there. Once all pieces are here they are joined into one file,
+which is compared with its CID, pinned, and delivered like a file that was uploaded at once (``POST /v1/blobs``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO
@@ -20,7 +20,7 @@ from market.jobs import repository, upload_repository
 from market.jobs.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import require_held
-from market.jobs.models import Job, Lease, Unit
+from market.jobs.models import Job, Lease, Unit, Upload
 from market.jobs.replaying import verification
 from market.jobs.units import unit_spec
 from market.storage import quota
@@ -34,7 +34,9 @@ from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
 PAYLOAD, SLOT_STATE, START_SLOT_STATE = "payload", "slot_state", "start_slot_state"
 """What a file of a unit is for; states between segments are ``state_<segment>``, and those in which verifiers of other
-classes end are ``end_state_<segment>``."""
+classes end are ``end_state_<segment>``. What a committee is to have is kept for as long as the unit is disputed."""
+DISPUTED = "disputed_"
+DISPUTED_START = f"{DISPUTED}start"
 
 MAX_NAMED = 64
 """Missing pieces that a refusal names."""
@@ -61,6 +63,33 @@ class Progress:
     expected: Expected
     pieces: dict[int, str]
     complete: bool
+
+
+Asked = Callable[[Session], Expected]
+"""What a file would be for who uploads it. Raises FileNotAsked, or why that one may upload nothing (any more)."""
+
+
+def of_lease(lease_id: str, address: str, token: str, cid: str) -> Asked:
+    """For the holder of a lease; raises LeaseLost, FileNotAsked."""
+    return lambda session: _held(session, lease_id, address, token, cid)
+
+
+def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Expected:
+    """What the file would be for the provider of a disputed unit of which this step is named.
+
+    Raises:
+        FileNotAsked: nothing of that unit is to be uploaded, or not this file.
+    """
+    found = repository.acknowledged_unit(session, unit_key)
+    if found is None:
+        raise FileNotAsked("We acknowledged no such unit.", field="cid")
+    _, job, unit = found
+    spec = unit_spec(job, unit)
+    if cid == unit.start_slot_state_cid:
+        return Expected(unit.id, DISPUTED_START, slot_state_bytes(spec))
+    if step == 0:
+        raise FileNotAsked(f"The first step starts from the slot state {unit.start_slot_state_cid}.", field="cid")
+    return Expected(unit.id, f"{DISPUTED}{step}", boundary_state_bytes(spec))
 
 
 def expected(lease: Lease, job: Job, unit: Unit, cid: str) -> Expected:
@@ -90,15 +119,15 @@ def _end_state(lease: Lease) -> str:
     return f"end_state_{lease.task.get('segment')}"
 
 
-def progress(database: Database, storage: Storage, lease_id: str, address: str, token: str, cid: str) -> Progress:
+def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Progress:
     """How much of a file is here.
 
     Raises:
-        LeaseLost, FileNotAsked, InvalidCid; StorageUnavailable.
+        InvalidCid, what ``asked`` raises; StorageUnavailable.
     """
     parse(cid)
     with database.transaction() as session:
-        file = _held(session, lease_id, address, token, cid)
+        file = asked(session)
         row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
         mine = row is not None and row.cid == cid
         found = upload_repository.pieces(session, file.unit_id, file.purpose) if mine else []
@@ -110,9 +139,8 @@ def progress(database: Database, storage: Storage, lease_id: str, address: str, 
 def take_piece(
     database: Database,
     storage: Storage,
-    lease_id: str,
+    asked: Asked,
     address: str,
-    token: str,
     cid: str,
     number: int,
     piece_cid: str,
@@ -124,6 +152,7 @@ def take_piece(
     What is replaced counts against the account's quota, or a lease would be a way around it.
 
     Args:
+        address: whose quota.
         cid: the whole file's.
         number: of the piece, from 0.
         piece_cid: of the piece as a file of its own.
@@ -131,13 +160,12 @@ def take_piece(
         day_quota: bytes that the account may put on storage within a day, beside what leases ask for.
 
     Raises:
-        LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, InvalidCid; StorageUnavailable: it can be sent
-            again.
+        PieceRefused, StorageQuotaExceeded, InvalidCid, what ``asked`` raises; StorageUnavailable: it can be sent again.
     """
     parse(cid)
     parse(piece_cid)
     with database.transaction() as session:
-        file = _held(session, lease_id, address, token, cid)
+        file = asked(session)
         row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and row.joined:
             return
@@ -171,22 +199,20 @@ def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) ->
         )
 
 
-def join(
-    database: Database, storage: Storage, lease_id: str, address: str, token: str, cid: str, day_quota: int
-) -> int:
+def join(database: Database, storage: Storage, asked: Asked, address: str, cid: str, day_quota: int) -> int:
     """Make one file of its pieces, pin it and return its bytes. Repeating it is harmless.
 
     Pieces that make another file count against the account's quota, as those that are replaced do.
 
     Raises:
-        LeaseLost, FileNotAsked, InvalidCid; StorageUnavailable: it can be asked again.
+        InvalidCid, what ``asked`` raises; StorageUnavailable: it can be asked again.
         UploadIncomplete: pieces are missing, or storage has lost some; those that are named are to be sent.
         WrongFile: the pieces make another file; all of them are to be sent again.
         StorageQuotaExceeded: they do, and the account may put no more on storage.
     """
     parse(cid)
     with database.transaction() as session:
-        file = _held(session, lease_id, address, token, cid)
+        file = asked(session)
         row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
         joined = row is not None and row.cid == cid and row.joined
         found = upload_repository.pieces(session, file.unit_id, file.purpose)
@@ -247,7 +273,21 @@ def accepted(session: Session, lease: Lease, cids: Sequence[str | None]) -> None
 def discard_stale(database: Database, storage: Storage, before: datetime) -> int:
     """Forget the uploads that were never finished or accepted, and that nothing was added to since then."""
     with database.transaction() as session:
-        due = [(row.unit_id, row.purpose, row.cid, row.pinned_here) for row in upload_repository.stale(session, before)]
+        due = upload_repository.stale(session, before, besides=DISPUTED)
+    return _discard(database, storage, due)
+
+
+def release_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
+    """Forget what was uploaded for disputes of units that none is open of any more; ``disputed``: the others' keys."""
+    with database.transaction() as session:
+        found = [repository.acknowledged_unit(session, key) for key in disputed]
+        kept = {one[2].id for one in found if one is not None}
+        due = [row for row in upload_repository.uploads_for(session, DISPUTED) if row.unit_id not in kept]
+    return _discard(database, storage, due)
+
+
+def _discard(database: Database, storage: Storage, uploads: Sequence[Upload]) -> int:
+    due = [(row.unit_id, row.purpose, row.cid, row.pinned_here) for row in uploads]
     for unit_id, purpose, cid, pinned_here in due:
         try:
             _release(database, storage, cid if pinned_here else None)

@@ -14,6 +14,7 @@ from market.accounts.errors import NotAuthenticated
 from market.api.deps import ServicesDep
 from market.api.errors import BodyTooLarge, InvalidRequest, StorageDown, StorageQuotaExceeded
 from market.api.openapi import refusals
+from market.api.services import Services
 from market.api.types import CidString
 from market.jobs import uploads
 from market.jobs.errors import FileNotAsked, LeaseLost, PieceRefused, UploadIncomplete, WrongFile
@@ -30,6 +31,8 @@ PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are not for memory."""
 
 FileCid = Annotated[CidString, Path(description="The whole file's CID.")]
+PieceNumber = Annotated[int, Path(ge=0, lt=2**20, description="The piece's number, from 0.")]
+PieceCid = Annotated[CidString, Query(description="CID of the piece as a file of its own.")]
 LeaseToken = Annotated[Token, Header(alias="X-Lease-Token", description="The lease's token.")]
 
 
@@ -72,8 +75,13 @@ def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
     """What is here of a file that the lease asks for; pieces that an earlier lease on the unit sent count."""
+    return file_view(services, uploads.of_lease(lease_id, account.address, token, cid), cid)
+
+
+def file_view(services: Services, asked: uploads.Asked, cid: str) -> FileView:
+    """What is here of a file. Raises as ``asked``; StorageDown."""
     with _storage_errors():
-        found = uploads.progress(services.database, services.storage, lease_id, account.address, token, cid)
+        found = uploads.progress(services.database, services.storage, asked, cid)
     limit = found.expected.max_bytes
     return FileView(cid=cid, max_bytes=limit, piece_bytes=PIECE_BYTES, pieces=found.pieces, complete=found.complete)
 
@@ -88,14 +96,22 @@ def read_file(
 async def put_piece(
     lease_id: LeaseId,
     cid: FileCid,
-    number: Annotated[int, Path(ge=0, lt=2**20, description="The piece's number, from 0.")],
-    piece_cid: Annotated[CidString, Query(description="CID of the piece as a file of its own.")],
+    number: PieceNumber,
+    piece_cid: PieceCid,
     token: LeaseToken,
     request: Request,
     account: CurrentAccount,
     services: ServicesDep,
 ) -> PieceView:
     """Store a piece of a file. It is compared with its CID and with what the specification allows the file to be."""
+    asked = uploads.of_lease(lease_id, account.address, token, cid)
+    return await take_piece(services, request, asked, account.address, cid, number, piece_cid)
+
+
+async def take_piece(
+    services: Services, request: Request, asked: uploads.Asked, address: str, cid: str, number: int, piece_cid: str
+) -> PieceView:
+    """Store the request's body as a piece of a file. Raises as :func:`uploads.take_piece`, and BodyTooLarge."""
     with SpooledTemporaryFile(max_size=PIECE_BYTES // 16) as file:
         await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():
@@ -103,9 +119,8 @@ async def put_piece(
                 uploads.take_piece,
                 services.database,
                 services.storage,
-                lease_id,
-                account.address,
-                token,
+                asked,
+                address,
                 cid,
                 number,
                 piece_cid,
@@ -125,7 +140,12 @@ def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> JoinedView:
     """Make one file of the pieces. Repeating it is harmless."""
+    return joined_view(services, uploads.of_lease(lease_id, account.address, token, cid), account.address, cid)
+
+
+def joined_view(services: Services, asked: uploads.Asked, address: str, cid: str) -> JoinedView:
+    """Make one file of the pieces. Raises as :func:`uploads.join`; StorageDown."""
     with _storage_errors():
         most = services.settings.blob_bytes_per_day
-        size = uploads.join(services.database, services.storage, lease_id, account.address, token, cid, most)
+        size = uploads.join(services.database, services.storage, asked, address, cid, most)
     return JoinedView(cid=cid, size=size)

@@ -17,6 +17,7 @@ from market.db.base import from_unix
 from market.jobs import service as jobs
 from market.jobs.service import UnitFacts
 from market.settlement import repository
+from market.settlement.models import SettlementBatch
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import PaidUnit, unit_leaf
@@ -52,23 +53,36 @@ class Paid:
     proof: list[str]
 
 
+def paying_batch(session: Session, unit_key: str, time: int) -> int | None:
+    """The final batch, by its number in the contract, that pays a unit, if nobody can claim from it yet at that Unix
+    time; else None."""
+    found = _paying(session, unit_key, time)
+    return None if found is None else found[1].batch_id
+
+
 def paid(session: Session, unit_key: str, time: int) -> Paid | None:
-    """How a final batch pays a unit, if nobody can claim from it yet at that Unix time; else None."""
-    found = jobs.acknowledged_unit(session, unit_key)
-    batch = None if found is None else repository.batch_of_units(session, jobs.batch_of(session, found[1].id))
-    if found is None or batch is None or batch.batch_id is None or batch.claimable_at is None:
+    """How that batch pays the unit. The proof goes over all of the batch's units."""
+    found = _paying(session, unit_key, time)
+    if found is None:
         return None
-    if from_unix(time) >= batch.claimable_at:
-        return None
+    unit, batch = found
+    assert batch.batch_id is not None  # it is final
     intent = intent_by_key(session, batch.intent_key or "")
     assert intent is not None, "a batch is written with the call that posts it"
     claims_root, _, posted = cast(tuple[str, str, list[dict[str, Any]]], tuple(intent.arguments))
     lines = [_line(fields) for fields in posted]
     prices = {line.job_id: line.price for line in lines}
     units = {unit.id: _paid_unit(unit, prices) for unit in jobs.units_in_batch(session, batch.id)}
-    unit = found[1]
     proof = unit_proof(lines, list(units.values()), claims_root, units[unit.id])
     return Paid(batch.batch_id, unit.commitment, prices[unit.job_id], proof)
+
+
+def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitFacts, SettlementBatch] | None:
+    found = jobs.acknowledged_unit(session, unit_key)
+    batch = None if found is None else repository.batch_of_units(session, jobs.batch_of(session, found[1].id))
+    if found is None or batch is None or batch.batch_id is None or batch.claimable_at is None:
+        return None
+    return None if from_unix(time) >= batch.claimable_at else (found[1], batch)
 
 
 def _line(fields: Mapping[str, Any]) -> JobLine:

@@ -54,14 +54,6 @@ async def upload_blob(request: Request, account: CurrentAccount, services: Servi
     return BlobView(cid=blob.cid, size=blob.size)
 
 
-async def stored(request: Request, services: ServicesDep, limit: int, remedy: str) -> BlobView:
-    """Put the request's body of at most ``limit`` bytes on storage. Raises BodyTooLarge, StorageDown."""
-    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        await received(request, file, limit, remedy)
-        blob = await run_in_threadpool(services.storage.put, cast(BinaryIO, file), max_bytes=limit)
-    return BlobView(cid=blob.cid, size=blob.size)
-
-
 @dataclass(frozen=True, slots=True)
 class _Room:
     """What an account may upload: bytes at once, and within a day."""

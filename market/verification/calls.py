@@ -17,6 +17,12 @@ RETRY_AFTER = timedelta(seconds=30)
 _log = structlog.get_logger(__name__)
 
 
+def is_to_be_asked(session: Session, *, key: str, subject: str) -> bool:
+    """Whether :func:`ask` would queue such a call now."""
+    made = newest_attempt(session, subject, key)
+    return made is None or (made.status == IntentStatus.REVERTED and utc_now() >= made.updated_at + RETRY_AFTER)
+
+
 def ask(
     session: Session,
     *,
@@ -36,10 +42,10 @@ def ask(
         amount: wei of ZEN that it moves on our word alone.
         account: of the market's accounts, the one that makes it.
     """
+    if not is_to_be_asked(session, key=key, subject=subject):
+        return
     attempt = 0
     if (made := newest_attempt(session, subject, key)) is not None:
-        if made.status != IntentStatus.REVERTED or utc_now() < made.updated_at + RETRY_AFTER:
-            return
         _log.error("call refused; asked for again", key=made.key, reason=made.reason, detail=made.detail)
         attempt = int(made.key.removeprefix(f"{key}:")) + 1
     queue_intent(

@@ -38,7 +38,7 @@ def release_states(database: Database, storage: Storage, network: NetworkParamet
 
 def _release_samples(database: Database, storage: Storage, before: datetime) -> int:
     with database.transaction() as session:
-        due = _of_decided(session, repository.samples_with_states(session, before), before)
+        due = _of_decided(session, repository.samples_with_states, before)
         ids = [sample.id for sample in due]
         cids = {sample.state_cid or "" for sample in due}
         unneeded = [cid for cid in cids if not repository.is_revealed(session, cid, samples=ids)]
@@ -48,7 +48,7 @@ def _release_samples(database: Database, storage: Storage, before: datetime) -> 
 def _release_canaries(database: Database, storage: Storage, before: datetime) -> int:
     """Each altered state is of one canary alone: it has random numbers in it."""
     with database.transaction() as session:
-        due = _of_decided(session, repository.canaries_with_states(session, before), before)
+        due = _of_decided(session, repository.canaries_with_states, before)
     cids = [canary.state_cid or "" for canary in due]
     return _release(database, storage, cids, [canary.id for canary in due], repository.drop_canary_states)
 
@@ -57,7 +57,7 @@ def _release_comparisons(database: Database, storage: Storage, before: datetime)
     """The claimed end may be the start of the next segment, or the slot state that the unit hands on, with another to
     keep it; a computed end that is right is the same file."""
     with database.transaction() as session:
-        due = _of_decided(session, repository.comparisons_with_states(session, before), before)
+        due = _of_decided(session, repository.comparisons_with_states, before)
         ids = [comparison.id for comparison in due]
         cids = {cid for comparison in due for cid in (comparison.computed_cid, comparison.claimed_cid) if cid}
         unneeded = [
@@ -68,9 +68,17 @@ def _release_comparisons(database: Database, storage: Storage, before: datetime)
     return _release(database, storage, unneeded, ids, repository.drop_comparison_states)
 
 
-def _of_decided(session: Session, found: Sequence[Row], before: datetime) -> list[Row]:
-    decided = jobs.decided_before(session, {row.unit_id for row in found}, before)
-    return [row for row in found if row.unit_id in decided]
+def _of_decided(
+    session: Session, page_of: Callable[[Session, datetime, int], Sequence[Row]], before: datetime
+) -> list[Row]:
+    """About a page of rows whose unit was decided before then, however many older ones are of undecided units."""
+    due: list[Row] = []
+    last = 0
+    while len(due) < repository.PAGE and (page := page_of(session, before, last)):
+        decided = jobs.decided_before(session, {row.unit_id for row in page}, before)
+        due += [row for row in page if row.unit_id in decided]
+        last = page[-1].id
+    return due
 
 
 def _release(database: Database, storage: Storage, cids: Iterable[str], ids: Collection[int], forget: _Forget) -> int:

@@ -22,6 +22,9 @@ from market.domain.lifecycle import (
 from market.domain.verification import Overruled
 from market.verification.models import Canary, ClassDrift, Comparison, OmissionClaim, Replay, Sample, Slash, Window
 
+PAGE = 200
+"""Rows with states to release that are read at once."""
+
 Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash)
 
 
@@ -102,6 +105,12 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     return list(session.scalars(_locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
+def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
+    """Until when the last of the units' drawn states that nobody has seen yet is to be shown; None if there is none."""
+    hidden = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
+    return session.scalar(select(func.max(Sample.reveal_deadline_at)).where(*hidden))
+
+
 def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     """The unit's samples by segment."""
     return list(session.scalars(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment)))
@@ -116,12 +125,12 @@ def samples_of_units(session: Session, unit_ids: Collection[int]) -> dict[int, l
     return found
 
 
-def samples_with_states(session: Session, before: datetime) -> Sequence[Sample]:
+def samples_with_states(session: Session, before: datetime, after: int) -> Sequence[Sample]:
     """Samples drawn before then whose start states storage keeps, but for those of a unit that somebody was slashed
-    for, whose evidence names them. The oldest first, two hundred at most."""
+    for, whose evidence names them. A page of them, the oldest first, after that id."""
     is_evidence = exists().where(Slash.unit_id == Sample.unit_id)
     query = select(Sample).where(Sample.state_cid.is_not(None), Sample.created_at < before, ~is_evidence)
-    return session.scalars(query.order_by(Sample.id).limit(200)).all()
+    return session.scalars(query.where(Sample.id > after).order_by(Sample.id).limit(PAGE)).all()
 
 
 def drop_states(session: Session, sample_ids: Collection[int]) -> None:
@@ -158,14 +167,14 @@ def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
     return list(session.scalars(_locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
 
 
-def canaries_with_states(session: Session, before: datetime) -> Sequence[Canary]:
+def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
     """Canaries made before then whose altered states storage may keep though nobody replays them, but for those for
-    which a verifier was slashed, or is to be: the evidence names the state. The oldest first, two hundred at most."""
+    which a verifier was slashed, or is to be: the evidence names the state. A page of them, as above."""
     is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == Overruled.SLASHED)
     is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
     is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
     query = select(Canary).where(Canary.state_cid.is_not(None), is_over, Canary.created_at < before, ~is_evidence)
-    return session.scalars(query.order_by(Canary.id).limit(200)).all()
+    return session.scalars(query.where(Canary.id > after).order_by(Canary.id).limit(PAGE)).all()
 
 
 def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
@@ -210,12 +219,12 @@ def comparisons_to_make(session: Session) -> list[int]:
     return list(session.scalars(select(Comparison.id).where(*both).order_by(Comparison.id)))
 
 
-def comparisons_with_states(session: Session, before: datetime) -> Sequence[Comparison]:
-    """Decided comparisons begun before then of which storage keeps a state; the oldest first, two hundred at most."""
+def comparisons_with_states(session: Session, before: datetime, after: int) -> Sequence[Comparison]:
+    """Decided comparisons begun before then of which storage keeps a state. A page of them, as above."""
     is_over = Comparison.status.in_((ComparisonStatus.PASSED, ComparisonStatus.FAILED))
     is_stored = or_(Comparison.computed_cid.is_not(None), Comparison.claimed_cid.is_not(None))
     query = select(Comparison).where(is_over, is_stored, Comparison.created_at < before)
-    return session.scalars(query.order_by(Comparison.id).limit(200)).all()
+    return session.scalars(query.where(Comparison.id > after).order_by(Comparison.id).limit(PAGE)).all()
 
 
 def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:

@@ -4,9 +4,9 @@ closed (units fixed, root on its way) → committed (root final, seed block know
 drawn and replayed) → decided.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -36,7 +36,7 @@ MAX_LEAVES = 4096
 REVEAL_LEASES = 4
 """A provider has this many lease periods to serve the state of a drawn segment, and"""
 REVEAL_BYTES_PER_SECOND = 500_000
-"""the time that the states of its unit's drawn segments take at this rate (4 Mb/s)."""
+"""the time that the states of its units' drawn segments take at this rate (4 Mb/s)."""
 
 ADVANCE = "verification.advance"
 
@@ -167,8 +167,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
-    transfer = jobs.shown_bytes(session, unit, drawn) / REVEAL_BYTES_PER_SECOND
-    deadline = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds + transfer)
+    deadline = _reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
         sample.canary_due = canaries.is_due(settings, segment)
@@ -176,6 +175,15 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
+
+
+def _reveal_by(session: Session, settings: Settings, unit: UnitFacts, drawn: Sequence[int]) -> datetime:
+    """Until when the states of these segments are to be shown. One link shows one state after the other: the time that
+    these take begins where that of the provider's states ends which were drawn before and are not shown yet."""
+    leases = timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
+    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, drawn) / REVEAL_BYTES_PER_SECOND)
+    before = repository.last_reveal_deadline(session, jobs.unverified_units_of(session, unit.provider))
+    return max(utc_now() + leases, before or utc_now()) + transfer
 
 
 def _clean_units(session: Session, provider: str) -> int:

@@ -34,6 +34,7 @@ KEYS = {
     "ledger_reconciled",
     "seconds",
     "story",
+    "training",
 }
 STAKES = {"providers": 1_000 * 10**18, "verifiers": 500 * 10**18}
 PROVIDER_LOST = 5  # IDisputes.Status
@@ -77,6 +78,7 @@ def test_demo_from_stake_to_receipt(devnet: Devnet) -> None:
     assert all(step["tx"] in done.stderr for step in receipt["story"]["chain"])
     assert "None of the 4 honest providers" in " ".join(done.stderr.split())
     assert "provider-2, on 20 Mbit/s, delivered" in done.stderr
+    _check_that_the_slow_node_sent_what_it_was_told(info, receipt, done.stderr)
     assert "provider-3 left after round 3" in done.stderr
     assert "of the same nodes in one place" in done.stderr
     assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
@@ -109,6 +111,24 @@ def _check_that_a_committee_convicted(info: dict[str, Any], receipt: dict[str, A
     cost = story["cost"]
     burned, shared = int(cost["burned_wei"]), [cost["to_challenger_wei"], *cost["to_referees_wei"].values()]
     assert burned + sum(map(int, shared)) == slashed["args"]["amount"] == STAKES["providers"] // 2
+
+
+def _check_that_the_slow_node_sent_what_it_was_told(info: dict[str, Any], receipt: dict[str, Any], told: str) -> None:
+    """By the payloads on storage."""
+    provider, slow = info["accounts"]["providers"][1]["address"], receipt["training"]["slow_link"]
+    sizes = [
+        len(httpx.get(f"{info['ipfs_url']}/ipfs/{unit['payload_cid']}", params={"format": "raw"}).content)
+        for unit in receipt["units"]
+        if unit["provider"] == provider and unit["payload_cid"]
+    ]
+    assert slow["provider"] == provider
+    assert min(sizes) == slow["least_bytes"] <= slow["whole_bytes"]
+    if min(slow["told"]) == slow["asked_of_others"]:
+        assert slow["seconds_per_unit"] * slow["bytes_per_second"] / 20 >= slow["whole_bytes"]
+        assert "the market had it send all" in told
+    else:
+        assert 2 * slow["least_bytes"] <= slow["whole_bytes"]
+        assert f"{slow['least_bytes']} bytes instead of {slow['whole_bytes']}" in told
 
 
 def _check_that_nobody_else_lost_stake(info: dict[str, Any]) -> None:

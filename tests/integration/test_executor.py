@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from training_gym.checkpoint import initial_checkpoint
+from training_gym.checkpoint import initial_checkpoint, load_state, save_state
 from training_gym.config import TrainingSpec
+from training_gym.outer import initial_outer_state, outer_step
 from training_gym.profile import CPU
 from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
 from zoo_compute.devnet.cheat_child import FABRICATE
@@ -145,6 +147,26 @@ def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any]
 def test_an_unknown_cheat_is_refused() -> None:
     with pytest.raises(ValueError, match="'nap' is none of fabricate, skip-step"):
         executor_of("nap")
+
+
+def test_a_model_is_made_of_an_earlier_one_and_updates(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = TrainingSpec.from_dict(specification(down_top_k=64))
+    model, state, updates = load_state(spec, Path(task["checkpoint"]).read_bytes()), initial_outer_state(spec), []
+    for round_ in range(2):
+        mean = np.random.default_rng(round_).normal(0.0, 1e-3, spec.num_parameters()).astype(np.float32)
+        step = outer_step(spec, model, mean, state)
+        model, state = step.parameters, step.state
+        updates.append(tmp_path / f"update-{round_}")
+        updates[-1].write_bytes(step.update)
+    wanted = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": task["checkpoint"]}
+    wanted |= {"updates": [str(path) for path in updates], "output": str(tmp_path / "made")}
+    executor.run(wanted, 60)
+    assert (tmp_path / "made").read_bytes() == save_state(model)
+    updates[1].write_bytes(b"anything")
+    assert refused(executor, wanted).code not in ("crashed", "task_failed")
+    assert refused(executor, wanted | {"updates": [7]}).code == "invalid_task"
 
 
 def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:

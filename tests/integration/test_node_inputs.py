@@ -17,6 +17,7 @@ from training_gym.outer import initial_outer_state, outer_step
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.inputs import MAX_UPDATES, unit_task
+from zoo_compute.node.tasks import catch_up_model
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.unixfs import cid_of_file
 
@@ -56,12 +57,19 @@ class History:
         return task | {"checkpoint_cid": checkpoint_cid} | nothing
 
 
+def caught_up(task: dict[str, Any]) -> dict[str, Any]:
+    """The executor's child, in this process."""
+    assert task["kind"] == "catch_up"
+    catch_up_model(task)
+    return {}
+
+
 def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> bytes:
     """What a node that works from these checkpoints in turn has for the last."""
     workspace = Workspace(directory)
     with GatewayClient([history.store.gateway_url], attempts=1) as gateway:
         for cid in checkpoints:
-            task = unit_task(history.task(cid), workspace, gateway)
+            task = unit_task(history.task(cid), workspace, gateway, caught_up)
     return Path(task["checkpoint"]).read_bytes()
 
 

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +12,19 @@ import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
-from referee_world import REFEREES, RefereeWorld
+from live_world import Node
+from referee_world import (  # noqa: F401  (fixtures)
+    REFEREES,
+    RefereeWorld,
+    cheating_executor,
+    cheating_node,
+    honest_node,
+    honest_unit,
+    world_of_referees,
+)
 from support.chain import OTHER, wallet
 
 from market.domain.lifecycle import DisputeStatus
-from market.jobs.models import Unit
-from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ApiError, ExitCode
 from zoo_compute.node.agent import NodeAgent
@@ -33,40 +39,6 @@ ZEN = 10**18
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
-
-
-@pytest.fixture(scope="module")
-def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """It leaves the last step of every segment away."""
-    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
-        yield running[0]
-
-
-@pytest.fixture
-def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
-    world: RefereeWorld = live_of(RefereeWorld)
-    world.api_url = server[1]
-    return world
-
-
-def provider(live: RefereeWorld, account: Any, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    return live.provider_node(account, executor)
-
-
-@pytest.fixture
-def honest(live: RefereeWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
-
-
-@pytest.fixture
-def cheat(live: RefereeWorld, cheating: Executor) -> Node:
-    return provider(live, CHEAT_ACCOUNT, cheating)
-
-
-@pytest.fixture
-def unit(live: RefereeWorld, honest: Node) -> Delivered:
-    return live.delivered(honest)
 
 
 @pytest.mark.parametrize("step", [0, 2, 3])
@@ -172,92 +144,6 @@ def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
     (delivered,) = live.market(member)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
     assert (delivered["provider_correct"], delivered["signature"]) == (True, signed.signature)
     assert journal.all()[0].delivered
-
-
-def test_an_honest_unit_is_judged_right_though_nobody_serves_its_state(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
-) -> None:
-    referees = live.referees(executor)
-    opened = live.named(FIRST, unit, honest, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
-    assert "waiting_for_data" in caplog.text
-    live.pass_patience()
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
-
-
-def test_a_cheat_that_withholds_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    unit, referees = live.delivered(cheat), live.referees(executor)
-    opened = live.named(FIRST, unit, cheat, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
-    live.pass_patience()
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
-    (reason,) = {
-        verdict["reason"]
-        for verdict in live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
-    }
-    assert reason == "data_withheld"
-    assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN
-
-
-def test_who_withholds_what_its_unit_starts_from_loses(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
-    nowhere = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
-    with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": nowhere})
-    referees = live.referees(executor)
-    opened = live.named(FIRST, unit, honest, 2)
-    assert live.judged(opened, referees) is Turn.JUDGING
-    live.pass_patience()
-    assert live.judged(opened, referees) is Turn.PROVIDER_LOST
-
-
-def test_without_the_market_a_settled_unit_is_judged_by_its_record(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
-) -> None:
-    live.referees(executor)
-    opened = live.named(FIRST, unit, honest, 2)
-    live.keep()
-    alone = [live.referee(account, executor, url=NOWHERE, owner=OWNER) for account in REFEREES]
-    for referee in alone:
-        referee.watch()
-    assert "market_unreachable" in caplog.text
-    live.settle(unit)
-    live.pass_patience()
-    for referee in alone:
-        referee.watch()
-    signed = {
-        account.address: verdict
-        for account in REFEREES
-        for verdict in Verdicts(Workspace(live.directory / account.address).verdicts).all()
-    }
-    assert {(verdict.provider_correct, verdict.delivered) for verdict in signed.values()} == {(True, False)}
-    signatures = {address: verdict.signature for address, verdict in signed.items()}
-    live.chain_of(OTHER).submit_verdict(opened.dispute_id, True, signatures)
-    assert live.state(opened).turn is Turn.CHALLENGER_LOST
-
-
-def test_states_that_are_gone_are_made_again(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
-) -> None:
-    Workspace(live.directory / honest.address).tidy(keep_hours=0)
-    referees = live.referees(executor)
-    opened = live.named(FIRST, unit, honest, 3)
-    live.discloser(honest).watch()
-    assert "again: it is disputed" in caplog.text
-    assert live.judged(opened, referees) is Turn.CHALLENGER_LOST
-
-
-def test_a_state_may_be_larger_than_what_any_account_may_upload(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
-) -> None:
-    server[0].state.services.settings.max_blob_bytes = 1_000
-    opened = live.named(FIRST, unit, honest, 2)
-    live.discloser(honest).watch()
-    assert live.row(opened).state_cid is not None
-    with pytest.raises(ApiError) as refused:  # and nobody else may
-        live.discloser(live.provider_node(SECOND, executor)).market.upload_disputed(opened.dispute_id, Path(__file__))
-    assert refused.value.code == "not-disputed-provider"
 
 
 def test_a_draw_whose_block_is_too_long_ago_is_made_anew(

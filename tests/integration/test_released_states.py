@@ -16,7 +16,7 @@ from market.jobs.models import Unit
 from market.settings import Settings
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
-from market.verification import canaries
+from market.verification import canaries, repository
 from market.verification import service as verification
 from market.verification.models import Canary, Comparison, Replay, Sample
 
@@ -226,3 +226,20 @@ def test_lost_units_free_what_they_had(world: VerificationWorld, unit_id: int) -
     assert world.rows(lambda session: session.get_one(Unit, unit_id)).decided_at is not None
     release(world)
     assert not world.storage.is_pinned(cid)
+
+
+def test_old_states_of_units_that_are_not_decided_keep_no_later_ones(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "PAGE", 2)
+    waiting = [canary(world, unit_id, "answered", segment)[1] for segment in range(5)]  # of a unit that is not decided
+    other = world.node()
+    job_id = world.running([other])
+    world.deliver(other)
+    (unit,) = world.units(job_id)
+    later = [canary(world, unit.id, "answered", segment)[1] for segment in range(3)]
+    world.rows(lambda session: jobs.reject_unit(session, unit.id, "provider_jailed"))
+    release(world)
+    release(world)
+    assert [world.storage.is_pinned(cid) for cid in later] == [False] * 3
+    assert all(world.storage.is_pinned(cid) for cid in waiting)

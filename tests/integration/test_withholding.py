@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from settlement_world import PRICE, PROVIDERS, UNIT_PAY, SettlementWorld
@@ -11,14 +12,18 @@ from support.anvil import AnvilProcess
 from support.chain import Chain, Wallet, chain_settings, deploy_contracts
 
 from market.chain.contracts import decode_result, encode_call
+from market.chain.service import intents_about
 from market.db.base import utc_now
 from market.db.session import Database
+from market.disputes import keeper
 from market.disputes.keeper import due_for_pay
+from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Acknowledgement, Unit
 from market.settings import Settings
 from market.settlement import disputes
 from market.storage.service import Storage
+from market.verification.calls import RETRY_AFTER
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import unit_leaf
 
@@ -86,3 +91,36 @@ def test_the_pay_of_any_unit_of_a_batch_can_be_kept_back_until_it_can_be_claimed
     world.pass_challenge_period()
     assert [paid(world, key) for key in keys] == [None] * len(keys)
     assert due_for_pay(keys[0], None) is None
+
+
+def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
+    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, *_ = world.work(world.job(), 0, *PROVIDERS)
+    key = acknowledged(world, unit)
+    world.settled(after=timedelta(hours=1))
+    made: list[str] = []
+    prove = disputes.unit_proof
+
+    def counted(*arguments: Any) -> list[str]:
+        made.append(key)
+        return prove(*arguments)
+
+    monkeypatch.setattr(disputes, "unit_proof", counted)
+
+    def look() -> int:
+        with world.database.transaction() as session:
+            keeper._withhold(session, key, world.chain.client().head().timestamp)
+        return len(made)
+
+    assert [look(), look(), look()] == [1, 1, 1]
+    with world.database.transaction() as session:
+        (intent,) = intents_about(session, f"dispute:{key}")
+        assert intent.function == "withhold"
+        intent.status, intent.updated_at = IntentStatus.REVERTED, utc_now() - 2 * RETRY_AFTER
+    assert [look(), look()] == [2, 2]
+    world.pass_challenge_period()
+    with world.database.transaction() as session:
+        for intent in intents_about(session, f"dispute:{key}"):
+            intent.status, intent.updated_at = IntentStatus.REVERTED, utc_now() - 2 * RETRY_AFTER
+    assert look() == 2  # it is too late

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from support.watchdog import watch
 from zoo_compute.devnet.binaries import find_anvil
 
 CHAIN_ID = 31337
@@ -32,6 +33,7 @@ class AnvilProcess:
         command += ["--cache-path", self._states.name]
         command += ["--mnemonic", MNEMONIC, *(("--block-time", str(block_time)) if block_time else ())]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        watch(self._process.pid)
         try:
             self.url = f"http://127.0.0.1:{self._wait_for_port(deadline_seconds)}"
         except BaseException:

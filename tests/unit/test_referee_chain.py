@@ -26,11 +26,7 @@ def chain() -> RefereeChain:
 def opened_by(chain: RefereeChain, call: bytes, unit: UnitCommitment) -> Any:
     """The opening of a dispute of ``unit`` by a transaction with this input."""
     log = {"args": {"unitId": leaf_of(unit), "provider": unit.provider}, "transactionHash": b"tx"}
-    event = SimpleNamespace(get_logs=lambda **_: [log])
-    chain._disputes = SimpleNamespace(
-        events=SimpleNamespace(DisputeOpened=lambda: event),
-        decode_function_input=chain._disputes.decode_function_input,
-    )
+    chain._opened_event = lambda _: log  # type: ignore[method-assign]
     chain._web3 = SimpleNamespace(eth=SimpleNamespace(get_transaction=lambda _: {"input": call}))  # type: ignore[assignment]
     return chain.opening(HASH)
 

@@ -6,7 +6,7 @@ from celery import shared_task
 
 from market.auctions import service as auctions
 from market.db.session import database_now
-from market.disputes import keeper, listing
+from market.disputes import keeper, listing, verdicts
 from market.events.announcer import announce
 from market.jobs import service as jobs
 from market.settlement import claims
@@ -72,6 +72,7 @@ def release() -> None:
             now = database_now(session)
             quota.forget(session, now - quota.PERIOD)
         jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
+        verdicts.release_states(c.database, c.storage)
         jobs.release_states(c.database, c.storage, c.network, now)
         verification.release_states(c.database, c.storage, c.network, now)
 

@@ -48,7 +48,7 @@ def open_(
     place = Place.parse(unit_id)
     with open_client(api_url) as client:
         chain, network = _chain(client), client.network()
-        reader = ChainReader(network.rpc_url, network.contracts)
+        reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with storage_errors(), GatewayClient(network.gateways) as gateway:
             challenge = find_challenge(place, provider, reader, gateway)
     opened, tx = chain.open(challenge)
@@ -245,7 +245,7 @@ def _chain(client: "Client") -> "DisputeChain":
     if client.wallet is None:
         raise ConfigError("wallet-missing", "who rejects it?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
     network = client.network()
-    return DisputeChain(network.rpc_url, network.contracts, client.wallet)
+    return DisputeChain(network.rpc_url, network.contracts, client.wallet, network.start_block)
 
 
 def _checked(dispute_id: str) -> str:

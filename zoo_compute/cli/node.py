@@ -300,7 +300,7 @@ def disputes(
         if wallet is None:
             raise ConfigError("wallet-missing", "whose node?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
         network = client.network()
-    chain = DisputeChain(network.rpc_url, network.contracts, wallet)
+    chain = DisputeChain(network.rpc_url, network.contracts, wallet, network.start_block)
     watched = Disputes(disputes_in(state_dir), Traces(traces_in(state_dir)), lambda: chain)
     if answer:
         watched.watch()

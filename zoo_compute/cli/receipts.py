@@ -49,7 +49,7 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
     """
     network = client.network()
     with storage_errors(), GatewayClient(network.gateways) as gateway:
-        chain = ChainReader(network.rpc_url, network.contracts)
+        chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
     findings = recomputed.findings + differences(receipt, recomputed.receipt)
     for finding in findings:

@@ -45,7 +45,7 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     place = Place.parse(unit_id)
     with open_client(api_url) as client, tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
         network = client.network()
-        chain = ChainReader(network.rpc_url, network.contracts)
+        chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
         profile = CUDA if hardware.detect().gpu_count else CPU
         try:
             with (
@@ -98,7 +98,7 @@ def attestation(
         raise ConfigError("bad-address", f"{address!r} is no address", remedy="Give 0x and 40 hex digits.")
     with open_client(api_url) as client:
         network = client.network()
-    chain = ChainReader(network.rpc_url, network.contracts)
+    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     root = root_ca.read_bytes() if root_ca else None
     with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
         found = check_attestation(to_checksum_address(address), chain, gateway, root, gpu_key or NVIDIA_KEYS)

@@ -39,6 +39,8 @@ _PACE = {
 }
 # One thread each: the nodes share this machine, and numbers must not depend on how many cores it has.
 _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Their threads share two heaps (glibc): with one for each, what one thread has freed is of no use to the others.
+_PYTHON = {**_SINGLE_THREADED, "MALLOC_ARENA_MAX": "2"}
 SLOW_NODE = "provider-2"
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
@@ -94,7 +96,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
         if not os.environ.get(variable)
         for part in engine(directory, state)
     ]
-    market = {**state.settings, **_SINGLE_THREADED}
+    market = {**state.settings, **_PYTHON}
 
     def needs(*names: str) -> tuple[str, ...]:
         own = {part.name for part in parts}
@@ -174,7 +176,7 @@ def _node(
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
     argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
     argv += ["--claim-seconds", "2"]
-    environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_SINGLE_THREADED}
+    environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_PYTHON}
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
     has_joined = partial(_has_joined, directory, state, wallet.address)
     return Part(name, argv, environment, ("migrate", "deploy"), ready=has_joined, layer=2)

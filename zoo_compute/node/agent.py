@@ -265,8 +265,8 @@ class NodeAgent:
         return Referee(
             Verdicts(self._workspace.verdicts),
             Sources(
-                lambda: RefereeChain(network.rpc_url, network.contracts, self._wallet),
-                lambda: ChainReader(network.rpc_url, network.contracts),
+                lambda: RefereeChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
+                lambda: ChainReader(network.rpc_url, network.contracts, network.start_block),
                 self._market,
             ),
             lambda: Bench(self._workspace, gateway, self._executor.environment_class, run),
@@ -282,7 +282,7 @@ class NodeAgent:
         return Disputes(
             self._workspace.disputes,
             Traces(self._workspace.traces),
-            lambda: DisputeChain(network.rpc_url, network.contracts, self._wallet),
+            lambda: DisputeChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
             _DISPUTES_SECONDS,
         )
 

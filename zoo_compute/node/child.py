@@ -48,6 +48,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
             reply = {"type": "result", "result": result}
         except Exception as error:  # the parent gets every failure by its code; this process lives on
             reply = {"type": "error", **_describe(error)}
+        sandbox.give_back_memory()  # of the task: the next one may be long in coming
         _send(replies, reply)
 
 

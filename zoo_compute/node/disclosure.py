@@ -20,6 +20,7 @@ from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.inputs import SlotStateMissing, unit_task
 from zoo_compute.node.market import Market
 from zoo_compute.node.traces import Trace, TraceLost, Traces
+from zoo_compute.node.uploads import upload_disputed
 from zoo_compute.node.work import TASK_TIMEOUT_SECONDS
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.cid import ContentError
@@ -87,11 +88,11 @@ class Disclosure:
         if (cid := task["slot_state_cid"]) is not None:
             own = self.workspace.slot_state(task["job_id"], task["slot"], cid)
             if own.exists():  # else it is public: another node's, which was fetched
-                self.market.upload_disputed(dispute_id, own)
+                upload_disputed(self.market, dispute_id, own)
         if step == 0:
             log.info("dispute %s: what its unit starts from is on storage", dispute_id)
             return
-        cid = self.market.upload_disputed(dispute_id, self._state(trace, step))
+        cid = upload_disputed(self.market, dispute_id, self._state(trace, step))
         self.market.tell_state(dispute_id, cid)
         log.info("dispute %s: the state after %d segments is on storage as %s", dispute_id, step, cid)
 
@@ -105,7 +106,7 @@ class Disclosure:
         if path.exists() and result.exists() and json.loads(result.read_text()).get("state_digests") == trace.states:
             return path
         log.info("training round %d, slot %d of job %s again: it is disputed", unit.round, unit.slot, unit.jobId)
-        inputs = unit_task(task, self.workspace, self.gateway)
+        inputs = unit_task(task, self.workspace, self.gateway, lambda one: self.executor.run(one, TASK_TIMEOUT_SECONDS))
         output = directory / "disputed"
         output.mkdir(exist_ok=True)
         again = self.executor.run({"kind": "train", "output": str(output), **inputs}, TASK_TIMEOUT_SECONDS)

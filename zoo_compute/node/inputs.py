@@ -1,17 +1,18 @@
 """What training and replaying start from: files named by the lease, fetched and verified."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training_gym.checkpoint import CheckpointManifest, load_state, save_state
+from training_gym.checkpoint import CheckpointManifest
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest
 from training_gym.manifests import MAX_MANIFEST_BYTES
-from training_gym.outer import catch_up, downlink
+from training_gym.outer import downlink
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.workspace import Workspace, write_file
+from zoo_compute.node.workspace import Workspace
 from zoo_protocol.unixfs import cid_of_file
 
 log = logging.getLogger(__name__)
@@ -44,19 +45,26 @@ UNIT_FIELDS = (
 )
 """What determines a unit's result, of the fields of its lease: all that :func:`unit_task` reads."""
 
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+"""Runs a task of :mod:`zoo_compute.node.tasks`; returns its result. Raises ExecutorError."""
+
 MAX_UPDATES = 16
 """Updates a node catches up by; more of them come near to a model's size at the usual settings."""
 
 
-def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> dict[str, Any]:
+def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
     """The fields that the executor's ``train`` and ``replay`` tasks share, with every input on disk.
+
+    Args:
+        run: for a ``catch_up`` task: a model is made of strangers' updates where they can do no harm.
 
     Raises:
         GymError: a manifest or the specification is malformed.
+        ExecutorError: a model could not be made.
         SlotStateMissing: the slot state that the unit starts from is neither here nor on storage.
         ContentError, BlockNotFound, GatewayUnavailable: an input cannot be had.
     """
-    model, data = model_and_data(task, workspace, gateway)
+    model, data = model_and_data(task, workspace, gateway, run)
     payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
         "spec": task["spec"],
@@ -71,12 +79,12 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
     }
 
 
-def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> tuple[Path, Path]:
+def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> tuple[Path, Path]:
     """The files of a job's model at a checkpoint, and of its training split; raises as :func:`unit_task`."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
-    model = _model_file(spec, checkpoint, workspace, gateway)
+    model = _model_file(spec, checkpoint, workspace, gateway, run)
     return model, workspace.fetch(gateway, dataset.train.cid)
 
 
@@ -96,7 +104,7 @@ def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: Gatewa
 
 
 def _model_file(
-    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
+    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> Path:
     """The checkpoint's model: made from an earlier one that is here by the updates since, else downloaded.
 
@@ -105,25 +113,28 @@ def _model_file(
     path = workspace.file(checkpoint.model)
     with workspace.making(checkpoint.model):
         if spec.training.down_top_k and not path.exists():
-            model = _caught_up(spec, checkpoint, workspace, gateway)
-            if model is not None and cid_of_file(model) == checkpoint.model:
-                write_file(path, model)
+            _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
 
 
-def _caught_up(
-    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
-) -> bytes | None:
-    """The model file that the updates since the newest model at hand lead to; None where they lead from none."""
-    updates: list[bytes] = []
+def _catch_up(
+    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
+) -> None:
+    """Make the model of the newest one at hand by the updates since, if they lead to it from one that is here."""
+    wanted, updates = checkpoint.model, list[str]()
     while checkpoint.update is not None and checkpoint.parent is not None and len(updates) < MAX_UPDATES:
-        updates.append(gateway.fetch(checkpoint.update, max_bytes=downlink(spec).max_bytes))
+        workspace.have(checkpoint.update, gateway.fetch(checkpoint.update, max_bytes=downlink(spec).max_bytes))
+        updates.append(str(workspace.file(checkpoint.update)))
         parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
         checkpoint = CheckpointManifest.from_bytes(parent)
         base = workspace.file(checkpoint.model)
         if base.exists():
+            made = workspace.file(wanted).with_suffix(".made")
+            task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": updates[::-1]}
+            run({**task, "output": str(made)})
+            with made.open("rb") as content:
+                if cid_of_file(content) != wanted:
+                    return
+            made.replace(workspace.file(wanted))
             log.info("round %d's model made from %d updates", checkpoint.round + len(updates), len(updates))
-            parameters = load_state(spec, base.read_bytes())
-            catch_up(spec, parameters, reversed(updates))
-            return save_state(parameters)
-    return None
+            return

@@ -126,7 +126,7 @@ def judge(case: Case, shown: ShownTrace, step: int, state_cid: str | None, patie
         "environment": shown.environment,
     }
     try:
-        inputs = unit_task(task, bench.workspace, bench.gateway)
+        inputs = unit_task(task, bench.workspace, bench.gateway, bench.run)
     except SlotStateMissing as error:
         return patience.withheld(str(error))
     except (BlockNotFound, ContentError) as error:

@@ -4,12 +4,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
-from zoo_compute.link import BACKGROUND, Background, Link
+from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
@@ -38,6 +37,16 @@ class Lease:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A dispute of this node's unit, which asks for files like a lease."""
+
+    dispute_id: str
+
+
+Asking = Lease | Disputed
 
 
 class Market:
@@ -132,19 +141,19 @@ class Market:
         """Put content on storage; returns its CID."""
         return str(self._send("POST", "/v1/blobs", content)["cid"])
 
-    def file_state(self, lease: Lease, cid: str) -> dict[str, Any]:
+    def file_state(self, lease: Asking, cid: str) -> dict[str, Any]:
         """What storage has of a file that the lease asks for: ``pieces``, CIDs by number, or all (``complete``)."""
         answer: dict[str, Any] = self._connection.call(
             "GET", _file_path(lease, cid), repeatable=True, headers=_token(lease)
         )
         return answer
 
-    def put_piece(self, lease: Lease, cid: str, number: int, piece_cid: str, content: bytes | Background) -> None:
+    def put_piece(self, lease: Asking, cid: str, number: int, piece_cid: str, content: bytes | Background) -> None:
         """Put one piece of a file that the lease asks for on storage."""
         path = f"{_file_path(lease, cid)}/pieces/{number}"
         self._send("PUT", path, content, headers=_token(lease), params={"piece_cid": piece_cid})
 
-    def join_pieces(self, lease: Lease, cid: str, size: int) -> None:
+    def join_pieces(self, lease: Asking, cid: str, size: int) -> None:
         """Have the pieces of a file of ``size`` bytes made one."""
         self._connection.call(
             "POST", _file_path(lease, cid), repeatable=True, headers=_token(lease), timeout=_seconds_for(size)
@@ -180,13 +189,6 @@ class Market:
         """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
         found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
         return found
-
-    def upload_disputed(self, dispute_id: str, path: Path) -> str:
-        """Put a file that a disputed step of this node starts from on storage, however large; returns its CID."""
-        size = path.stat().st_size
-        content = Background(path, Link(None), lambda: None, 0, size)
-        url = f"/v1/disputes/{dispute_id}/files"
-        return str(self._send("POST", url, content, timeout=_seconds_for(size))["cid"])
 
     def tell_state(self, dispute_id: str, cid: str) -> None:
         """Say where the state is that a disputed step of this node starts from."""
@@ -231,12 +233,13 @@ class Market:
         return answer
 
 
-def _file_path(lease: Lease, cid: str) -> str:
-    return f"/v1/leases/{lease.id}/files/{cid}"
+def _file_path(lease: Asking, cid: str) -> str:
+    place = f"disputes/{lease.dispute_id}" if isinstance(lease, Disputed) else f"leases/{lease.id}"
+    return f"/v1/{place}/files/{cid}"
 
 
-def _token(lease: Lease) -> dict[str, str]:
-    return {"X-Lease-Token": lease.token}
+def _token(lease: Asking) -> dict[str, str]:
+    return {} if isinstance(lease, Disputed) else {"X-Lease-Token": lease.token}
 
 
 def _seconds_for(size: int) -> float:

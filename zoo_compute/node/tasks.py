@@ -9,6 +9,7 @@ Every path names a file that was fetched and verified before; ``output`` names a
               with ``across`` (true) the unit may be of another environment class, and output is where the end state
               goes, which end_leaf is of, before it is compressed
 ``evaluate``  spec, checkpoint, validation_data
+``catch_up``  spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 ``probe``     nothing more
 ``prove_ready``  work, seed: makes the pool of a hardware challenge and keeps it for the other two
 ``prove_work``   nonce
@@ -21,12 +22,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.ahead import start_parameters
-from training_gym.checkpoint import load_state
+from training_gym.checkpoint import load_state, save_state
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import tokens_of
 from training_gym.distributed.trace import Unit, UnitResult, state_path
 from training_gym.errors import GymError
 from training_gym.lateness import start_slot_state
+from training_gym.outer import catch_up
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
@@ -77,6 +79,20 @@ def take_file(task: Task, field: str) -> bytes:
 def take_optional_file(task: Task, field: str) -> bytes | None:
     """Content of the file that ``task[field]`` names, None where it is null."""
     return None if task.get(field) is None else take_file(task, field)
+
+
+def catch_up_model(task: Task) -> None:
+    """Do a ``catch_up`` task: write the model that the updates lead to.
+
+    Raises:
+        TaskError: malformed task.
+        GymError: the model, or an update from a stranger, is malformed.
+    """
+    spec, paths = take_spec(task), take(task, "updates", list)
+    updates = (take_file({"updates": path}, "updates") for path in paths)
+    model = load_state(spec, take_file(task, "checkpoint"))
+    catch_up(spec, model, updates)
+    Path(take(task, "output", str)).write_bytes(save_state(model))
 
 
 def take_spec(task: Task) -> TrainingSpec:

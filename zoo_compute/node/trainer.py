@@ -23,6 +23,7 @@ from training_gym.tensors import write_arrays
 from zoo_compute.node.tasks import (
     Task,
     TaskError,
+    catch_up_model,
     is_across,
     take,
     take_count,
@@ -55,6 +56,7 @@ class Trainer:
             "train": self._train,
             "replay": self._replay,
             "evaluate": self._evaluate,
+            "catch_up": self._catch_up,
             "probe": self._probe,
             "prove_ready": self._prove_ready,
             "prove_work": self._prove_work,
@@ -118,6 +120,10 @@ class Trainer:
         validation = tokens_of(take_file(task, "validation_data"), spec, "validation_data")
         loss = validation_loss(spec, parameters, validation, self.profile.device)
         return {"validation_loss": f"{loss:.6f}"}
+
+    def _catch_up(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        catch_up_model(task)
+        return {}
 
     def _prove_ready(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         try:

@@ -4,12 +4,13 @@ Whoever uploads a file again, in this lease or the next, in this process or the 
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from zoo_compute.errors import ApiError
 from zoo_compute.link import Background, Link
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.market import Market
+from zoo_compute.node.market import Asking, Disputed, Market
 from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,30 @@ def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None =
     """
     size = path.stat().st_size
     if size <= PIECE_BYTES:
-        return market.upload(_content(held, path, 0, size, link))
+        return market.upload(_content(held.check, path, 0, size, link))
+    return _upload_pieces(market, held.lease, held.check, path, link)
+
+
+def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
+    """Put a file that a disputed step of this node starts from on storage, which keeps it until the dispute is over;
+    returns its CID.
+
+    Raises:
+        ApiError: the market does not want it (any more).
+        OSError: it cannot be read.
+        Unreachable: the market does not answer.
+    """
+    return _upload_pieces(market, Disputed(dispute_id), lambda: None, path, None)
+
+
+def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], path: Path, link: Link | None) -> str:
+    size = path.stat().st_size
     with path.open("rb") as file:
         cid = cid_of_file(file)
     for last in (False,) * (_ROUNDS - 1) + (True,):
-        if _send_missing(market, held, path, cid, size, link):
+        if _send_missing(market, asking, check, path, cid, size, link):
             try:
-                market.join_pieces(held.lease, cid, size)
+                market.join_pieces(asking, cid, size)
             except ApiError as error:
                 if last or error.code != "upload-incomplete":
                     raise
@@ -47,25 +65,27 @@ def upload_file(market: Market, held: HeldLease, path: Path, link: Link | None =
     return cid
 
 
-def _send_missing(market: Market, held: HeldLease, path: Path, cid: str, size: int, link: Link | None) -> bool:
+def _send_missing(
+    market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
+) -> bool:
     """Send the pieces that are not there; whether they are to be joined."""
-    known = market.file_state(held.lease, cid)
+    known = market.file_state(asking, cid)
     if known["complete"]:
         return False
     have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
     if have:
         log.info("%s: going on after %d of %d pieces", cid, len(have), -(-size // PIECE_BYTES))
     for number, start in enumerate(range(0, size, PIECE_BYTES)):
-        held.check()
+        check()
         length = min(PIECE_BYTES, size - start)
         piece_cid = cid_of_file(_read(path, start, length))
         if have.get(number) != piece_cid:
-            market.put_piece(held.lease, cid, number, piece_cid, _content(held, path, start, length, link))
+            market.put_piece(asking, cid, number, piece_cid, _content(check, path, start, length, link))
     return True
 
 
-def _content(held: HeldLease, path: Path, start: int, length: int, link: Link | None) -> bytes | Background:
-    return _read(path, start, length) if link is None else Background(path, link, held.check, start, length)
+def _content(check: Callable[[], None], path: Path, start: int, length: int, link: Link | None) -> bytes | Background:
+    return _read(path, start, length) if link is None else Background(path, link, check, start, length)
 
 
 def _read(path: Path, start: int, length: int) -> bytes:

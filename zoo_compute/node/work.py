@@ -162,7 +162,7 @@ class Worker:
             if known["start"] == start and "state_digests" in known:  # a result of before has none
                 return known
         with effort.transferring():
-            inputs = unit_task(task, self.workspace, self.gateway)
+            inputs = unit_task(task, self.workspace, self.gateway, self._run)
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
         state = Path(result.pop("slot_state"))
@@ -182,7 +182,8 @@ class Worker:
         if task["slot_state_cid"] is not None:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
-        shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
+        with self.link.urgent():  # whoever shows it too late has withheld it
+            shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
         self.market.complete(held.lease, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
@@ -199,7 +200,7 @@ class Worker:
 
     def _follow(self, held: HeldLease) -> None:
         """Have what a unit of this job would start from, should this node get one."""
-        model_and_data(held.lease.task, self.workspace, self.gateway)
+        model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
         self.market.complete(held.lease, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
@@ -223,7 +224,7 @@ class Worker:
             "segment": task["segment"],
             "start_leaf": task["start_leaf"],
             "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
-            **unit_task(task, self.workspace, self.gateway),
+            **unit_task(task, self.workspace, self.gateway, self._run),
         }
         if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
@@ -239,6 +240,9 @@ class Worker:
             opened["end_state_cid"] = upload_file(self.market, held, end)
             end.unlink()
         self.market.complete(lease, opened)
+
+    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
+        return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
     def _salt(self, lease: Lease) -> bytes:
         """32 bytes that nobody else can know, and the same again when a lease is taken up after a crash."""

@@ -1,0 +1,50 @@
+"""Ends the engines that a test process has started, should that be killed before it ends them itself.
+
+The test process holds the writing end of a pipe and tells its watchdog, a process of its own, of each engine. When the
+kernel closes the pipe with its last holder, however that ended, the watchdog kills what is left.
+"""
+
+import subprocess
+import sys
+from functools import cache
+
+import psutil
+
+_SAME_SECONDS = 1.0
+
+
+def watch(pid: int) -> None:
+    """Let the process ``pid``, with what it has started, live no longer than this process."""
+    pipe = _watchdog().stdin
+    assert pipe is not None
+    pipe.write(f"{pid} {psutil.Process(pid).create_time()}\n".encode())
+    pipe.flush()
+
+
+@cache
+def _watchdog() -> "subprocess.Popen[bytes]":
+    # A session of its own: whoever kills the test's process group is not to meet it.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, start_new_session=True, **quiet)
+
+
+def _end(pid: int, create_time: float) -> None:
+    try:
+        engine = psutil.Process(pid)
+        if abs(engine.create_time() - create_time) > _SAME_SECONDS:
+            return  # somebody else's by now
+        for process in (*engine.children(recursive=True), engine):
+            process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def main() -> None:
+    """Read of engines until the test process is gone, then end them."""
+    engines = [line.split() for line in sys.stdin]
+    for pid, create_time in engines:
+        _end(int(pid), float(create_time))
+
+
+if __name__ == "__main__":
+    main()
