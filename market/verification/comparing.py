@@ -32,8 +32,8 @@ from market.verification import repository
 from market.verification.asking import Question, ask, is_asked, of_class, pay
 from market.verification.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.moves import move_comparison, move_replay, move_sample
-from market.verification.windows import REVEAL_BYTES_PER_SECOND, REVEAL_LEASES
 from training_gym.errors import GymError
+from zoo_protocol.reveals import seconds_to_show
 
 TOLERANCE = "tolerance"
 """Why a sample passed, if no replay in its class did it."""
@@ -102,8 +102,8 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
     unit = jobs.unit_facts(session, comparison.unit_id)
     if comparison.reveal_deadline_at is None:
         # A slot state, which the last segment ends in, is as large as any other state: moments and what is unsent.
-        transfer = jobs.shown_bytes(session, unit, [comparison.segment + 1]) / REVEAL_BYTES_PER_SECOND
-        comparison.reveal_deadline_at = utc_now() + timedelta(seconds=REVEAL_LEASES * settings.lease_seconds + transfer)
+        size = jobs.shown_bytes(session, unit, [comparison.segment + 1])
+        comparison.reveal_deadline_at = utc_now() + timedelta(seconds=seconds_to_show(size, settings.lease_seconds))
     left = (comparison.reveal_deadline_at - utc_now()).total_seconds()
     if comparison.claimed_cid is not None:
         return

@@ -26,17 +26,12 @@ from market.verification import canaries, repository
 from market.verification.calls import ask
 from market.verification.models import Sample, Window
 from market.verification.moves import move_sample, move_window
-from zoo_protocol import merkle
+from zoo_protocol import merkle, reveals
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.record import leaf_of
 from zoo_protocol.sampling import draw_segments
 
 MAX_LEAVES = 4096
-
-REVEAL_LEASES = 4
-"""A provider has this many lease periods to serve the state of a drawn segment, and"""
-REVEAL_BYTES_PER_SECOND = 500_000
-"""the time that the states of its units' drawn segments take at this rate (4 Mb/s)."""
 
 ADVANCE = "verification.advance"
 
@@ -180,8 +175,8 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
 def _reveal_by(session: Session, settings: Settings, unit: UnitFacts, drawn: Sequence[int]) -> datetime:
     """Until when the states of these segments are to be shown. One link shows one state after the other: the time that
     these take begins where that of the provider's states ends which were drawn before and are not shown yet."""
-    leases = timedelta(seconds=REVEAL_LEASES * settings.lease_seconds)
-    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, drawn) / REVEAL_BYTES_PER_SECOND)
+    leases = timedelta(seconds=reveals.LEASES * settings.lease_seconds)
+    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, drawn) / reveals.BYTES_PER_SECOND)
     before = repository.last_reveal_deadline(session, jobs.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer
 

@@ -23,7 +23,7 @@ from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.market import Lease
 from zoo_compute.node.traces import TraceLost, Traces
-from zoo_compute.node.work import Worker
+from zoo_compute.node.work import LinkTooSlow, Worker, require_link
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
@@ -123,7 +123,7 @@ def lease(kind: str, task: dict[str, Any]) -> Lease:
     return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
 
 
-def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Worker:
+def work(market: Market, directory: Path, executor: Executor, held: Lease, link: Link | None = None) -> Worker:
     """One life of a node that does one lease."""
     workspace = Workspace(directory)
     gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
@@ -131,7 +131,7 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease) -> Wo
     terms = SimpleNamespace(compensation=1)
     chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
     taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, Link())  # type: ignore[arg-type]
+    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())  # type: ignore[arg-type]
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]
         worker.do(holding)
     return worker
@@ -339,3 +339,45 @@ def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
     workspace.tidy(keep_hours=48)
     assert not old.exists()
     assert young.exists()
+
+
+@pytest.mark.parametrize(
+    ("mbps", "hidden_size", "taken"),
+    [
+        (None, 1024, True),  # not known yet
+        (4.0, 1024, True),  # what deadlines count on
+        (3.9, 1024, True),  # the lease periods have room for a little less
+        (2.0, 1024, False),
+        (1.0, 1024, False),
+        (1.0, 64, True),  # small states are there in the lease periods
+    ],
+)
+def test_a_unit_whose_states_could_not_be_shown_in_time_is_not_begun(
+    train_task: dict[str, Any], mbps: float | None, hidden_size: int, taken: bool
+) -> None:
+    model = {**MODEL, "hidden_size": hidden_size}
+    task = {**train_task, "spec": {**train_task["spec"], "model_config": model}}
+    lease = Lease("l", "train", JOB, "t", task, 30.0)
+    rate = None if mbps is None else round(mbps * 1e6 / 8)
+    if taken:
+        require_link(lease, rate)
+        return
+    with pytest.raises(LinkTooSlow, match=f"at {mbps} Mb/s") as refused:
+        require_link(lease, rate)
+    assert refused.value.code == "link_too_slow"
+
+
+def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
+    slow = Link()
+    slow.up.note(1 << 20, 10.0)
+    market = Market(store)
+    with pytest.raises(LinkTooSlow):
+        work(market, tmp_path, executor, lease("train", train_task), link=slow)
+    assert market.order() == []

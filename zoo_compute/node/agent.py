@@ -43,7 +43,7 @@ from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.traces import Traces
-from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, Worker
+from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, LinkTooSlow, Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.omission_chain import OmissionChain
 from zoo_compute.referee_chain import RefereeChain
@@ -361,6 +361,7 @@ class NodeAgent:
             GatewayUnavailable,
             NotAcknowledged,
             SlotStateMissing,
+            LinkTooSlow,
             OSError,
         ) as error:
             self._give_up(lease, error)

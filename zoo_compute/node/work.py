@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from training_gym.config import TrainingSpec
+from training_gym.distributed.trace import boundary_state_bytes
+from training_gym.slot_state import slot_state_bytes
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
@@ -27,14 +30,45 @@ from zoo_protocol import trace
 from zoo_protocol.cid import parse
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, typed_data
+from zoo_protocol.reveals import seconds_to_show
 from zoo_protocol.unixfs import cid_of_file
 
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
 
+DRAWN_TOGETHER = 2
+"""Units of one node whose segments may be drawn in the same window: it works at one and delivers another."""
 
 _ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
 log = logging.getLogger(__name__)
+
+
+class LinkTooSlow(Exception):
+    """What this node may be drawn to show would not go up in time: whoever shows it too late has withheld it.
+
+    Attributes:
+        code: what a unit is given up with for it.
+    """
+
+    code = "link_too_slow"
+
+
+def require_link(lease: Lease, bytes_per_second: int | None) -> None:
+    """Take no unit whose states could not be shown in time over a link of the measured rate; None is not known yet.
+
+    The worst is that all segments of as many units as wait for their draw together are drawn at once.
+
+    Raises:
+        LinkTooSlow: it is so.
+    """
+    spec = TrainingSpec.from_dict(lease.task["spec"])
+    one = (spec.segments - 1) * boundary_state_bytes(spec) + slot_state_bytes(spec)
+    size = DRAWN_TOGETHER * one
+    if bytes_per_second is not None and size / bytes_per_second > seconds_to_show(size, lease.lease_seconds):
+        raise LinkTooSlow(
+            f"at {bytes_per_second * 8 / 1e6:.1f} Mb/s upwards the states of {DRAWN_TOGETHER} units "
+            f"({size / 1e6:.0f} MB) could not be shown in time if all were drawn"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +89,8 @@ class Worker:
 
         Raises:
             LeaseLost, ApiError: the market does not want the result (any more).
-            ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, OSError: it
-                cannot be done.
+            ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, LinkTooSlow,
+                OSError: it cannot be done.
             NotAcknowledged: the market takes the commitment, but does not acknowledge it.
             Unreachable: the market does not answer.
         """
@@ -72,6 +106,7 @@ class Worker:
 
     def _train(self, held: HeldLease) -> Callable[[], None] | None:
         lease, task, address = held.lease, held.lease.task, self.wallet.address
+        require_link(lease, self.link.up.bytes_per_second)
         effort = Effort(self.link)
         result = self._trained(held, effort)
         salt = self._salt(lease)
