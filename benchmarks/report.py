@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import structlog
 
 _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
@@ -113,7 +114,9 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def report_options(name: str) -> argparse.ArgumentParser:
-    """What every benchmark's command line takes."""
+    """What every benchmark's command line takes. From here on logs go to standard error: the report is alone on the
+    other."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--quick", action="store_true", help="a small version that shows only that it runs")

@@ -69,13 +69,16 @@ class DisputeWorld(LiveWorld):
         super().__init__(database_url, storage, settings, deployed, gateway, directory)
         self.domain = Domain(31337, deployed.deployment.address("JobEscrow"))
 
-    def delivered(self, node: Node) -> Delivered:
-        """A unit of a new job that the node trained, committed to and delivered, in a window on chain."""
+    def delivered(self, node: Node, **training: Any) -> Delivered:
+        """A unit of a new job that the node trained, committed to and delivered, in a window on chain.
+
+        ``training``: settings that differ from ``TRAINING``; without any the states are those of every such unit.
+        """
         with self.database.transaction() as session:  # it leaves what it worked for
             for slot in session.query(Slot).filter(Slot.provider == node.address):
                 slot.provider = None
         job_id = self.job(
-            nodes=1, wait_seconds=30 * 86_400, document={**self.spec.to_dict(), "training_config": TRAINING}
+            nodes=1, wait_seconds=30 * 86_400, document={**self.spec.to_dict(), "training_config": TRAINING | training}
         )
         with self.database.transaction() as session:
             environment = node.executor.environment_class
