@@ -128,15 +128,17 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     asked = {replay.verifier for replay in question.replays}
     # Who replays a neighbouring segment has been told a leaf that is this one's end, or may be told so.
     neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)
-    elsewhere = {replay.verifier for replay in question.of_the_other} | neighbours
+    posed = {replay.verifier for replay in question.of_the_other}
     silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
     if question.canary_id is not None:
         silent = set()  # its unit waits for the answer, and must not do so for who cannot give one
     covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
     preferred = (
-        covered - asked - elsewhere,
+        covered - asked - posed - neighbours,
+        covered - asked - posed,  # who holds a segment and the canary on it sees which is which
         covered - asked,
-        live.keys() - asked - elsewhere,
+        live.keys() - asked - posed - neighbours,
+        live.keys() - asked - posed,
         live.keys() - asked,
         live.keys() & silent,
     )

@@ -10,7 +10,7 @@ from verification_world import VerificationWorld
 from market.jobs.models import Unit
 from market.settings import Settings
 from market.storage.service import Storage
-from market.verification import windows
+from zoo_protocol import reveals
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all
     units = {unit.provider: unit.id for unit in world.units(job_id)}
     mine = update(Unit).where(Unit.id == units[other]).values(provider=busy)
     world.rows(lambda session: session.execute(mine))  # two units of one provider
-    monkeypatch.setattr(windows, "REVEAL_BYTES_PER_SECOND", 100)
+    monkeypatch.setattr(reveals, "BYTES_PER_SECOND", 100)
     world.challenge({unit_id: [1] for unit_id in units.values()})
 
     def deadline(unit_id: int) -> datetime:
@@ -42,7 +42,7 @@ def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all
 
     alone = deadline(units[quiet])
     first, second = sorted(deadline(units[node]) for node in (busy, other))
-    leases = timedelta(seconds=windows.REVEAL_LEASES * world.settings.lease_seconds)
+    leases = timedelta(seconds=reveals.LEASES * world.settings.lease_seconds)
     transfer = second - first
     assert transfer > timedelta(seconds=10)
     assert abs(first - alone) < leases  # drawn a moment before or after
