@@ -160,10 +160,8 @@ def test_a_state_may_be_larger_than_what_any_account_may_upload(
 def test_disclosed_states_go_up_in_pieces_and_are_kept_until_the_dispute_is_over(
     live: RefereeWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    referees, unit = (
-        live.referees(executor),
-        live.delivered(honest, seed=7_000_001),
-    )  # storage has the states of other seeds
+    referees = live.referees(executor)
+    unit = live.delivered(honest, seed=7_000_001)  # storage has the states of other seeds
     opened = live.named(FIRST, unit, honest, 2)
     discloser, sent = live.discloser(honest), []
     put = Market.put_piece
