@@ -296,7 +296,7 @@ def test_a_unit_uploads_one_payload_and_what_was_not_accepted_is_released(
     files = [tmp_path / "one", tmp_path / "two"]
     limit = None
     for number, path in enumerate(files):
-        content = bytes([number]) * 100_000
+        content = b"nobody else's %d" % number * 8_000
         path.write_bytes(content)
         cid = cid_of_file(content)
         limit = node.market.file_state(lease, cid)["max_bytes"]
