@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-START_PER_STEP = 1e-5 / 30
-"""The tolerance, by inner step of a segment, while nothing has been measured for the job and pair of classes."""
+START_PER_STEP = 1e-4 / 30
+"""The tolerance, by inner step of a segment, while nothing has been measured for the job and pair of classes: twice the
+largest drift of an honest step (``benchmarks.verification``). Drifts grow with the rates of the job."""
 MARGIN = 10
 """How many times the measured drift of honest work passes."""
 CAP = 1e-4

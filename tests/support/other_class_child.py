@@ -18,7 +18,7 @@ def _skew() -> None:
 
     def skewed(*arguments: Any) -> Any:
         state, loss = train_steps(*arguments)
-        return {name: array * (1 + 3e-6 * name.startswith("parameters.")) for name, array in state.items()}, loss
+        return {name: array * (1 + 3e-5 * name.startswith("parameters.")) for name, array in state.items()}, loss
 
     def load(profile_name: str) -> Any:
         trainer = child_trainer(profile_name)  # probed before, so of its class
