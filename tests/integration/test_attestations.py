@@ -4,7 +4,7 @@ import time
 
 import httpx
 from api_support import sign_in
-from test_api_providers import register
+from provider_calls import register
 
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now

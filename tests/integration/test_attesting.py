@@ -15,11 +15,11 @@ import pytest
 from api_support import Caller, Cli, refusal, sign_in
 from eth_account import Account
 from fastapi import FastAPI
+from provider_calls import HARDWARE, register
 from support.chain import OTHER, PROVIDER, Chain
 from support.chain import Wallet as ChainWallet
 from support.dcap import Vendor
 from support.nras import AttestationService, tool_in
-from test_api_providers import HARDWARE, register
 
 from market.chain.indexer import Indexer
 from market.db.session import Database
