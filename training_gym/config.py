@@ -24,6 +24,10 @@ MAX_SEGMENTS = 64
 LARGE_MODEL = 100_000_000
 """Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 0045)."""
 
+ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
+"""AdamW's peak rate beside Muon, at any width. Where AdamW trains the hidden matrices too that suits models of this
+``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 0051)."""
+
 
 def _choice(default: Any, *choices: Any) -> Any:
     return field(default=default, metadata={"choices": choices})
@@ -61,7 +65,7 @@ class TrainingConfig:
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one such segment.
         batch_size: sequences per inner step.
         optimizer: of the inner steps. ``muon`` trains the hidden matrices with Muon and the rest with AdamW.
-        learning_rate: peak rate of AdamW.
+        learning_rate: peak rate of AdamW; left out with ``adamw``, it falls with the width (``settings_by_size``).
         muon_learning_rate: peak rate of Muon; used by ``muon`` alone.
         final_rate_share: share of the peak rates that a linear decay over the whole job ends at; 1 is no decay.
         warmup_steps: steps of linear warm-up, counted by what a slot's moments have seen.
@@ -87,7 +91,7 @@ class TrainingConfig:
     segment_steps: int = _between(2, 1, 10_000)
     batch_size: int = _between(16, 1, 4096)
     optimizer: str = _choice("muon", "adamw", "muon")
-    learning_rate: float = _between(32e-3, 1e-7, 1.0)
+    learning_rate: float = _between(ADAMW_RATE, 1e-7, 1.0)
     muon_learning_rate: float = _between(0.04, 1e-7, 1.0)
     final_rate_share: float = _between(1.0, 0.0, 1.0)
     warmup_steps: int = _between(10, 0, 10_000)
@@ -238,10 +242,21 @@ class TrainingSpec:
 def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the training settings that are not ``given``, those that the size of ``model`` decides, by name.
 
-    A large model takes what ``slow_links`` stands for. Nothing is decided where a method is named, where gradients are
-    averaged at every step, and where no error feedback would keep what sparse payloads leave out. The lengths of rounds
-    and segments are decided together or not at all, so that whatever fits the plain defaults fits these.
+    A large model takes what ``slow_links`` stands for. Nothing of it is decided where a method is named, where
+    gradients are averaged at every step, and where no error feedback would keep what sparse payloads leave out. The
+    lengths of rounds and segments are decided together or not at all, so that whatever fits the plain defaults fits
+    these. Where AdamW trains all of a wide model its rate is lower than the default (decision 0051).
     """
+    return _slow_links(model, given) | _adamw_rate(model, METHODS[given.get("method", "default")] | {**given})
+
+
+def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:
+    if named.get("optimizer") != "adamw" or "learning_rate" in named or model.hidden_size <= ADAMW_RATE_WIDTH:
+        return {}
+    return {"learning_rate": ADAMW_RATE * ADAMW_RATE_WIDTH / model.hidden_size}
+
+
+def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     if model.num_parameters() < LARGE_MODEL or "method" in given:
         return {}
     if given.get("averaging") == "steps" or given.get("error_feedback_decay") == 0:
@@ -254,13 +269,12 @@ def _completed(document: object, model: ModelConfig) -> object:
     """The training section with ``method`` replaced by what it stands for, or with what the model's size decides."""
     if not isinstance(document, Mapping):
         return document
-    if "method" not in document:
-        return settings_by_size(model, document) | {**document}
-    method = document["method"]
+    method = document.get("method", "default")
     if not isinstance(method, str) or method not in METHODS:
         listed = ", ".join(repr(name) for name in METHODS)
         raise SpecError("unsupported_value", "training_config.method", f"is {method!r:.80}; choose one of {listed}")
-    return METHODS[method] | {key: value for key, value in document.items() if key != "method"}
+    named = METHODS[method] | {key: value for key, value in document.items() if key != "method"}
+    return settings_by_size(model, document) | named
 
 
 _Config = TypeVar("_Config", ModelConfig, TrainingConfig)

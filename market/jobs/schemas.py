@@ -129,9 +129,10 @@ class Quote(BaseModel):
     spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
     spec_hash: str
     settings_by_size: dict[str, Any] = Field(
-        description="Of the training settings in spec, those that the request left out and that took the values of the "
-        "method slow_links because the model has 100 million parameters or more. Naming a method, or the setting "
-        "itself, decides otherwise."
+        description="Of the training settings in spec, those that the request left out and that the model's size "
+        "decided: with 100 million parameters or more the values of the method slow_links, unless a method is named; "
+        "with the optimizer adamw and a hidden_size above 32 its learning_rate, 0.032 * 32 / hidden_size. Naming "
+        "the setting itself decides otherwise."
     )
     advice: list[Advice] = Field(description="What to look at before signing; nothing of it refuses the job.")
     tier: str

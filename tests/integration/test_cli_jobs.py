@@ -44,7 +44,7 @@ def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
     job = tmp_path / "job.json"
     asked = {
         "model_config": model,
-        "training_config": {"optimizer": "adamw", "batch_size": 1, "rounds": 8, "top_k": 128},
+        "training_config": {"optimizer": "adamw", "learning_rate": 1e-3, "batch_size": 1, "rounds": 8, "top_k": 128},
         "data_config": {"dataset": store_dataset(storage)},
         "budget_max": 100,
         "max_price": 3,

@@ -127,6 +127,7 @@ def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_deci
     body |= {"budget_max": str(100 * ZEN)}
     quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
     decided = {key: value for key, value in METHODS["slow_links"].items() if key != "value_bits"}
+    decided |= {"learning_rate": 1e-3}
     assert quote["settings_by_size"] == decided
     assert quote["spec"]["training_config"].items() >= (decided | {"value_bits": 4}).items()
     assert "few_rounds" in [point["code"] for point in quote["advice"]]

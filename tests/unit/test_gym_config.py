@@ -97,9 +97,23 @@ def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> Non
         assert training_of(LARGE, given_one)["top_k"] == 64  # 24 steps are no multiple of 5, nor 20 of 6
 
 
+@pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
+def test_the_rate_of_adamw_alone_falls_with_the_width(training: dict[str, Any]) -> None:
+    for width, rate in ((16, 32e-3), (32, 32e-3), (64, 16e-3), (256, 4e-3), (2048, 0.5e-3)):
+        model = {"hidden_size": width, "num_layers": 1, "num_heads": 1}
+        assert training_of(model, training)["learning_rate"] == pytest.approx(rate)
+        assert training_of(model, training | {"learning_rate": 0.01})["learning_rate"] == 0.01
+        assert training_of(model, {"optimizer": "muon"})["learning_rate"] == 32e-3
+    assert (
+        training_of(LARGE, {"optimizer": "adamw"}).items() >= {"top_k": 64, "learning_rate": 32e-3 * 32 / 1024}.items()
+    )
+
+
 SETTINGS = st.fixed_dictionaries(
     {},
     optional={
+        "optimizer": st.sampled_from(["adamw", "muon"]),
+        "learning_rate": st.sampled_from([1e-3, 0.5]),
         "rounds": st.integers(1, 10_000),
         "inner_steps": st.integers(1, 6).map(lambda tens: 10 * tens),
         "segment_steps": st.sampled_from([1, 2, 5]),
@@ -132,7 +146,7 @@ def test_what_is_set_is_kept_and_what_fits_the_plain_defaults_fits_at_any_size(
     by_size = settings_by_size(spec.model, settings)
     assert by_size.keys().isdisjoint(settings)
     assert spec.training == (plain if not by_size else replace(plain, **by_size))
-    assert not by_size or large
+    assert large or by_size.keys() <= {"learning_rate"}
     # What is stored says it all: read again, on its own, it decides nothing any more.
     again = TrainingSpec.from_dict(spec.to_dict())
     assert (again, again.spec_hash()) == (spec, spec.spec_hash())
