@@ -58,15 +58,13 @@ class Life:
         lazy: of these, not computed.
         lazy_when_found: not computed until the first was found.
         found_after: replays until then; None: it was never found.
-        unpaid: results that were overruled.
-        follows: of each.
+        follows: of each result that was overruled.
     """
 
     replays: int = 0
     lazy: int = 0
     lazy_when_found: int = 0
     found_after: int | None = None
-    unpaid: int = 0
     follows: tuple[Overruled, ...] = ()
 
     def profit_wei(self, prices: Prices, *, careful: bool) -> int:

@@ -309,7 +309,7 @@ def _value(setting: Field[Any], value: object, path: str) -> Any:
     """``value`` checked against the type and the bounds that ``setting`` declares."""
     expected = cast(type, setting.type)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 1 << 1000 else math.inf  # beyond that there is no such float
     if type(value) is not expected:
         names = {int: "a whole number", float: "a number", str: "a string"}
         raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")

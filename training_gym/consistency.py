@@ -141,7 +141,8 @@ def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
 def _one_direction(matrix: Vector) -> float:
     """The largest squared singular value as a share of their sum, by power iteration."""
     wide = matrix.astype(np.float64)
-    direction = np.ones(wide.shape[1])
+    dice = np.random.default_rng(0)
+    direction = dice.standard_normal(len(wide.T))  # ones would miss what is orthogonal to them
     for _ in range(_POWER_ITERATIONS):
         direction = wide.T @ (wide @ direction)
         length = np.linalg.norm(direction)

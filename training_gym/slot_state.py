@@ -4,6 +4,7 @@ The state lives on the slot's node. Traces bind its digest, so it travels only w
 the slot over; a slot without one begins with zeros.
 """
 
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateF
 
 
 def _steps(steps: float) -> int:
-    if not (0 <= steps <= MAX_STEPS and steps.is_integer()):
+    if not (0 <= steps <= MAX_STEPS and steps.is_integer()) or math.copysign(1, steps) < 0:  # -0.0 is another file
         raise StateError("out_of_range", "slot_state.steps", f"must be a whole number from 0 to {MAX_STEPS}")
     return int(steps)
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.compression.wire import decode
+from training_gym.compression.wire import decode, encode_step, uplink
 from training_gym.distributed.trace import Unit, parameters_of
+from training_gym.errors import ResultMismatch
 from training_gym.models.layout import Arrays
 from training_gym.slot_state import SlotState
 from training_gym.tensors import flatten, unflatten
+
+PAYLOAD_APART = 0.01
+"""How far a payload may be from what compressing gives again, as a share of its length: the rounding of a sum can move
+a scale by 2**-8, or a level at the border of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,21 @@ def claimed_end(unit: Unit, slot_state: SlotState, payload: bytes) -> Arrays:
     """The parameters that a unit ended in, from the slot state that it handed on and its payload.
 
     What was sent and what is left unsent make up what was learned and what was unsent before, but for a rounding of
-    float32 each (``distributed.unit``).
+    float32 each (``distributed.unit``). The sum says nothing of its parts, so it is compressed again: who sends
+    anything else, and calls the difference unsent, has the same sum.
 
     Raises:
-        PayloadError: malformed payload.
+        PayloadError: malformed payload, or a sum that is not finite.
+        ResultMismatch: the payload is not what compressing that sum gives.
     """
     spec = unit.spec
     decay = np.float32(spec.training.error_feedback_decay)
-    wanted = slot_state.error_feedback + decode(spec, payload).dense()
+    sent = decode(spec, payload).dense()
+    wanted = slot_state.error_feedback + sent
+    again = encode_step(uplink(spec), wanted)[1].dense()
+    apart, length = (float(np.sum(np.square(one, dtype=np.float64))) for one in (again - sent, again))
+    if _share(apart, length) > PAYLOAD_APART:
+        raise ResultMismatch("payload_mismatch", "payload", "is not what compressing the unit's result gives")
     learned = wanted - decay * unit.slot_state.error_feedback
     end = unflatten(spec.model, flatten(unit.checkpoint) - learned)
     return {f"parameters.{name}": array for name, array in end.items()}

@@ -296,8 +296,11 @@ def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
 
 
 def _most_bytes(spec: TrainingSpec) -> int:
-    """Of any payload of the job: that of an earlier unit may have more entries than this one was told."""
-    return payload_size(with_top_k(spec, CHUNK))
+    """Of any payload of the job: that of an earlier unit may have more entries than this one was told.
+
+    Nearly all entries can take more bytes than all of them, which need no indices.
+    """
+    return max(payload_size(with_top_k(spec, top_k)) for top_k in (CHUNK - 1, CHUNK))
 
 
 def _place(job: Job, unit: Unit) -> trace_of_unit.Place:

@@ -108,6 +108,17 @@ def test_whoever_has_delivered_goes_on_from_the_same_checkpoint_and_its_own_payl
     assert manifest.slot_states == states  # what a unit of round 1 starts from
 
 
+def test_a_payload_of_nearly_all_entries_is_gone_on_from_too(world: World, nodes: list[str]) -> None:
+    """It is longer than one of all entries, which needs no indices."""
+    training = replace(world.spec.training, round_delay=1, rounds=4, top_k=3000, value_bits=2)
+    world.spec = replace(world.spec, training=training)
+    job_id = world.running(nodes, document=world.spec.to_dict())
+    _deliver(world, job_id, nodes[0])
+    _deliver(world, job_id, nodes[0])
+    assert _unit(world, job_id, 1, 0).start_eager_payload_cid == _unit(world, job_id, 0, 0).payload_cid
+    assert _unit(world, job_id, 1, 0).status == UnitStatus.UPLOADED
+
+
 def test_a_first_leaf_of_the_bare_checkpoint_is_refused(world: World, nodes: list[str], job_id: str) -> None:
     _deliver(world, job_id, nodes[0])
     work = world.work(nodes[0])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training_gym import blocks
 from training_gym.aggregation import (
     WEIGHT_ONE,
     PartialSum,
@@ -87,6 +88,29 @@ def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]]
     assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
     assert step.update == RESULT.update
     assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)
+
+
+@pytest.mark.parametrize(("top_k", "bits"), [(CHUNK, 2), (300, 4)])
+def test_threads_that_share_the_work_give_the_same_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int
+) -> None:
+    """A model that is long enough to be cut for two threads."""
+    model = ModelConfig(hidden_size=128, num_layers=3, num_heads=2, sequence_length=8)
+    spec = TrainingSpec(model, "unused", replace(SPEC.training, top_k=top_k, value_bits=bits))
+    dice, start = np.random.default_rng(0), initial_parameters(model, 0)
+    drawn = dice.normal(0, 0.01, (6, spec.num_parameters())).astype(np.float32)
+    state = replace(initial_outer_state(spec), aggregate=drawn[5])
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(blocks, "THREADS", threads)
+        assert len(blocks.parts(spec.num_parameters())) == min(threads, 2)
+        payloads = {slot: encode(spec, vector) for slot, vector in enumerate(drawn[:5])}
+        result = aggregate(spec, start, payloads, outer_state=state)
+        followed = {name: array.copy() for name, array in start.items()}
+        catch_up(spec, followed, [result.update])
+        assert save_state(followed) == save_state(result.parameters)
+        found.append((payloads, result.update, save_state(followed), save_outer_state(spec, result.outer_state)))
+    assert found[0] == found[1]
 
 
 def test_every_slot_has_its_reason() -> None:

@@ -10,6 +10,7 @@ from training_gym.compression.wire import decode, encode
 from training_gym.config import TrainingConfig, TrainingSpec
 from training_gym.consistency import HELD_OUT_WINDOWS, LEAST_PAYLOADS, Statistics, doubts, held_out, measure
 from training_gym.models.layout import initial_parameters
+from training_gym.tensors import unflatten
 
 USUAL = Statistics(norm=1.0, cosine=0.3, overlap=2.0, copied=0.4, spectrum=0.5, gain=0.01)
 SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
@@ -51,6 +52,19 @@ def test_a_payload_of_one_direction_is_seen_in_its_spectrum() -> None:
     assert "spectrum" in doubts(found[3])
     assert all("spectrum" not in doubts(found[slot]) for slot in (0, 1, 2, 4))
     assert measure(SPEC, parameters, dict(list(payloads.items())[: LEAST_PAYLOADS - 1]), lambda tried: 1.0) == {}
+
+
+def test_one_direction_is_seen_whichever_it_is() -> None:
+    """One whose entries add up to nothing, too."""
+    dice = np.random.default_rng(0)
+    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
+    vectors[3] = np.zeros_like(vectors[0])
+    head = unflatten(SPEC.model, vectors[3])["head.weight"]
+    head[:] = np.float32(1e-2) * np.where(np.arange(head.shape[1]) % 2, np.float32(-1), np.float32(1))
+    dense = replace(SPEC, training=replace(SPEC.training, top_k=4096))
+    payloads = {slot: decode(dense, encode(dense, vector)) for slot, vector in enumerate(vectors)}
+    found = measure(dense, initial_parameters(SPEC.model, 0), payloads, lambda tried: 1.0)
+    assert {slot for slot, one in found.items() if "spectrum" in doubts(one)} == {3}
 
 
 def test_held_out_windows_follow_from_the_seed_alone() -> None:

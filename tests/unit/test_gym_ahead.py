@@ -1,13 +1,17 @@
 """What a unit starts from that does not wait for its slot's last round to be joined."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from market.jobs.result_checks import _most_bytes
 from training_gym.adaptation import with_top_k
 from training_gym.ahead import start_parameters
-from training_gym.compression.wire import decode, encode
+from training_gym.compression.wire import decode, encode, payload_size
 from training_gym.config import TrainingSpec
 from training_gym.errors import PayloadError, SpecError
+from training_gym.lateness import start_slot_state
 from training_gym.models.layout import initial_parameters
 from training_gym.tensors import flatten
 
@@ -52,3 +56,24 @@ def test_the_setting_is_zero_or_one() -> None:
     assert TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {}}).training.round_delay == 0
     with pytest.raises(SpecError, match="round_delay"):
         TrainingSpec.from_dict(SPEC.to_dict() | {"training_config": {"round_delay": 2}})
+
+
+@pytest.mark.parametrize("told", [0, 4097, 65535])
+def test_a_header_that_tells_no_number_of_entries_is_refused(told: int) -> None:
+    payload = bytearray(encode(SPEC, LEARNED))
+    payload[6:8] = told.to_bytes(2, "little")
+    if told > 4096:  # as long as so many entries would take
+        entries = SPEC.num_parameters() // 4096 * told + SPEC.num_parameters() % 4096
+        ones = np.packbits(np.ones(entries, np.uint8)).tobytes()  # levels, behind signs that are all positive
+        payload = payload[:74] + bytes(len(ones)) + ones
+    for start in (lambda data: start_parameters(SPEC, START, data), lambda data: start_slot_state(SPEC, None, data)):
+        with pytest.raises(PayloadError) as refusal:
+            start(bytes(payload))
+        assert refusal.value.code in ("wrong_header", "wrong_size")
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_the_market_can_read_what_a_unit_starts_from_however_many_entries_it_has(bits: int) -> None:
+    of_job = replace(SPEC, training=replace(SPEC.training, value_bits=bits))
+    largest = max(payload_size(with_top_k(of_job, top_k)) for top_k in range(1, 4097))
+    assert _most_bytes(with_top_k(of_job, 64)) == largest

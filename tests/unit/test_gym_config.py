@@ -177,6 +177,8 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
             "out_of_range",
             "from",
         ),
+        (document(training_config={"learning_rate": 10**400}), "training_config.learning_rate", "out_of_range", "from"),
+        (document(training_config={"weight_decay": -(10**400)}), "training_config.weight_decay", "out_of_range", "1"),
         (document(training_config={"method": "fedavg"}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"method": ["x"]}), "training_config.method", "unsupported_value", "'diloco'"),
         (document(training_config={"value_bits": 3}), "training_config.value_bits", "unsupported_value", "2, 4, 8"),

@@ -82,7 +82,7 @@ def test_the_digest_binds_every_part(tmp_path: Path) -> None:
     assert len({each.digest() for each in (state, *others)}) == 4
 
 
-@pytest.mark.parametrize("steps", [-1.0, 0.5, 2.0 * MAX_STEPS])
+@pytest.mark.parametrize("steps", [-1.0, -0.0, 0.5, 2.0 * MAX_STEPS])
 def test_a_count_that_is_none_is_refused(steps: float) -> None:
     fresh = fresh_slot_state(SPEC)
     arrays = {"error_feedback": fresh.error_feedback, **fresh.moments}

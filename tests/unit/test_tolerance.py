@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from benchmarks.replays import unit_of
 from market.domain.tolerance import CAP, MARGIN, START_PER_STEP, TENSOR_CAP, TENSOR_SHARE, tolerance
+from training_gym.compression.wire import decode, encode, encode_step, uplink
 from training_gym.distributed.cheats import Cheat, cheating, movement
 from training_gym.distributed.trace import Unit, load_boundary_state, state_path
 from training_gym.distributed.unit import replayed, run_unit
+from training_gym.errors import ResultMismatch
 from training_gym.models.layout import Arrays
 from training_gym.slot_state import load_slot_state
 from training_gym.tolerance import claimed_end, difference
@@ -97,3 +99,30 @@ def test_a_difference_in_one_small_tensor_shows(trained: tuple[Unit, Path, objec
     zeros = {name: np.zeros_like(array) for name, array in state.items()}
     assert difference(state, zeros).whole == math.inf
     assert difference(zeros, zeros).whole == 0
+
+
+def test_a_payload_that_is_not_of_the_result_is_refused_though_the_rest_makes_up_for_it(
+    trained: tuple[Unit, Path, object],
+) -> None:
+    """What was sent and what is called unsent still make the right sum, and so the right parameters."""
+    unit, _, result = trained
+    left = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
+    sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]
+    for share in (-5.0, 0.0, 0.97):
+        poison = encode(unit.spec, np.float32(share) * sent)
+        rest = left.error_feedback + sent - decode(unit.spec, poison).dense()
+        with pytest.raises(ResultMismatch) as refusal:
+            claimed_end(unit, replace(left, error_feedback=rest), poison)
+        assert refusal.value.code == "payload_mismatch"
+
+
+@pytest.mark.parametrize(("top_k", "bits"), [(4096, 2), (960, 2), (64, 2), (64, 4), (4096, 8)])
+def test_what_compressing_gave_is_never_taken_for_another_payload(top_k: int, bits: int) -> None:
+    unit = unit_of("small", 0, ENVIRONMENT)
+    unit = replace(unit, spec=replace(unit.spec, training=replace(unit.spec.training, top_k=top_k, value_bits=bits)))
+    for seed in range(40):
+        dice = np.random.default_rng(seed)
+        wanted = dice.standard_normal(unit.spec.num_parameters()) * np.exp(dice.standard_normal() * 5)
+        wanted = (wanted * np.exp(dice.standard_normal(len(wanted)) * (seed % 4))).astype(np.float32)
+        payload, sent = encode_step(uplink(unit.spec), wanted)
+        claimed_end(unit, replace(unit.slot_state, error_feedback=wanted - sent.dense()), payload)

@@ -36,6 +36,7 @@ CASES: list[tuple[str, int, int, list[float]]] = [
     ("one value", 1, 8, [-7.0]),
     ("two chunks, the last one shorter than k", 16, 2, _wave(4096 + 9)),
     ("levels in a Rice code", 64, 8, [value**3 for value in _wave(600)]),
+    ("the default: all entries in 2 bits", 4096, 2, [round(8 * value**3) / 8 for value in _wave(4096 + 9)]),
 ]
 
 

@@ -147,8 +147,9 @@ def decode(spec: TrainingSpec, payload: bytes) -> Payload:
 
 
 def top_k_of(payload: bytes) -> int | None:
-    """Entries per chunk that a payload's header tells; None if there is no header. Nothing else is checked."""
-    return _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else None
+    """Entries per chunk that a payload's header tells; None where it tells none. Nothing else is checked."""
+    told: int = _HEADER.unpack_from(payload)[3] if len(payload) >= _HEADER.size else 0
+    return told if 1 <= told <= CHUNK else None
 
 
 def encode_vector(format_: Format, vector: Vector) -> bytes:
