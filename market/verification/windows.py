@@ -162,7 +162,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
-    deadline = _reveal_by(session, settings, unit, drawn)
+    deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
         sample.canary_due = canaries.is_due(settings, segment)
@@ -172,11 +172,12 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
             move_sample(session, sample, SampleEvent.REVEAL)
 
 
-def _reveal_by(session: Session, settings: Settings, unit: UnitFacts, drawn: Sequence[int]) -> datetime:
-    """Until when the states of these segments are to be shown. One link shows one state after the other: the time that
-    these take begins where that of the provider's states ends which were drawn before and are not shown yet."""
+def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> datetime:
+    """Until when the states that these segments start from are to be shown. One link shows one state after the other:
+    the time that these take begins where that of the provider's states ends which were asked for before and are not
+    shown yet."""
     leases = timedelta(seconds=reveals.LEASES * settings.lease_seconds)
-    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, drawn) / reveals.BYTES_PER_SECOND)
+    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, segments) / reveals.BYTES_PER_SECOND)
     before = repository.last_reveal_deadline(session, jobs.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer
 
