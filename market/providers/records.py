@@ -59,6 +59,12 @@ def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
     return session.scalars(query.order_by(HeartbeatHour.hour, HeartbeatHour.provider)).all()
 
 
+def seen_by_anybody(session: Session) -> dict[int, int]:
+    """The minutes in which any node was seen, by hour, as far as heartbeats are kept."""
+    minutes = func.bit_or(HeartbeatHour.minutes)
+    return dict(session.execute(select(HeartbeatHour.hour, minutes).group_by(HeartbeatHour.hour)).tuples().all())
+
+
 def forget_hours(session: Session, epoch: int) -> None:
     """Drop the heartbeats of an epoch and of all before it."""
     session.execute(delete(HeartbeatHour).where(HeartbeatHour.hour < (epoch + 1) * EPOCH_HOURS))

@@ -6,8 +6,10 @@ touch other jobs, are left to the background (:mod:`market.verification.decision
 """
 
 import secrets
+from datetime import timedelta
 from typing import Any, Protocol
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
@@ -23,14 +25,18 @@ from market.domain.lifecycle import (
 from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
+from market.providers import service as providers
 from market.settings import Settings
 from market.verification import canaries, comparing, repository
 from market.verification.asking import Question, ask, is_asked, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
-from market.verification.windows import ADVANCE
+from market.verification.windows import ADVANCE, reveal_by
+from zoo_protocol import reveals
 from zoo_protocol.hashing import from_hex, keccak, to_hex
+
+_log = structlog.get_logger(__name__)
 
 
 class LeaseFacts(Protocol):
@@ -59,11 +65,14 @@ def request_states(database: Database, settings: Settings) -> None:
 
 def _request_state(session: Session, settings: Settings, sample: Sample) -> None:
     assert sample.reveal_deadline_at is not None  # set when it was drawn
+    unit = jobs.unit_facts(session, sample.unit_id)
+    if utc_now() >= sample.reveal_deadline_at and _was_out_of_reach(session, settings, sample, unit):
+        _log.warning("a state has its time anew: the market was down", unit=unit.id, segment=sample.segment)
+        sample.reveal_deadline_at = reveal_by(session, settings, unit, [sample.segment])
     left = (sample.reveal_deadline_at - utc_now()).total_seconds()
     if left <= 0:
         move_sample(session, sample, SampleEvent.FAIL, reason="withheld_data")
     elif sample.reveal_lease_id is None:
-        unit = jobs.unit_facts(session, sample.unit_id)
         task = {
             "job_id": unit.job_id,
             "round": unit.round,
@@ -75,6 +84,14 @@ def _request_state(session: Session, settings: Settings, sample: Sample) -> None
             session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
         )
         sample.reveal_lease_id = lease.id
+
+
+def _was_out_of_reach(session: Session, settings: Settings, sample: Sample, unit: UnitFacts) -> bool:
+    """Whether its provider could not have shown a state in all of the time that this takes before its deadline."""
+    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    size = jobs.shown_bytes(session, unit, [sample.segment])
+    time = timedelta(seconds=reveals.seconds_to_show(size, settings.lease_seconds))
+    return providers.was_silent(session, sample.reveal_deadline_at - time, utc_now())
 
 
 def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
