@@ -221,6 +221,27 @@ def test_what_was_paid_for_a_false_unit_is_said_though_its_files_are_gone(world:
     assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
 
 
+def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its provider delivered or showed may be as large as it likes; it is held in memory."""
+    fetch, asked = GatewayClient.fetch, {}
+
+    def noted(gateway: GatewayClient, cid: str, *, max_bytes: int) -> bytes:
+        asked[cid] = max_bytes
+        return fetch(gateway, cid, max_bytes=max_bytes)
+
+    monkeypatch.setattr(GatewayClient, "fetch", noted)
+    payload, state = (world.store.add(bytes([kind]) * (1 << 20)) for kind in range(2))
+    world.change(1, payload_cid=payload)
+    served = replace(shown(world, CHEAT), states={1: state})
+    cheat = world.check(find_trace=lambda leaf: served).attempts[1]
+    assert cheat.difference is not None
+    assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
+    assert 0 < asked[payload] < 1 << 20
+    assert 0 < asked[state] < 1 << 20
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"state_cid":null,"unit":{"leaves":[1]}}'])
 def test_evidence_that_is_none_is_refused(world: World, content: bytes) -> None:
     cid = world.store.add(content)
