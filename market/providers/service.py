@@ -111,7 +111,7 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
 
 def was_silent(session: Session, start: datetime, end: datetime) -> bool:
     """Whether there was a whole minute meanwhile in which the market heard of no node, as while it is down."""
-    seen = records.seen_by_anybody(session)
+    seen = records.seen_by_anybody(session, minute_of(start.timestamp())[0])
     return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
 
 

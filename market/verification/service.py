@@ -102,7 +102,7 @@ def advance(
         close_window(database, settings)
         commit_windows(database)
         draw_samples(database, settings, network)
-        request_states(database, settings)
+        request_states(database, storage, settings)
         plant_canaries(database, storage, settings)
         assign_replays(database, settings)
         request_claims(database, settings)

@@ -170,6 +170,25 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
+        else:  # in this transaction: a market that dies here and comes back late has asked for it
+            ask_for_state(session, unit, sample)
+
+
+def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
+    """Offer the unit's provider a lease for the state that a drawn segment starts from, until its deadline."""
+    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    task = {
+        "job_id": unit.job_id,
+        "round": unit.round,
+        "slot": unit.slot,
+        "segment": sample.segment,
+        "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
+    }
+    left = (sample.reveal_deadline_at - utc_now()).total_seconds()
+    lease = jobs.create_lease(
+        session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
+    )
+    sample.reveal_lease_id = lease.id
 
 
 def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> datetime:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -14,7 +15,7 @@ from market.jobs.models import Unit
 from market.providers import records
 from market.settings import Settings
 from market.storage.service import Storage
-from market.verification import comparing, windows
+from market.verification import comparing, service, windows
 from market.verification.models import Comparison, Sample
 from zoo_protocol import reveals
 
@@ -117,3 +118,30 @@ def test_who_could_not_reach_the_market_has_withheld_nothing(world: Verification
     world.advance()
     assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "withheld_data")]
     assert [slash.provider for slash in world.slashes()] == [node]
+
+
+class _Killed(Exception):
+    """The market's process is gone."""
+
+
+def test_a_market_that_dies_once_it_has_drawn_a_state_has_asked_for_it(
+    world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back after the deadline, it would have found withheld what it had asked nobody for."""
+    node = world.node()
+    job_id = world.running([node])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+
+    def draw_and_die(*arguments: Any) -> None:
+        windows.draw_samples(*arguments)
+        if world.samples():
+            raise _Killed
+
+    monkeypatch.setattr(service, "draw_samples", draw_and_die)
+    with pytest.raises(_Killed):
+        world.challenge({unit.id: [1]})
+    monkeypatch.undo()
+    assert [sample.status for sample in world.samples()] == ["drawn"]
+    assert world.reveal(node) is not None
+    assert [sample.status for sample in world.samples()] == ["revealed"]

@@ -1,10 +1,16 @@
-"""What the market does on the chain while storage is down."""
+"""What the market does while storage is down, and what it does not hold against anybody."""
+
+from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 from verification_world import VerificationWorld, two_nodes, verification_world  # noqa: F401  (fixtures)
 
+from market.db.base import utc_now
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
+from market.verification.models import Sample
+from zoo_protocol import reveals
 
 
 def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
@@ -18,8 +24,8 @@ def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationW
     committed = world.commit_window()
     world.chain.head = committed.args["seedBlock"] + 1
     before = len(world.intents("latch_seed"))
-    (sample,) = world.samples()
-    world.pass_deadline(sample.id)
+    failed = update(Sample).values(status="failed", reason="withheld_data")
+    world.rows(lambda session: session.execute(failed))
 
     working, world.storage = world.storage, Storage("http://127.0.0.1:1")
     with pytest.raises(StorageUnavailable):  # there is evidence to be stored
@@ -29,3 +35,25 @@ def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationW
     world.storage = working
     world.advance()
     assert [slash.provider for slash in world.slashes()] == [withholding]
+
+
+def test_who_is_asked_for_a_state_while_storage_takes_none_has_withheld_nothing(world: VerificationWorld) -> None:
+    """Storage that was down for two minutes would have cost every provider that was asked for one half its stake."""
+    node = world.node()
+    job_id = world.running([node])
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [1]})
+    (sample,) = world.samples()
+    working, world.storage = world.storage, Storage("http://127.0.0.1:1")
+    world.pass_deadline(sample.id)
+    world.advance()
+    world.storage = working
+    world.advance()
+    (sample,) = world.samples()
+    leases = timedelta(seconds=reveals.LEASES * world.settings.lease_seconds)
+    assert sample.reveal_deadline_at is not None
+    assert sample.reveal_deadline_at > utc_now() + leases - timedelta(seconds=30)
+    assert world.reveal(node) is not None
+    assert [sample.status for sample in world.samples()] == ["revealed"]
+    assert world.slashes() == []

@@ -20,6 +20,7 @@ from market.disputes.keeper import due_for_pay
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Acknowledgement, Unit
+from market.ledger.reconciliation import reconcile
 from market.settings import Settings
 from market.settlement import disputes
 from market.storage.service import Storage
@@ -197,6 +198,7 @@ def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_pai
     contested.keep()
     assert world.claim_all()[provider.address] == 0
     assert world.chain.views.balance_of(PAYER.address) == before + UNIT_PAY * 100 // 95
+    assert reconcile(world.database, world.chain.client(), world.chain.deployment).difference_wei == 0
 
 
 def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: SettlementWorld) -> None:
