@@ -8,6 +8,7 @@ false segment follows; where a state that it served, or its payload, is at hand,
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,23 @@ from typing import Any
 import numpy as np
 
 from training_gym.errors import GymError
+from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
-from zoo_compute.gateway import GatewayClient
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_check import fetch_record
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_compute.unit_replay import Inputs, Replay, Replays, Run, Say, Unreplayable
 from zoo_protocol import merkle, trace
+from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.record import VERIFIED, JobRecord, RecordError, UnitRecord, unit_leaf
 
 MAX_EVIDENCE_BYTES = 1 << 20
 _MAX_SPEC_BYTES = 1 << 20
+
+_NOT_AT_HAND = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
+"""What a file that an attempt served or delivered may be: not to be had, or not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,8 @@ def _judge(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: Find
 
 
 def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
+    """Where an attempt that is false leaves the right path, as far as its files are at hand: that it is false is known
+    without them, and must not go unsaid because somebody has removed them."""
     shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
     steps: tuple[int | None, int | None] = (None, None)
     if shown is not None and len(shown.leaves) == len(replay.leaves):
@@ -261,13 +269,15 @@ def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace:
         length = replay.spec.training.segment_steps
         steps = ((false - 1) * length + 1, false * length) if false else (0, 0)
         for boundary in sorted(shown.states):
-            if false <= boundary:
-                served = replay.served_state(boundary, shown.states[boundary], leaves[boundary])
-                if served is not None:
-                    return _first_tensor(steps, f"state {boundary}", served, replay.state(boundary))
-    if unit.payload_cid is None:
-        return Difference(*steps)
-    return _first_tensor(steps, "payload", replay.payload(unit.payload_cid), replay.payload())
+            if max(1, false) <= boundary < len(leaves) - 1:
+                with suppress(*_NOT_AT_HAND):
+                    served = replay.served_state(boundary, shown.states[boundary], leaves[boundary])
+                    if served is not None:
+                        return _first_tensor(steps, f"state {boundary}", served, replay.state(boundary))
+    if unit.payload_cid is not None:
+        with suppress(*_NOT_AT_HAND):
+            return _first_tensor(steps, "payload", replay.payload(unit.payload_cid), replay.payload())
+    return Difference(*steps)
 
 
 def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Shown | None:
@@ -275,11 +285,12 @@ def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Sh
     for slash in record.slashes:
         if (slash.round, slash.slot, slash.provider) != (unit.round, unit.slot, unit.provider):
             continue
-        document = json.loads(gateway.fetch(slash.evidence_cid, max_bytes=MAX_EVIDENCE_BYTES))
+        content = gateway.fetch(slash.evidence_cid, max_bytes=MAX_EVIDENCE_BYTES)
         try:
-            state = document["state_cid"]
-            return Shown(list(document["unit"]["leaves"]), {} if state is None else {int(document["segment"]): state})
-        except (KeyError, TypeError, ValueError) as error:
+            document = json.loads(content)
+            state, leaves = document["state_cid"], [to_hex(from_hex(leaf)) for leaf in document["unit"]["leaves"]]
+            return Shown(leaves, {} if state is None else {int(document["segment"]): state})
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise Mismatch("bad-evidence", f"{slash.evidence_cid} is no evidence: {error!r}") from error
     return None
 

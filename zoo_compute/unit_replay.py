@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.adaptation import with_top_k
-from training_gym.compression.wire import decode
+from training_gym.compression.wire import decode, payload_size
 from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import Unit, inner_leaf, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, boundary_state_bytes, inner_leaf, load_boundary_state, state_path
 from training_gym.models.layout import Arrays
 from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import unflatten
@@ -225,10 +225,14 @@ class Replay:
 
     def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
         """The state that an attempt served; None unless it is the one that it committed to."""
-        state = load_boundary_state(self.spec, self.gateway.fetch(cid, max_bytes=1 << 36))
+        content = self.gateway.fetch(cid, max_bytes=boundary_state_bytes(self.spec))
+        state = load_boundary_state(self.spec, content)
         return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
 
     def payload(self, cid: str | None = None) -> Arrays:
         """What the payload with this CID (None: the right one) moves each parameter by."""
-        content = self._payload.read_bytes() if cid is None else self.gateway.fetch(cid, max_bytes=1 << 36)
+        if cid is None:
+            content = self._payload.read_bytes()
+        else:
+            content = self.gateway.fetch(cid, max_bytes=payload_size(self.spec))
         return unflatten(self.spec.model, decode(self.spec, content).dense())

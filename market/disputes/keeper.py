@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.chain.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts import Call
 from market.chain.views import ChainViews
+from market.db.base import utc_now
 from market.db.session import Database
 from market.disputes import repository
 from market.disputes.models import Verdict
@@ -49,7 +50,8 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
         with database.transaction() as session:
             open_ids = [(dispute.id, dispute.unit_key) for dispute in repository.open_disputes(session)]
             held = [(unit.unit_key, unit.batch_id) for unit in repository.withheld_units(session)]
-        if not open_ids and not held:
+            lost = settlement.lost_in_batches(session, utc_now())
+        if not open_ids and not held and not lost:
             return
         head = chain.client.head()
         disputes = chain.many([Disputes.disputes(dispute_id) for dispute_id, _ in open_ids], head.hash)
@@ -59,10 +61,10 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
                 signed = _ballot(session, dispute_id, state, network, head.timestamp)
                 _ask(session, dispute_id, due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, signed))
-            kept = {key for key, _ in held}
-            for (_, key), unit in zip(open_ids, units, strict=False):
-                if key not in kept and unit["open"] > 0:
-                    _withhold(session, key, head.timestamp)
+            kept = dict(held)
+            contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
+            for key in sorted(contested | lost):
+                _withhold(session, key, head.timestamp, kept.get(key))
             for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
                 claimable_at = claims.claimable_at(session, batch_id)
                 _ask(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
@@ -111,7 +113,7 @@ def due_in_dispute(
 
 
 def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
-    """Keeping back the pay of a unit with an open dispute, if a batch pays it that nobody can claim from yet."""
+    """Keeping back the pay of a unit that is disputed or lost, if a batch pays it that nobody can claim from yet."""
     if paid is None:
         return None
     unit = cast(UnitCommitment, asdict(paid.commitment))
@@ -154,10 +156,14 @@ def _ballot(
     return ballot(dispute.committee, verdicts, network.disputes.quorum)
 
 
-def _withhold(session: Session, unit_key: str, time: int) -> None:
-    """Its proof is made of the whole batch, so not at every look until the call is final."""
+def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> None:
+    """Keep a unit's pay out of the batch that pays it, unless it is of that one that it is ``kept`` back already.
+
+    What was kept out of an earlier one that was vetoed is not. The proof is made of the whole batch, so not at every
+    look until the call is final.
+    """
     batch_id = settlement.paying_batch(session, unit_key, time)
-    if batch_id is None:
+    if batch_id is None or batch_id == kept:
         return
     if is_to_be_asked(session, key=_withholding(unit_key, batch_id), subject=_subject(unit_key)):
         _ask(session, unit_key, due_for_pay(unit_key, settlement.paid(session, unit_key, time)))

@@ -57,6 +57,20 @@ def committed_minutes(epoch: int, periods: Iterable[tuple[float, float]]) -> int
     return minutes
 
 
+def was_silent(hours: Mapping[int, int], start: float, end: float) -> bool:
+    """Whether there was a whole minute between two Unix times in which no node at all was seen: then the market was
+    down, or the road to it. What was before the first minute in which one was is not known, and does not count.
+
+    Args:
+        hours: the minutes in which anybody was seen, 60 bits of each hour, by hour since 1970; at least one.
+    """
+    oldest = min(hours)
+    lowest_bit = hours[oldest] & -hours[oldest]
+    known = oldest * 60 + lowest_bit.bit_length() - 1
+    first, last = max(known, -int(-start // 60)), int(end // 60)
+    return any(not hours.get(minute // 60, 0) >> minute % 60 & 1 for minute in range(first, last))
+
+
 def counted_minutes(seen: Sequence[int], usual_before: int) -> tuple[int, int]:
     """(the minutes that count, how many nodes are usual).
 

@@ -4,7 +4,7 @@ Every function works in the caller's unit of work. Rounds are paid in order: a u
 all units of it and of the rounds before are decided or in dispute. One that its dispute acquits is paid after them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -60,6 +60,11 @@ def batch_of(session: Session, unit_id: int) -> int | None:
 def units_in_batch(session: Session, batch: int) -> list[UnitFacts]:
     """The units of a settlement batch, in no order."""
     return [facts(job, unit) for job, unit in payment_repository.units_in_batch(session, batch)]
+
+
+def leaves_in_batches(session: Session, leaves: Collection[str], batches: Collection[int]) -> set[str]:
+    """Which units, by the leaves of their commitments, are in one of these settlement batches."""
+    return payment_repository.leaves_in_batches(session, leaves, batches)
 
 
 def take_from_batch(session: Session, batch: int, reason: str) -> int:

@@ -1,13 +1,13 @@
 """Queries over what settlements pay: verified units and the batches that they are in."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, UnitStatus
-from market.jobs.models import Job, Unit
+from market.jobs.models import Acknowledgement, Job, Unit
 
 
 def jobs_to_settle(session: Session) -> list[str]:
@@ -51,6 +51,11 @@ def batch_of(session: Session, unit_id: int) -> int | None:
 def units_in_batch(session: Session, batch: int) -> list[tuple[Job, Unit]]:
     query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.settlement_id == batch)
     return [row._tuple() for row in session.execute(query)]
+
+
+def leaves_in_batches(session: Session, leaves: Collection[str], batches: Collection[int]) -> set[str]:
+    query = select(Acknowledgement.leaf).join(Unit, Unit.id == Acknowledgement.unit_id)
+    return set(session.scalars(query.where(Unit.settlement_id.in_(batches), Acknowledgement.leaf.in_(leaves))))
 
 
 def take_from_batch(session: Session, batch: int, reason: str) -> int:

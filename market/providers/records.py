@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, delete, func, select, tuple_, update
+from sqlalchemy import case, delete, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -57,6 +57,14 @@ def hours_of(session: Session, epoch: int) -> Sequence[HeartbeatHour]:
     first = epoch * EPOCH_HOURS
     query = select(HeartbeatHour).where(HeartbeatHour.hour >= first, HeartbeatHour.hour < first + EPOCH_HOURS)
     return session.scalars(query.order_by(HeartbeatHour.hour, HeartbeatHour.provider)).all()
+
+
+def seen_by_anybody(session: Session, first: int) -> dict[int, int]:
+    """The minutes in which any node was seen, by hour: of hours from ``first`` on, and of the oldest that is kept."""
+    oldest = select(func.min(HeartbeatHour.hour)).scalar_subquery()
+    query = select(HeartbeatHour.hour, func.bit_or(HeartbeatHour.minutes)).group_by(HeartbeatHour.hour)
+    hours = or_(HeartbeatHour.hour >= first, HeartbeatHour.hour == oldest)
+    return dict(session.execute(query.where(hours)).tuples().all())
 
 
 def forget_hours(session: Session, epoch: int) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
 from market.db.session import wake_after_commit
+from market.domain import uptime
 from market.domain.auction import AskOrder
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import BPS, NetworkParameters
@@ -106,6 +107,12 @@ def heartbeat(session: Session, address: str, round_trip_ms: int | None = None) 
         raise NotRegistered(f"{address} has not registered")
     records.mark_minute(session, address, *minute_of(now.timestamp()))
     return require(session, address)
+
+
+def was_silent(session: Session, start: datetime, end: datetime) -> bool:
+    """Whether there was a whole minute meanwhile in which the market heard of no node, as while it is down."""
+    seen = records.seen_by_anybody(session, minute_of(start.timestamp())[0])
+    return bool(seen) and uptime.was_silent(seen, start.timestamp(), end.timestamp())
 
 
 def require(session: Session, address: str, *, lock: bool = False) -> Provider:

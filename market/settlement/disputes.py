@@ -6,6 +6,7 @@ those of a vetoed batch, and those that were disputed before they were settled.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, cast
 
@@ -51,6 +52,13 @@ class Paid:
     commitment: UnitCommitment
     price: int
     proof: list[str]
+
+
+def lost_in_batches(session: Session, now: datetime) -> set[str]:
+    """Keys of the units that a final batch pays though they lost a dispute: this ended while the batch was on its way.
+    Only those of batches that nobody can claim from before ``now``."""
+    batches = repository.not_claimable(session, now)
+    return jobs.leaves_in_batches(session, repository.lost_units(session), batches) if batches else set()
 
 
 def paying_batch(session: Session, unit_key: str, time: int) -> int | None:

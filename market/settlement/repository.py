@@ -83,6 +83,12 @@ def void_counts(session: Session) -> dict[str, int]:
     return {str(reason): count for reason, count in session.execute(void.group_by(SettlementBatch.void_reason))}
 
 
+def not_claimable(session: Session, now: datetime) -> list[int]:
+    """Final batches that stand and whose claims are not open yet, by the number that their units know."""
+    stands = SettlementBatch.batch_id.is_not(None), SettlementBatch.void_reason.is_(None)
+    return list(session.scalars(select(SettlementBatch.id).where(SettlementBatch.claimable_at > now, *stands)))
+
+
 # --- fees and claims
 
 
@@ -144,6 +150,11 @@ def contested(session: Session, unit_keys: Collection[str]) -> dict[str, bool]:
     """Which of these units are contested on chain; by key, whether the dispute is lost."""
     found = select(ContestedUnit.unit_key, ContestedUnit.lost).where(ContestedUnit.unit_key.in_(unit_keys))
     return dict(session.execute(found).tuples().all())
+
+
+def lost_units(session: Session) -> list[str]:
+    """Keys of all units that lost a dispute."""
+    return list(session.scalars(select(ContestedUnit.unit_key).where(ContestedUnit.lost)))
 
 
 def contest(session: Session, unit_key: str, *, lost: bool) -> None:

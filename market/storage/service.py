@@ -7,6 +7,7 @@ verified. ipfshttpclient is no longer maintained, so only ``Client`` and a handf
 import io
 import ipaddress
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -182,6 +183,14 @@ class Storage:
         try:
             with _rpc_errors():
                 self._client().version(timeout=2.0)
+        except StorageError:
+            return False
+        return True
+
+    def takes(self) -> bool:
+        """Whether IPFS stores what it is given, which one that is out of room does not: it is given 32 bytes."""
+        try:
+            self.put(secrets.token_bytes(32), max_bytes=32, pin=False)
         except StorageError:
             return False
         return True

@@ -6,8 +6,6 @@ and the unit says so openly. If not, the segment waits for a verifier of its cla
 here fails a sample. Its rows are no replays of the sample, so the verdict never counts them.
 """
 
-from datetime import timedelta
-
 import structlog
 from sqlalchemy.orm import Session
 
@@ -32,8 +30,8 @@ from market.verification import repository
 from market.verification.asking import Question, ask, is_asked, of_class, pay
 from market.verification.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.moves import move_comparison, move_replay, move_sample
+from market.verification.windows import reveal_by
 from training_gym.errors import GymError
-from zoo_protocol.reveals import seconds_to_show
 
 TOLERANCE = "tolerance"
 """Why a sample passed, if no replay in its class did it."""
@@ -50,8 +48,7 @@ def ask_another_class(session: Session, settings: Settings, sample: Sample, unit
     that which its provider had to show the start state.
     """
     assert sample.reveal_deadline_at is not None  # set when it was drawn
-    results = any(replay.end_leaf is not None for replay in repository.lock_replays(session, sample.id))
-    if results or utc_now() < sample.reveal_deadline_at or of_class(session, settings, unit):
+    if _has_result(session, sample) or utc_now() < sample.reveal_deadline_at or of_class(session, settings, unit):
         return
     comparison = repository.lock_comparison_of(session, sample.id)
     if comparison is None:
@@ -102,8 +99,7 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
     unit = jobs.unit_facts(session, comparison.unit_id)
     if comparison.reveal_deadline_at is None:
         # A slot state, which the last segment ends in, is as large as any other state: moments and what is unsent.
-        size = jobs.shown_bytes(session, unit, [comparison.segment + 1])
-        comparison.reveal_deadline_at = utc_now() + timedelta(seconds=seconds_to_show(size, settings.lease_seconds))
+        comparison.reveal_deadline_at = reveal_by(session, settings, unit, [comparison.segment + 1])
     left = (comparison.reveal_deadline_at - utc_now()).total_seconds()
     if comparison.claimed_cid is not None:
         return
@@ -151,6 +147,8 @@ def compare_states(database: Database, storage: Storage) -> None:
         with database.transaction() as session:
             row = repository.lock_comparison(session, comparison_id)
             assert row is not None  # they are not deleted
+            if is_asked(repository.lock_replays(session, row.sample_id)):
+                continue  # one of its class has come back, and is at it: that says more, and is to be paid
             where, cids = (row.unit_id, row.segment), (row.computed_cid or "", row.claimed_cid or "")
         apart: tuple[float, float] | None = None
         try:
@@ -181,7 +179,7 @@ def _compared(session: Session, comparison: Comparison, apart: tuple[float, floa
 
 
 def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, reason: str | None) -> None:
-    """End a comparison; if it passes, so does its sample, unless a verifier of the class was there first."""
+    """End a comparison; if it passes, so does its sample, unless a verifier of the class gave a result meanwhile."""
     sample = repository.lock_sample(session, comparison.sample_id)
     unit = jobs.unit_facts(session, comparison.unit_id)
     assert sample is not None  # samples are not deleted
@@ -191,7 +189,10 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
         if passes:
             pay(session, replay, unit)
     move_comparison(session, comparison, event, reason=reason)
-    if passes and sample.status == SampleStatus.REVEALED and unit.status == UnitStatus.CHECKING:
+    if sample.status == SampleStatus.PASSED:
+        note_verdict(session, sample, unit, passed=True)
+    is_open = sample.status == SampleStatus.REVEALED and unit.status == UnitStatus.CHECKING
+    if passes and is_open and not _has_result(session, sample):
         move_sample(session, sample, SampleEvent.PASS, reason=TOLERANCE)
 
 
@@ -214,6 +215,11 @@ def note_verdict(session: Session, sample: Sample, unit: UnitFacts, *, passed: b
                     widest=comparison.widest,
                 )
             )
+
+
+def _has_result(session: Session, sample: Sample) -> bool:
+    """Whether a verifier of the sample's class gave one."""
+    return any(replay.end_leaf is not None for replay in repository.lock_replays(session, sample.id))
 
 
 def _answered(session: Session, comparison: Comparison) -> list[Replay]:

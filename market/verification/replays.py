@@ -6,8 +6,11 @@ touch other jobs, are left to the background (:mod:`market.verification.decision
 """
 
 import secrets
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
@@ -23,14 +26,19 @@ from market.domain.lifecycle import (
 from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
+from market.providers import service as providers
 from market.settings import Settings
+from market.storage.service import Storage
 from market.verification import canaries, comparing, repository
 from market.verification.asking import Question, ask, is_asked, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
-from market.verification.windows import ADVANCE
+from market.verification.windows import ADVANCE, ask_for_state, reveal_by
+from zoo_protocol import reveals
 from zoo_protocol.hashing import from_hex, keccak, to_hex
+
+_log = structlog.get_logger(__name__)
 
 
 class LeaseFacts(Protocol):
@@ -48,33 +56,48 @@ class LeaseFacts(Protocol):
 # --- serving states
 
 
-def request_states(database: Database, settings: Settings) -> None:
-    """Offer a lease for every drawn state that is not on offer; past its deadline the state counts as withheld."""
-    for sample_id in _ids(database, SampleStatus.DRAWN):
+def request_states(database: Database, storage: Storage, settings: Settings) -> None:
+    """Offer a lease for every drawn state that is not on offer; past its deadline the state counts as withheld.
+
+    Not while storage takes nothing: then each has all its time from now on.
+    """
+    drawn = _ids(database, SampleStatus.DRAWN)
+    storable = not drawn or storage.takes()
+    for sample_id in drawn:
         with database.transaction() as session:
             sample = repository.lock_sample(session, sample_id)
             if sample is not None and sample.status == SampleStatus.DRAWN:
-                _request_state(session, settings, sample)
+                _request_state(session, settings, sample, storable=storable)
 
 
-def _request_state(session: Session, settings: Settings, sample: Sample) -> None:
+def _request_state(session: Session, settings: Settings, sample: Sample, *, storable: bool) -> None:
     assert sample.reveal_deadline_at is not None  # set when it was drawn
-    left = (sample.reveal_deadline_at - utc_now()).total_seconds()
-    if left <= 0:
+    unit = jobs.unit_facts(session, sample.unit_id)
+    if not storable:
+        samples = repository.samples_of_unit(session, unit.id)
+        drawn = [other.segment for other in samples if other.status == SampleStatus.DRAWN]
+        sample.reveal_deadline_at = max(
+            sample.reveal_deadline_at, utc_now() + _time_to_show(session, settings, unit, drawn)
+        )
+    if utc_now() >= sample.reveal_deadline_at and _was_out_of_reach(session, settings, sample, unit):
+        _log.warning("a state has its time anew: the market was down", unit=unit.id, segment=sample.segment)
+        sample.reveal_deadline_at = reveal_by(session, settings, unit, [sample.segment])
+    if utc_now() >= sample.reveal_deadline_at:
         move_sample(session, sample, SampleEvent.FAIL, reason="withheld_data")
     elif sample.reveal_lease_id is None:
-        unit = jobs.unit_facts(session, sample.unit_id)
-        task = {
-            "job_id": unit.job_id,
-            "round": unit.round,
-            "slot": unit.slot,
-            "segment": sample.segment,
-            "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
-        }
-        lease = jobs.create_lease(
-            session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
-        )
-        sample.reveal_lease_id = lease.id
+        ask_for_state(session, unit, sample)
+
+
+def _was_out_of_reach(session: Session, settings: Settings, sample: Sample, unit: UnitFacts) -> bool:
+    """Whether its provider could not have shown a state in all of the time that this takes before its deadline."""
+    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    time = _time_to_show(session, settings, unit, [sample.segment])
+    return providers.was_silent(session, sample.reveal_deadline_at - time, utc_now())
+
+
+def _time_to_show(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> timedelta:
+    size = jobs.shown_bytes(session, unit, segments)
+    return timedelta(seconds=reveals.seconds_to_show(size, settings.lease_seconds))
 
 
 def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:

@@ -106,9 +106,16 @@ def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
 
 
 def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
-    """Until when the last of the units' drawn states that nobody has seen yet is to be shown; None if there is none."""
-    hidden = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
-    return session.scalar(select(func.max(Sample.reveal_deadline_at)).where(*hidden))
+    """Until when the last of the units' states that were asked for and not shown yet is to be shown: starts of drawn
+    segments, and ends to compare. None if there is none."""
+    starts = (Sample.unit_id.in_(unit_ids), Sample.status == SampleStatus.DRAWN)
+    computed = Comparison.status == ComparisonStatus.COMPUTED
+    ends = (Comparison.unit_id.in_(unit_ids), computed, Comparison.claimed_cid.is_(None))
+    found = (
+        session.scalar(select(func.max(Sample.reveal_deadline_at)).where(*starts)),
+        session.scalar(select(func.max(Comparison.reveal_deadline_at)).where(*ends)),
+    )
+    return max((deadline for deadline in found if deadline is not None), default=None)
 
 
 def samples_of_unit(session: Session, unit_id: int) -> list[Sample]:

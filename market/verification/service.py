@@ -102,19 +102,21 @@ def advance(
         close_window(database, settings)
         commit_windows(database)
         draw_samples(database, settings, network)
-        request_states(database, settings)
+        request_states(database, storage, settings)
         plant_canaries(database, storage, settings)
         assign_replays(database, settings)
         request_claims(database, settings)
-        compare_states(database, storage)
         account = None if challenger is None else Challenger(challenger, chain, network.disputes)
-        decide_units(database, storage, Court(account, settings.disputes))
-        slash_verifiers(database, storage)
-        execute_slashes(database)
-        answer_claims(database)
-        ours = {*former} if challenger is None else {*former, challenger}
-        disputes.advance(database, chain, network.disputes, ours)
-        latch_seeds(database, chain.head_number)
+        try:
+            compare_states(database, storage)
+            decide_units(database, storage, Court(account, settings.disputes))
+            slash_verifiers(database, storage)
+        finally:  # the chain's deadlines do not wait for storage
+            execute_slashes(database)
+            answer_claims(database)
+            ours = {*former} if challenger is None else {*former, challenger}
+            disputes.advance(database, chain, network.disputes, ours)
+            latch_seeds(database, chain.head_number)
 
 
 def is_revealed(session: Session, cid: str) -> bool:

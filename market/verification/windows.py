@@ -162,7 +162,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
-    deadline = _reveal_by(session, settings, unit, drawn)
+    deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
         sample.canary_due = canaries.is_due(settings, segment)
@@ -170,13 +170,33 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has
             move_sample(session, sample, SampleEvent.REVEAL)
+        else:  # in this transaction: a market that dies here and comes back late has asked for it
+            ask_for_state(session, unit, sample)
 
 
-def _reveal_by(session: Session, settings: Settings, unit: UnitFacts, drawn: Sequence[int]) -> datetime:
-    """Until when the states of these segments are to be shown. One link shows one state after the other: the time that
-    these take begins where that of the provider's states ends which were drawn before and are not shown yet."""
+def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
+    """Offer the unit's provider a lease for the state that a drawn segment starts from, until its deadline."""
+    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    task = {
+        "job_id": unit.job_id,
+        "round": unit.round,
+        "slot": unit.slot,
+        "segment": sample.segment,
+        "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
+    }
+    left = (sample.reveal_deadline_at - utc_now()).total_seconds()
+    lease = jobs.create_lease(
+        session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
+    )
+    sample.reveal_lease_id = lease.id
+
+
+def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> datetime:
+    """Until when the states that these segments start from are to be shown. One link shows one state after the other:
+    the time that these take begins where that of the provider's states ends which were asked for before and are not
+    shown yet."""
     leases = timedelta(seconds=reveals.LEASES * settings.lease_seconds)
-    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, drawn) / reveals.BYTES_PER_SECOND)
+    transfer = timedelta(seconds=jobs.shown_bytes(session, unit, segments) / reveals.BYTES_PER_SECOND)
     before = repository.last_reveal_deadline(session, jobs.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer
 

@@ -5,7 +5,7 @@ ledger makes of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -50,6 +50,7 @@ class SettlementWorld:
     storage: Storage
     gateway: str
     settings: Settings
+    orders: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         with self.database.transaction() as session:
@@ -60,7 +61,7 @@ class SettlementWorld:
     def job(self, rounds: int = 5, budget: int = ZEN) -> str:
         """A running job of at most ten units, in escrow with finality."""
         job_id, arguments = self.chain.order(budget, UNITS)
-        order = arguments[0]
+        order = self.orders[job_id] = arguments[0]
         with self.database.transaction() as session:
             session.add(
                 Job(

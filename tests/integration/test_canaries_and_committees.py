@@ -77,10 +77,8 @@ def test_no_unit_waits_for_verifiers_that_cannot_answer_its_canary(
     assert {world.provider(verifier).status for verifier in verifiers} == {"active"}
 
 
-def test_a_comparison_waits_while_storage_does_not_answer(
-    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That two states could not be read for a moment says nothing about their being far apart."""
+def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
+    """Both ends of the drawn segment are there; who computed one of them."""
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
@@ -90,6 +88,41 @@ def test_a_comparison_waits_while_storage_does_not_answer(
         session.flush()
         found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
         session.add(Replay(comparison_id=comparison.id, **found))
+    return other
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    monkeypatch.setattr(jobs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    other = compared_by_another_class(world, unit_id)
+    (sample,) = world.samples()
+    own = asked_of(world, sample.id)
+    world.advance()
+    assert [found.status for found in world.samples()] == ["revealed"]
+
+    world.replay(own, world.claim(unit_id, 0) if agrees else OTHER_LEAF)
+    (sample,) = world.samples()
+    unit = world.unit(unit_id)
+    paid = {address for address, (replays, _, _) in replay_records(world).items() if replays}
+    if agrees:
+        assert (sample.status, sample.reason, unit.status) == ("passed", None, "verified")
+        assert paid == {own, other}
+    else:  # two of its class are to decide
+        assert (sample.status, unit.status) == ("revealed", "checking")
+        world.replay(asked_of(world, sample.id), OTHER_LEAF)
+        assert [found.status for found in world.samples()] == ["failed"]
+    assert unit.tolerated_segments in (None, [])
+
+
+def test_a_comparison_waits_while_storage_does_not_answer(
+    world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That two states could not be read for a moment says nothing about their being far apart."""
+    compared_by_another_class(world, unit_id)
+    with world.database.transaction() as session:  # nobody of the class is at it
+        session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
     def unavailable(*_: object) -> tuple[float, float]:
         raise StorageUnavailable("no answer")

@@ -17,10 +17,12 @@ from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ExitCode, Unreachable
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Market
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
+from zoo_compute.wallet import Block
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
 ZEN = 10**18
@@ -90,6 +92,28 @@ def test_two_disputes_at_once_are_both_answered(live: DisputeWorld, node: Node, 
     opened.append(live.dispute(SECOND, unit))
     live.watch_of(node).watch()
     assert [live.state(dispute).turn for dispute in opened] == [Turn.STEP] * 3
+
+
+def test_a_dispute_that_is_opened_while_another_is_answered_is_found(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was final before the next look, though no look had come to its block: who times it so would win by it."""
+    live.dispute(FIRST, unit)
+    live.fund(SECOND)
+    attend, opened = Disputes._attend_all, []
+
+    def slowly(watch: Disputes, latest: Block) -> bool:
+        done = attend(watch, latest)
+        if not opened:
+            opened.append(live.open(SECOND, unit))
+            live.deployed.anvil.mine(5)
+        return done
+
+    monkeypatch.setattr(Disputes, "_attend_all", slowly)
+    watch = live.watch_of(node)
+    for _ in range(2):
+        watch.watch()
+    assert live.state(opened[0]).turn is Turn.STEP
 
 
 def test_what_somebody_else_has_shown_is_not_shown_again(live: DisputeWorld, node: Node, unit: Delivered) -> None:

@@ -29,6 +29,8 @@ from zoo_protocol.unixfs import cid_of_file
 JOB = "0x" + "ab" * 32
 HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20
 PLACE = Place(JOB, 0, 1)
+GONE = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+"""No store has it."""
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
 TRAINING = {"rounds": 1, "inner_steps": 6, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
 MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
@@ -207,6 +209,49 @@ def test_the_evidence_of_a_slash_says_it_too(world: World) -> None:
     assert (difference.first_step, difference.where) == (1, "state 1")
 
 
+@pytest.mark.parametrize("payload", ["gone", "no payload"])
+def test_what_was_paid_for_a_false_unit_is_said_though_its_files_are_gone(world: World, payload: str) -> None:
+    """A market that paid for it, or its provider, could have them removed."""
+    cid = GONE if payload == "gone" else world.store.add(b"no payload")
+    world.change(1, status="verified", reason=None, payload_cid=cid)
+    served = replace(shown(world, CHEAT), states={1: GONE, 3: GONE, 99: GONE})
+    cheat = world.check(find_trace=lambda leaf: served).attempts[1]
+    assert cheat.misjudged
+    assert cheat.difference is not None
+    assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
+
+
+def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its provider delivered or showed may be as large as it likes; it is held in memory."""
+    fetch, asked = GatewayClient.fetch, {}
+
+    def noted(gateway: GatewayClient, cid: str, *, max_bytes: int) -> bytes:
+        asked[cid] = max_bytes
+        return fetch(gateway, cid, max_bytes=max_bytes)
+
+    monkeypatch.setattr(GatewayClient, "fetch", noted)
+    payload, state = (world.store.add(bytes([kind]) * (1 << 20)) for kind in range(2))
+    world.change(1, payload_cid=payload)
+    served = replace(shown(world, CHEAT), states={1: state})
+    cheat = world.check(find_trace=lambda leaf: served).attempts[1]
+    assert cheat.difference is not None
+    assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
+    assert 0 < asked[payload] < 1 << 20
+    assert 0 < asked[state] < 1 << 20
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"state_cid":null,"unit":{"leaves":[1]}}'])
+def test_evidence_that_is_none_is_refused(world: World, content: bytes) -> None:
+    cid = world.store.add(content)
+    slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(cid)), cid, "operator", None)
+    world.record = replace(world.record, slashes=[slash])
+    with pytest.raises(Mismatch) as error:
+        world.check()
+    assert error.value.code == "bad-evidence"
+
+
 def test_a_state_that_is_not_the_committed_one_proves_nothing(world: World) -> None:
     foreign = replace(shown(world, CHEAT), states=shown(world, HONEST, 1).states)
     difference = world.check(find_trace=lambda leaf: foreign).attempts[1].difference
@@ -265,20 +310,18 @@ def test_another_specification_than_the_escrowed_is_refused(world: World) -> Non
 
 
 def test_data_that_is_gone_is_named_by_its_cid(world: World) -> None:
-    gone = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
-    world.change(0, start_checkpoint_cid=gone)
+    world.change(0, start_checkpoint_cid=GONE)
     world.record = replace(world.record, units=[world.record.units[0]])
-    with pytest.raises(BlockNotFound, match=gone):
+    with pytest.raises(BlockNotFound, match=GONE):
         world.check()
 
 
 def test_what_starts_from_a_slot_state_that_only_its_node_has_is_said(world: World) -> None:
-    private = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
-    world.change(0, start_slot_state_cid=private)
+    world.change(0, start_slot_state_cid=GONE)
     found = world.check()  # the other attempt began with what everybody has
     assert [attempt.provider for attempt in found.attempts] == [CHEAT]
     assert [left.provider for left in found.unchecked] == [HONEST]
-    world.change(1, start_slot_state_cid=private)
+    world.change(1, start_slot_state_cid=GONE)
     with pytest.raises(ZooError) as error:
         world.check()
     assert (error.value.code, bool(error.value.remedy)) == ("slot-state-held-by-node", True)

@@ -253,7 +253,7 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
     world.challenge({caught[0]: [1], caught[1]: [1], unit_ids[1]: []})
     for sample in world.samples():
         world.pass_deadline(sample.id)
-    request_states(world.database, world.settings)  # both fail before either is acted upon
+    request_states(world.database, world.storage, world.settings)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
     both = [
         threading.Thread(target=decide_units, args=(world.database, world.storage, Court(None, True))) for _ in range(2)

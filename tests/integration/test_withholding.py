@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from settlement_world import PRICE, PROVIDERS, UNIT_PAY, SettlementWorld
 from support.anvil import AnvilProcess
-from support.chain import Chain, Wallet, chain_settings, deploy_contracts
+from support.chain import OPERATOR, OTHER, PAYER, Chain, Wallet, chain_settings, deploy_contracts, wallet
 
 from market.chain.contracts import decode_result, encode_call
 from market.chain.service import intents_about
@@ -20,12 +20,17 @@ from market.disputes.keeper import due_for_pay
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Acknowledgement, Unit
+from market.ledger.reconciliation import reconcile
 from market.settings import Settings
 from market.settlement import disputes
 from market.storage.service import Storage
 from market.verification.calls import RETRY_AFTER
-from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol import trace
+from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
+from zoo_protocol.record import dispute_id, unit_leaf
+
+ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 @pytest.fixture
@@ -110,7 +115,7 @@ def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
 
     def look() -> int:
         with world.database.transaction() as session:
-            keeper._withhold(session, key, world.chain.client().head().timestamp)
+            keeper._withhold(session, key, world.chain.client().head().timestamp, kept=None)
         return len(made)
 
     assert [look(), look(), look()] == [1, 1, 1]
@@ -124,3 +129,97 @@ def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
         for intent in intents_about(session, f"dispute:{key}"):
             intent.status, intent.updated_at = IntentStatus.REVERTED, utc_now() - 2 * RETRY_AFTER
     assert look() == 2  # it is too late
+
+
+class Contested:
+    """A unit in a window on chain, whose trace is known, and disputes of it. Who disputes it names no step."""
+
+    def __init__(self, world: SettlementWorld, provider: Wallet) -> None:
+        self.world, job_id = world, world.job()
+        (unit_id,) = world.work(job_id, 0, provider)
+        self._states = [sha256(bytes([boundary])) for boundary in range(world.orders[job_id]["segments"] + 1)]
+        leaves = [trace.state_leaf(job_id, 0, 0, j, state, ENVIRONMENT) for j, state in enumerate(self._states)]
+        root = to_hex(trace.trace_root(leaves))
+        with world.database.transaction() as session:
+            session.get_one(Unit, unit_id).trace_root = root
+        self.key, self.job_id = acknowledged(world, unit_id), job_id
+        self.unit = UnitCommitment(job_id, 0, 0, provider.address, root, world.units(job_id)[0].payload_hash or "")
+        domain = Domain(31337, world.chain.deployment.address("JobEscrow"))
+        self._signature = sign(provider.key, typed_data(domain, self.unit))
+        self.transact(OPERATOR, "WorkWindows", "commitWindow", self.key, 1)
+
+    def transact(self, sender: Wallet, contract: str, function: str, *arguments: Any) -> None:
+        sent = self.world.chain.send(sender, contract, function, *arguments)
+        assert self.world.chain.anvil.rpc("eth_getTransactionReceipt", sent)["status"] == "0x1", function
+
+    def open(self, challenger: Wallet) -> str:
+        bond = DEVNET.disputes.bond_wei
+        if challenger != OTHER:
+            self.world.chain.anvil.rpc("anvil_impersonateAccount", challenger.address)
+            self.world.chain.anvil.rpc("anvil_setBalance", challenger.address, hex(10**18))
+            self.transact(OTHER, "ZenToken", "transfer", challenger.address, bond)
+        self.transact(challenger, "ZenToken", "approve", self.world.chain.deployment.address("Disputes"), bond)
+        order = self.world.orders[self.job_id]
+        self.transact(challenger, "Disputes", "open", order, asdict(self.unit), self._signature, self.key, [])
+        return dispute_id(self.key, challenger.address)
+
+    def show(self, dispute: str) -> None:
+        states = [to_hex(state) for state in self._states]
+        self.transact(OTHER, "Disputes", "showTrace", dispute, asdict(self.unit), ENVIRONMENT, states)
+
+    def pass_turn(self) -> None:
+        self.world.chain.anvil.rpc("evm_increaseTime", DEVNET.disputes.turn_seconds + 1)
+        self.world.chain.anvil.mine()
+
+    def keep(self) -> None:
+        """Let the market see what is final and do what is due."""
+        self.world.finalise()
+        keeper.keep(self.world.database, DEVNET, self.world.chain.views)
+        self.world.send()
+        self.world.finalise()
+
+
+def test_a_unit_that_loses_while_the_batch_that_pays_it_is_on_its_way_is_not_paid(world: SettlementWorld) -> None:
+    """Whoever is about to lose could have the verdict executed as soon as it sees the batch."""
+    provider = PROVIDERS[0]
+    contested = Contested(world, provider)
+    dispute = contested.open(OTHER)
+    contested.pass_turn()
+    world.index()
+    world.settle(after=timedelta(hours=1))
+    contested.transact(OTHER, "Disputes", "expire", dispute)  # the provider was silent
+    world.send()
+    contested.keep()
+    (batch,) = world.batches()
+    assert batch.batch_id is not None
+    assert withheld_of(world, batch.batch_id, provider.address) == UNIT_PAY
+    world.pass_challenge_period()
+    before = world.chain.views.balance_of(PAYER.address)
+    contested.keep()
+    assert world.claim_all()[provider.address] == 0
+    assert world.chain.views.balance_of(PAYER.address) == before + UNIT_PAY * 100 // 95
+    assert reconcile(world.database, world.chain.client(), world.chain.deployment).difference_wei == 0
+
+
+def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: SettlementWorld) -> None:
+    provider = PROVIDERS[0]
+    contested = Contested(world, provider)
+    lapses = contested.open(OTHER)
+    world.index()
+    world.settled(after=timedelta(hours=1))
+    contested.keep()
+    (first,) = world.batches()
+    assert first.batch_id is not None
+    assert withheld_of(world, first.batch_id, provider.address) == UNIT_PAY
+    world.veto(first)
+    contested.show(lapses)
+    contested.pass_turn()
+    contested.transact(OTHER, "Disputes", "expire", lapses)  # no step was named
+    contested.open(wallet(12))
+    world.index()
+    world.settled(after=timedelta(hours=2))
+    contested.keep()
+    *_, second = world.batches()
+    assert second.batch_id is not None
+    assert second.batch_id != first.batch_id
+    assert withheld_of(world, second.batch_id, provider.address) == UNIT_PAY

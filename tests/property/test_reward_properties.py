@@ -17,6 +17,7 @@ from market.domain.uptime import (
     minutes_between,
     seen_minutes,
     uptime_bps,
+    was_silent,
 )
 from zoo_protocol import merkle
 from zoo_protocol.rewards import build_tree, proves, reward_leaf
@@ -183,3 +184,16 @@ def test_breaches_of_each_tier_begin_beyond_the_grace() -> None:
 def test_epochs_are_what_the_networks_contracts_allow() -> None:
     assert {network.reward_epoch_seconds for network in NETWORKS.values()} == {EPOCH_SECONDS}
     assert DEVNET.reward_delay_seconds <= EPOCH_SECONDS
+
+
+@given(st.sets(st.integers(100 * 60, 103 * 60), min_size=1), st.integers(360_000, 371_000), st.integers(0, 7_200))
+def test_silence_is_a_whole_minute_without_anybody_since_the_first_known(
+    seen: set[int], start: int, length: int
+) -> None:
+    hours: dict[int, int] = {}
+    for minute in seen:
+        hours[minute // 60] = hours.get(minute // 60, 0) | 1 << minute % 60
+    whole = [minute for minute in range(6_000, 6_400) if start <= minute * 60 and minute * 60 + 60 <= start + length]
+    assert was_silent(hours, start, start + length) == any(
+        minute not in seen and minute > min(seen) for minute in whole
+    )

@@ -95,7 +95,7 @@ class Disputes:
         self._search(latest)
         if self._attend_all(latest):
             self._looked_at = latest.number
-        self._move_on(self.chain.final_block())
+        self._move_on(self.chain.final_block(), latest)
         self.keep_seconds = self.chain.keep_seconds
         self._traces.tidy(self.keep_seconds)
         self._warn_of_coin()
@@ -124,10 +124,13 @@ class Disputes:
             if not self._file(opened).exists():
                 write_json(self._file(opened), asdict(opened))
 
-    def _move_on(self, final: Block) -> None:
-        """What a final block has is not searched again, and a dispute that ended there (or is gone) is forgotten."""
+    def _move_on(self, final: Block, searched: Block) -> None:
+        """What a final block has is not searched again, and a dispute that ended there (or is gone) is forgotten.
+
+        While disputes are answered, blocks can become final that are newer than the last that was searched.
+        """
         assert self._next_block is not None
-        self._next_block = max(self._next_block, final.number + 1)
+        self._next_block = max(self._next_block, min(final.number, searched.number) + 1)
         for opened in self._noted():
             if opened.block <= final.number:
                 turn = self.chain.dispute(opened.dispute_id, final).turn

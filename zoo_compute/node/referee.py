@@ -145,7 +145,8 @@ class Referee:
             self._next_block = self.chain.first_block_since(since, latest)
         for seat in self.chain.seats(self._next_block, latest.number):
             self._seats[seat.dispute_id, seat.draw] = seat
-        self._next_block = max(self._next_block, self.chain.final_block().number + 1)
+        searched = min(latest.number, self.chain.final_block().number)  # newer ones can have become final meanwhile
+        self._next_block = max(self._next_block, searched + 1)
 
     def _attend(self, seat: Seat) -> None:
         latest = self.chain.latest_block()
