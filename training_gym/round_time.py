@@ -13,10 +13,11 @@ from training_gym.config import TrainingSpec
 MBIT = 1e6 / 8
 """Bytes per second of a link of one Mb/s."""
 
-ENCODE, CHECK, JOIN, CLOSE = 3e-9, 4e-9, 1e-9, 14e-9
+ENCODE, CHECK, JOIN, CLOSE = 3e-9, 4e-9, 2.5e-9, 14e-9
 """Seconds of one core, as measured with ``benchmarks.simulator.measured``: compressing a result and checking it (per
-parameter), adding a payload to the round's sum (per bit of it), and what else a round's closing takes (per parameter:
-the outer step, and encoding what it sends down). Four cores' worth of joining is taken to be done by one."""
+parameter), measuring a payload and adding it to the round's sum (per bit of it), and what else a round's closing takes
+(per parameter: the outer step, and encoding what it sends down). Four cores' worth of joining is taken to be done by
+one."""
 
 TRIPS_BEFORE, TRIPS_AFTER = 3, 3
 """Round trips of a unit: lease, manifest and update before its steps; upload and completion after its commitment."""

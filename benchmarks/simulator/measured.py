@@ -14,10 +14,11 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.codec import pseudo_gradient
-from training_gym.aggregation import aggregate
+from training_gym.aggregation import Aggregate, aggregate
 from training_gym.compression.wire import Format, decode_vector, encode_vector
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.models.layout import initial_parameters
+from training_gym.outer import OuterState
 from training_gym.tensors import Vector
 from zoo_protocol.hashing import sha256
 
@@ -48,8 +49,8 @@ class Costs:
         encode: seconds of compressing a unit's result.
         admit: of checking it: its payload decodes, and its first leaf is of the checkpoint's parameters. What else the
             ends of its trace are of is known by digests.
-        join: of adding one payload to the round's sum.
-        close: of the rest of ``aggregate``, the outer step in it.
+        join: of one payload more in a round that has a last aggregate: it is decoded, measured, sketched and added.
+        close: of the rest of ``aggregate``, the outer step and encoding the update in it.
     """
 
     payload: float
@@ -65,41 +66,53 @@ class Samples:
 
     def __init__(self, quick: bool) -> None:
         self._model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
-        self._learned = [pseudo_gradient(seed, quick) for seed in range(FEW)]
+        real = [pseudo_gradient(seed, quick) for seed in range(FEW)]
+        self._layout = real[0][1]
+        # Moved by whole chunks they are others to the aggregate, which leaves out copies, and as hard to compress.
+        self._learned = [np.roll(real[number % FEW][0], number * CHUNK) for number in range(MANY)]
 
     def costs(self, settings: Settings) -> Costs:
         """Of these settings."""
-        training = TrainingConfig(top_k=settings.top_k, value_bits=settings.bits)
+        training = TrainingConfig(
+            top_k=settings.top_k,
+            value_bits=settings.bits,
+            down_top_k=settings.down_top_k,
+            down_value_bits=settings.down_bits,
+        )
         spec = TrainingSpec(self._model, "unused", training)
-        size, layout = spec.num_parameters(), self._learned[0][1]
+        size, layout = spec.num_parameters(), self._layout
         up = Format(size, settings.top_k, settings.bits, layout)
-        payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector, _ in self._learned])
+        payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector in self._learned])
         decoded, decode = _timed(lambda: [decode_vector(up, payload) for payload in payloads])
-        hashing = _timed(lambda: sha256(self._learned[0][0].tobytes()))[1]
+        hashing = _timed(lambda: sha256(self._learned[0].tobytes()))[1]
         update = 0
         if settings.down_top_k:
             mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
             update = len(encode_vector(Format(size, settings.down_top_k, settings.down_bits, layout), mean))
         start = initial_parameters(self._model, 0)
-        few, many = (
-            _timed(lambda n=n: aggregate(spec, start, {slot: payloads[slot % FEW] for slot in range(n)}))[1]  # type: ignore[misc]
-            for n in (FEW, MANY)
-        )
+        state = OuterState(*self._learned[:3])  # as after some rounds: nothing in it is zero
+
+        def joined(count: int) -> Aggregate:
+            found = aggregate(spec, start, dict(enumerate(payloads[:count])), outer_state=state)
+            assert all(verdict.included for verdict in found.verdicts.values()), "only what counts is added"
+            return found
+
+        few, many = (_timed(lambda count=count: joined(count))[1] for count in (FEW, MANY))  # type: ignore[misc]
         join = (many - few) / (MANY - FEW)
         return Costs(
             payload=sum(map(len, payloads)) / len(payloads) / size,
             update=update / size,
-            encode=encode / FEW / size,
-            admit=(decode / FEW + hashing) / size,
+            encode=encode / MANY / size,
+            admit=(decode / MANY + hashing) / size,
             join=join / size,
             close=max(0.0, few - FEW * join) / size,
         )
 
 
 def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """The result, and the least processor time of three runs."""
+    """The result, and the least processor time of nine runs: differences of two are taken."""
     seconds = []
-    for _ in range(3):
+    for _ in range(9):
         started = time.process_time()
         result = work()
         seconds.append(time.process_time() - started)
