@@ -168,13 +168,13 @@ class Job:
         found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
         return found
 
-    def download(self, path: Path) -> int:
+    def download(self, path: str | Path) -> int:
         """Write the trained model (safetensors) to ``path`` after checking it against its CID; returns its size.
 
         Raises:
             ZooError: there is no model yet.
         """
-        return self._client.download(self._model_cid(), path)
+        return self._client.download(self._model_cid(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Text that the trained model writes after ``prompt``. Runs here, and needs torch.

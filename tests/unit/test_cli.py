@@ -110,6 +110,13 @@ def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
     assert "stopping what was started" in capsys.readouterr().err
 
 
+def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run(tmp_path, "devnet", "up", "--directory", "file/net", "--detach")
+    assert done.returncode == ExitCode.DEVNET
+    assert "[devnet-directory-unusable]" in done.stderr
+
+
 def test_who_stops_watching_is_told_that_the_job_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
