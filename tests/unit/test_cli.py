@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,14 @@ def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None
     assert done.returncode == ExitCode.DEVNET
     assert "devnet-not-a-demo" in done.stderr
     assert directory.load() is not None
+
+
+def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path) -> None:
+    listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
+    assert listed is not None
+    shown = run(tmp_path, "webhook", "create", "--help").stdout
+    for event in re.findall("`([a-z]+)`", listed[1]):
+        assert event in shown
 
 
 def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
