@@ -13,8 +13,9 @@ import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
 
+from zoo_compute.cli.main import main
 from zoo_compute.cli.session import open_client, save_login
-from zoo_compute.errors import ApiError, ConfigError, Unreachable
+from zoo_compute.errors import ApiError, ConfigError, ExitCode, Unreachable
 from zoo_compute.http import Connection
 from zoo_compute.job import Job, parse_events
 from zoo_compute.wallet import Wallet
@@ -181,6 +182,18 @@ def test_what_answers_without_json_is_no_market(market: Market) -> None:
     assert error.value.code == "no-market"
     assert f"{market.url}/v1/network" in error.value.detail
     assert len(market.requests) == 1, "asking again brings nothing"
+
+
+def test_an_answer_of_another_form_is_an_error_and_no_traceback(
+    market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market.answer = lambda _request: reply(200, {"name": "something else"})
+    monkeypatch.setattr("sys.argv", ["zoo-compute", "network", "--json", "--api-url", market.url])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out) == (ExitCode.UNREACHABLE, "")
+    assert json.loads(captured.err)["error"]["code"] == "answer-unknown"
 
 
 def test_a_refusal_for_want_of_a_key_says_where_to_put_one(market: Market) -> None:
