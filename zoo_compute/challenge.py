@@ -8,7 +8,7 @@ from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.settlement_check import fetch_record
 from zoo_compute.settlement_events import ChainReader
-from zoo_compute.unit_check import Place
+from zoo_compute.unit_check import NAMED_BY, Place
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
@@ -106,7 +106,8 @@ def _only(found: dict[str, Challenge], place: Place, provider: str | None) -> Ch
         return named[0]
     where = f"round {place.round}, slot {place.slot} of job {place.job_id}"
     if not named:
-        raise ZooError("unit-unknown", f"{where}: no commitment of it is on chain")
+        whose = "" if provider is None else f" by {provider}"
+        raise ZooError("unit-unknown", f"{where}: no commitment{whose} is on chain", remedy=NAMED_BY)
     providers = ", ".join(challenge.unit.provider for challenge in named)
     raise ZooError("provider-ambiguous", f"{where} was done by {providers}", remedy="Name one with --provider.")
 

@@ -10,6 +10,7 @@ All calls block. Every error is a :class:`zoo_compute.errors.ZooError` with a st
 """
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
 from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
-from zoo_compute.wallet import Wallet
+from zoo_compute.wallet import Wallet, chain_errors
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
 
@@ -184,8 +185,11 @@ class Client:
         return self.submit(jobspec.load(Path(config), overrides))
 
     def job(self, job_id: str) -> Job:
-        """A handle on one job; asks nothing yet."""
-        return Job(self, job_id)
+        """A handle on one job; asks nothing yet. Raises ConfigError if the id is none."""
+        if not re.fullmatch("0x[0-9a-fA-F]{64}", job_id):
+            remedy = "Give 0x and 64 hex digits; `zoo-compute job list` shows your jobs."
+            raise ConfigError("job-malformed", f"{job_id!r:.100} names no job", remedy=remedy)
+        return Job(self, job_id.lower())
 
     def jobs(self) -> Iterator[JobState]:
         """The account's jobs, newest first."""
@@ -249,9 +253,21 @@ class Client:
             return gateway.fetch(cid, max_bytes=max_bytes)
 
     def download(self, cid: str, path: Path, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> int:
-        """Write a file from storage to ``path``, which appears only when complete; returns its size. Raises alike."""
+        """Write a file from storage to ``path``, which appears only when complete; returns its size.
+
+        Raises:
+            Mismatch, Unreachable: as for :meth:`fetch`.
+            ConfigError: nothing can be written there.
+        """
         with storage_errors(), GatewayClient(self.network().gateways) as gateway:
-            return gateway.download(cid, path, max_bytes=max_bytes)
+            try:
+                return gateway.download(cid, path, max_bytes=max_bytes)
+            except OSError as error:
+                raise ConfigError(
+                    "file-unwritable",
+                    f"{path}: {error.strerror}",
+                    remedy="Give a file in a directory that is there and has room.",
+                ) from error
 
     def _quote(self, request: dict[str, Any]) -> Quote:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
@@ -291,10 +307,26 @@ def storage_errors() -> Iterator[None]:
         raise Mismatch("content-mismatch", str(error)) from error
 
 
+@contextmanager
+def evidence_errors() -> Iterator[None]:
+    """Errors of what checks go by, storage and the chain, as this package's."""
+    from zoo_compute.settlement_events import ChainDisagrees
+
+    try:
+        with storage_errors(), chain_errors():
+            yield
+    except ChainDisagrees as error:
+        raise Mismatch(error.code.replace("_", "-"), str(error)) from error
+
+
 def _read(content: bytes | Path) -> bytes:
     if isinstance(content, bytes):
         return content
     try:
         return content.read_bytes()
     except OSError as error:
-        raise ConfigError("file-unreadable", f"{content}: {error.strerror}") from error
+        raise ConfigError(
+            "file-unreadable",
+            f"{content}: {error.strerror}",
+            remedy="Name a text file that is there; a job file's paths are relative to it.",
+        ) from error

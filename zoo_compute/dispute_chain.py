@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from zoo_compute import log_search
+from zoo_compute.amounts import format_zen
 from zoo_compute.challenge import Challenge
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
@@ -216,7 +217,7 @@ class DisputeChain(Chain):
         if (balance := self.balance()) < bond:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {balance} wei of ZEN, but a dispute needs a bond of {bond}",
+                f"{self._sender} has {format_zen(balance)} ZEN, but a dispute needs a bond of {format_zen(bond)}",
                 remedy="Send ZEN to this address.",
             )
         if allowed < bond:

@@ -55,7 +55,8 @@ class ApiError(ZooError):
         remedy: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(code, f"{field}: {detail}" if field else detail, remedy=remedy)
+        said = field is None or detail.startswith(field)
+        super().__init__(code, detail if said else f"{field}: {detail}", remedy=remedy)
         self.status, self.field, self.extra = status, field, extra or {}
 
 

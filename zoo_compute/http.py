@@ -18,6 +18,8 @@ from zoo_compute.wallet import Wallet, siwe_message
 
 _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
 _SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
+_NO_KEY = "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or run: zoo-compute auth login"
+_NO_MARKET = "Check the address: what answers there is no market, or stands before one."
 
 
 class NoAnswer(Exception):
@@ -51,9 +53,7 @@ class Connection:
         timeout: float = 30.0,
         link: Link | None = None,
     ) -> None:
-        if not api_url.startswith(("http://", "https://")):
-            raise ConfigError("api-url-malformed", f"{api_url!r} is no http:// or https:// URL")
-        self.api_url = api_url.rstrip("/")
+        self.api_url = _checked(api_url).rstrip("/")
         self.wallet = wallet
         self._token = api_key
         self._may_sign_in = wallet is not None and api_key is None
@@ -102,7 +102,7 @@ class Connection:
             ):
                 with attempt, self.stream(method, path, **request) as response:
                     response.read()
-                    return response.json() if response.content else None
+                    return _json_of(response) if response.content else None
         except (NoAnswer, httpx.TransportError) as error:
             raise Unreachable(
                 "market-unreachable",
@@ -125,7 +125,8 @@ class Connection:
         token = self._token
         with self._attempt(method, path, token, request) as response:
             if response.status_code != 401 or not self._may_sign_in or path in _SIGN_IN:
-                _raise_for_problem(response)
+                nameless = response.status_code == 401 and token is None and self.wallet is None
+                _raise_for_problem(response, _NO_KEY if nameless else None)
                 yield response
                 return
         self._sign_in(stale=token)
@@ -141,6 +142,8 @@ class Connection:
                 yield response
         except httpx.TransportError as error:
             raise NoAnswer(f"{type(error).__name__} {error}".strip()) from error
+        except httpx.InvalidURL as error:
+            raise ConfigError("address-malformed", f"{path!r:.200} is no address at a market: {error}") from error
 
     def _sign_in(self, *, stale: str | None) -> None:
         """A new session, unless another thread has just made one."""
@@ -154,7 +157,35 @@ class Connection:
             )
 
 
-def _raise_for_problem(response: httpx.Response) -> None:
+def _checked(api_url: str) -> str:
+    """The URL itself. Raises ConfigError if it names no host to be asked over HTTP."""
+    try:
+        url = httpx.URL(api_url)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(
+            "api-url-malformed",
+            f"{api_url!r:.200} is no http:// or https:// URL",
+            remedy="Give the base URL of a market.",
+        )
+    return api_url
+
+
+def _json_of(response: httpx.Response) -> Any:
+    """What a market answers. Raises Unreachable where something else answers in its place."""
+    try:
+        return response.json()
+    except ValueError as error:
+        raise Unreachable("no-market", f"{_asked(response)} has no JSON for an answer", remedy=_NO_MARKET) from error
+
+
+def _asked(response: httpx.Response) -> str:
+    return f"{response.request.method} {response.request.url}"
+
+
+def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> None:
+    """Raise what the market refuses with; ``remedy`` takes the place of its own."""
     if response.is_success:
         return
     response.read()
@@ -164,7 +195,7 @@ def _raise_for_problem(response: httpx.Response) -> None:
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    detail = str(problem.get("detail") or f"HTTP {response.status_code}")
+    detail = str(problem.get("detail") or f"{_asked(response)} is answered with HTTP {response.status_code}")
     if response.status_code >= 500 or response.status_code == 429:
         raise NoAnswer(detail)
     raise ApiError(
@@ -172,6 +203,6 @@ def _raise_for_problem(response: httpx.Response) -> None:
         str(problem.get("code", f"http-{response.status_code}")),
         detail,
         field=problem.get("field"),
-        remedy=problem.get("remedy"),
+        remedy=remedy or (problem.get("remedy") if "code" in problem else _NO_MARKET),
         extra={key: value for key, value in problem.items() if key not in _PROBLEM_KEYS},
     )

@@ -1,18 +1,21 @@
 """A handle on one job: follow it, wait for it, and fetch what came of it."""
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo_compute.errors import JobUnsuccessful, Unreachable, ZooError
+from zoo_compute.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
 from zoo_compute.http import NoAnswer
 from zoo_compute.models import Checkpoint, Event, JobState
 
 if TYPE_CHECKING:
     from zoo_compute.client import Client
+
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 _RECONNECT_SECONDS = 1.0
@@ -65,19 +68,23 @@ class Job:
     def events(self, after: int = 0) -> Iterator[Event]:
         """Everything that happened and happens, in order, until the job is over.
 
-        A lost connection is taken up again after the last event that was seen.
+        A lost connection is taken up again after the last event that was seen; a warning is logged, once each time.
 
         Args:
             after: id of the last event already seen.
         """
+        warned = False
         while True:
             try:
                 for event in self._stream(after):
-                    after = event.id
+                    after, warned = event.id, False
                     yield event
                 if self.state().is_over:
                     return
-            except (NoAnswer, Unreachable):
+            except (NoAnswer, Unreachable) as error:
+                if not warned:
+                    log.warning("the market does not answer (%s); asked again until it does", error)
+                warned = True
                 time.sleep(_RECONNECT_SECONDS)
 
     def _stream(self, after: int) -> Iterator[Event]:
@@ -161,20 +168,23 @@ class Job:
         found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
         return found
 
-    def download(self, path: Path) -> int:
+    def download(self, path: str | Path) -> int:
         """Write the trained model (safetensors) to ``path`` after checking it against its CID; returns its size.
 
         Raises:
             ZooError: there is no model yet.
         """
-        return self._client.download(self._model_cid(), path)
+        return self._client.download(self._model_cid(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Text that the trained model writes after ``prompt``. Runs here, and needs torch.
 
         Raises:
+            ConfigError: there is nothing to continue.
             ZooError: there is no model yet.
         """
+        if not prompt:
+            raise ConfigError("prompt-empty", "the prompt is empty", remedy="Give at least one character to continue.")
         from training_gym.checkpoint import load_state
         from training_gym.config import TrainingSpec
         from training_gym.models.generate import generate
@@ -187,7 +197,8 @@ class Job:
     def _model_cid(self) -> str:
         state = self.state()
         if state.final_model_cid is None:
-            raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model")
+            remedy = "It will not get one." if state.is_over else f"Wait for its end: zoo-compute job watch {self.id}"
+            raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)
         return state.final_model_cid
 
 

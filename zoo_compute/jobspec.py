@@ -1,5 +1,6 @@
 """A training job as its user writes it, in Python or in a YAML or JSON file."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,18 +13,26 @@ from zoo_compute.amounts import parse_zen
 from zoo_compute.errors import ConfigError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_KEYS: dict[str, type | tuple[type, ...]] = {
-    "model_config": dict,
-    "data_config": dict,
-    "training_config": dict,
-    "tier": str,
-    "nodes": int,
-    "budget_max": (str, int),
-    "max_price": (str, int, float),
-    "wait": str,
-    "checkpoint": dict,
-    "requirements": dict,
+_SETTINGS = "settings by name, such as {rounds: 100}"
+_AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
+_KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "model_config": (dict, _SETTINGS),
+    "data_config": (dict, "{train: FILE, validation: FILE} or {dataset: CID}"),
+    "training_config": (dict, _SETTINGS),
+    "tier": (str, "its name, such as bronze"),
+    "nodes": (int, "a whole number"),
+    "budget_max": ((str, int), _AMOUNT),
+    "max_price": ((str, int), _AMOUNT),
+    "wait": (str, "a number and a unit: 45s, 30m, 2h or 1d"),
+    "checkpoint": (dict, "{interval: ROUNDS, redundancy: NODES}"),
+    "requirements": (dict, "settings by name, such as {regions: [eu-west]}"),
 }
+"""What a job file may hold: the type of each key, and how it is written."""
+
+_AMOUNTS = ("budget_max", "max_price")
+_FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
+"""Numbers that YAML 1.2 and JSON have, and PyYAML, which reads YAML 1.1, takes for text: 3e-4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +88,14 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         if key not in _KEYS:
             nearest = get_close_matches(str(key), list(_KEYS), n=1, cutoff=0.0)[0]
             raise _wrong(path, f"{key!r} is no known key; the nearest is {nearest!r}")
-        if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
-            raise _wrong(path, f"{key} cannot be {value!r}")
+        kind, written = _KEYS[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise _wrong(path, f"{key} cannot be {value!r:.80}", remedy=f"Write {key} as {written}.")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            remedy = "Use finite numbers, and quotes around what is neither a number nor true or false."
+            raise _wrong(path, f"{key} holds what cannot be sent: {error}", remedy=remedy) from error
     for key in ("data_config", "budget_max"):
         if key not in document:
             raise _wrong(path, f"{key} is missing")
@@ -88,7 +103,6 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     return JobSpec(
         dataset=_dataset(path, document["data_config"]),
         budget_max=parse_zen(str(document["budget_max"]), "budget_max"),
-        # YAML reads 2.5 as a float; its shortest decimal form is what was written.
         max_price=None if max_price is None else parse_zen(str(max_price), "max_price"),
         wait=parse_duration(document.get("wait", "1h"), "wait"),
         tier=document.get("tier", "bronze"),
@@ -122,11 +136,20 @@ def deadline(wait: timedelta) -> datetime:
 def _read(path: Path) -> dict[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """One that takes 3e-4 for a number."""
+
+    Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
     try:
-        document = yaml.safe_load(path.read_text())
+        loader = Loader(path.read_text())
+        node = loader.get_single_node()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value in _AMOUNTS and value.tag == _FLOAT:
+                value.tag = _TEXT  # as it was written, to the last digit
+        document = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise _wrong(path, f"is neither YAML nor JSON: {error}") from error
     if not isinstance(document, dict):
         raise _wrong(path, "must hold an object with the keys " + ", ".join(_KEYS))
@@ -141,7 +164,7 @@ def _dataset(path: Path, document: dict[str, Any]) -> str | LocalDataset:
     raise _wrong(path, "data_config must have the key dataset (a CID), or the keys train and validation (text files)")
 
 
-def _wrong(path: Path, detail: str) -> ConfigError:
+def _wrong(path: Path, detail: str, remedy: str | None = None) -> ConfigError:
     return ConfigError(
-        "job-file-unusable", f"{path}: {detail}", remedy=f"The keys of a job file are {', '.join(_KEYS)}."
+        "job-file-unusable", f"{path}: {detail}", remedy=remedy or f"The keys of a job file are {', '.join(_KEYS)}."
     )

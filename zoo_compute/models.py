@@ -106,6 +106,10 @@ class JobState(Answer):
     budget_wei: Wei
     max_price_wei: Wei
     wait_until: datetime
+    price_cap_wei: Wei | None = None  # what it bids now, per GPU-hour; max_price_wei and wait_until are the order's
+    expires_at: datetime | None = None
+    paused_at: datetime | None = None
+    cancel_requested: bool = False
     escrowed_wei: Wei
     clearing_price_wei_per_gpu_hour: Wei | None
     paid_wei: Wei | None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ZooError
 from zoo_compute.wallet import Block, Chain, Wallet, chain_errors
 from zoo_protocol.hashing import from_hex, keccak
@@ -82,7 +83,7 @@ class OmissionChain(Chain):
         if (balance := self.balance()) < stake:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {balance} wei of ZEN, but a claim needs a stake of {stake}",
+                f"{self._sender} has {format_zen(balance)} ZEN, but a claim needs a stake of {format_zen(stake)}",
                 remedy="Send ZEN to this address; the claim is tried again.",
             )
         with chain_errors():

@@ -29,6 +29,7 @@ from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.record import VERIFIED, JobRecord, RecordError, UnitRecord, unit_leaf
 
 MAX_EVIDENCE_BYTES = 1 << 20
+NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 _MAX_SPEC_BYTES = 1 << 20
 
 _NOT_AT_HAND = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
@@ -224,7 +225,8 @@ def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitR
     committed = [unit for unit in found if unit.window is not None and unit.window_index is not None]
     if not committed:
         said = f"{len(found)} attempts, none of them committed on chain" if found else "no such unit"
-        raise ZooError("unit-unknown", f"round {place.round}, slot {place.slot} of job {place.job_id}: {said}")
+        where = f"round {place.round}, slot {place.slot} of job {place.job_id}"
+        raise ZooError("unit-unknown", f"{where}: {said}", remedy=NAMED_BY)
     windows = {window.id: window for window in record.windows}
     for unit in committed:
         window = windows.get(unit.window or 0)

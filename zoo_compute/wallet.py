@@ -19,10 +19,12 @@ from eth_account import Account
 from eth_account.messages import encode_defunct
 from eth_account.signers.local import LocalAccount
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ConfigError, Unreachable, ZooError
 from zoo_compute.models import Claim
 from zoo_protocol import messages
 from zoo_protocol.contracts import artifact
+from zoo_protocol.reverts import decode_revert
 
 KEY_VARIABLE = "ZOO_PRIVATE_KEY"
 KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
@@ -69,7 +71,8 @@ class Wallet:
         try:
             key = Account.decrypt(json.loads(path.read_text()), password)
         except OSError as error:
-            raise ConfigError("keystore-unreadable", f"{path}: {error.strerror}") from error
+            remedy = f"Check {KEYSTORE_VARIABLE}."
+            raise ConfigError("keystore-unreadable", f"{path}: {error.strerror}", remedy=remedy) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 "keystore-unusable",
@@ -106,6 +109,25 @@ class Wallet:
     @property
     def _private_key(self) -> str:
         return "0x" + bytes(self._account.key).hex()
+
+
+def checked_address(text: str) -> str:
+    """An address as the chain's tools write it, with its checksum.
+
+    Raises:
+        ConfigError: it is none, or its checksum says that it was mistyped.
+    """
+    from eth_utils.address import is_hex_address, to_checksum_address
+
+    digits = text.removeprefix("0x")
+    plain = digits in (digits.lower(), digits.upper())  # bears no checksum
+    if not is_hex_address(text) or not (plain or text == to_checksum_address(text)):
+        raise ConfigError(
+            "bad-address",
+            f"{text!r:.100} is no address",
+            remedy="Give 0x and 40 hex digits, copied as they are: upper and lower case are a checksum.",
+        )
+    return str(to_checksum_address(text))
 
 
 def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | None = None) -> str:
@@ -174,7 +196,7 @@ class Chain:
         if (balance := self.balance()) < amount:
             raise ZooError(
                 "balance-too-low",
-                f"{self._sender} has {balance} wei of ZEN, but {amount} are to be staked",
+                f"{self._sender} has {format_zen(balance)} ZEN, but {format_zen(amount)} are to be staked",
                 remedy="Send ZEN to this address, and start again.",
             )
         deadline = int(time.time()) + _PERMIT_SECONDS
@@ -211,7 +233,7 @@ class Chain:
             ZooError: the contract refuses, or the transaction fails.
         """
         items = [(claim.amount_wei, claim.proof) for claim in claims]
-        return self._send(self._escrow.functions.claim(to or self._sender, items))
+        return self._send(self._escrow.functions.claim(self._payee(to), items))
 
     def rewards_claimed(self) -> int:
         """All that the wallet ever claimed of its rewards."""
@@ -228,7 +250,7 @@ class Chain:
         Raises:
             ZooError: the contract refuses, or the transaction fails.
         """
-        return self._send(self._rewards.functions.claimTo(to or self._sender, cumulative, list(proof)))
+        return self._send(self._rewards.functions.claimTo(self._payee(to), cumulative, list(proof)))
 
     def time(self) -> int:
         """Unix time of the latest block: the clock that the contracts go by."""
@@ -261,6 +283,9 @@ class Chain:
         with chain_errors():
             found = self._web3.eth.get_block(which)
             return Block(found["number"], found["timestamp"])
+
+    def _payee(self, to: str | None) -> str:
+        return self._sender if to is None else checked_address(to)
 
     def _contract(self, name: str) -> Any:
         return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
@@ -298,7 +323,8 @@ class Chain:
         if held < needed:
             raise ZooError(
                 "coin-too-low",
-                f"{self._sender} has {held} wei of the chain's coin, and a transaction may cost {needed}",
+                f"{self._sender} has {format_zen(held)} of the chain's coin, and a transaction may cost "
+                f"{format_zen(needed)}",
                 remedy="Send some of the chain's own coin (not ZEN) to this address.",
             )
 
@@ -307,18 +333,45 @@ class Chain:
 def chain_errors() -> Iterator[None]:
     """web3's errors as this package's. A transaction that is sent and not mined in time is ``NOT_MINED``."""
     from requests.exceptions import RequestException
-    from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError
+    from web3.exceptions import (
+        BadFunctionCallOutput,
+        BadResponseFormat,
+        BlockNotFound,
+        ContractLogicError,
+        TimeExhausted,
+        TransactionNotFound,
+        Web3RPCError,
+    )
+
+    no_answer = (
+        RequestException,
+        Web3RPCError,
+        BadResponseFormat,
+        BadFunctionCallOutput,
+        BlockNotFound,
+        TransactionNotFound,
+    )
 
     try:
         yield
     except ContractLogicError as error:
-        raise ZooError("transaction-refused", f"the contract refuses: {error}") from error
+        remedy = "contracts/src/interfaces/ says of each error when it comes."
+        raise ZooError("transaction-refused", f"the contract refuses: {_reason(error)}", remedy=remedy) from error
     except TimeExhausted as error:
         raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
-    except (RequestException, Web3RPCError) as error:
+    except no_answer as error:
         raise Unreachable(
             "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
         ) from error
+
+
+def _reason(error: Any) -> str:
+    """What the contract said: the name of its error and what it tells of it; else what the node says."""
+    data = error.data
+    if not isinstance(data, str) or not re.fullmatch("0x([0-9a-fA-F]{2}){4,}", data):
+        return str(error)
+    name, told = decode_revert(bytes.fromhex(data[2:]))
+    return told if name == "Unknown" else f"{name}({told})"
 
 
 def _split_signature(signature: str) -> tuple[bytes, bytes, int]:

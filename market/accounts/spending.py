@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Spending, SpendingLimit
 from market.db.base import utc_now
+from market.domain.money import spelled_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[t
             if cap is not None and before + amount_wei > cap:
                 left = max(0, cap - before)
                 raise SpendingCapReached(
-                    f"budget_max is {amount_wei} wei; the cap {name} of {whose} leaves {left} of {cap} wei.",
+                    f"budget_max is {spelled_out(amount_wei)}; the cap {name} of {whose} leaves "
+                    f"{spelled_out(left)} of {spelled_out(cap)}.",
                     field="budget_max",
                     extra={"cap": name, "of": whose, "cap_wei": str(cap), "left_wei": str(left)},
                 )

@@ -1,4 +1,4 @@
-"""Bindings of the five contracts: the only place on the market's side that knows their interfaces."""
+"""Bindings of our contracts: the only place on the market's side that knows their interfaces."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
 
 from eth_abi.abi import decode, encode
-from eth_abi.exceptions import DecodingError, EncodingError
+from eth_abi.exceptions import EncodingError
 from eth_utils.abi import collapse_if_tuple, event_abi_to_log_topic, function_abi_to_4byte_selector
 from eth_utils.address import to_checksum_address
 
 from market.chain.errors import BadArguments
 from zoo_protocol.contracts import CONTRACTS, artifact
+from zoo_protocol.reverts import plain
 
 Result = TypeVar("Result")
 Json = None | bool | str | list["Json"] | dict[str, "Json"]
@@ -130,8 +131,8 @@ def decode_result(contract: str, function: str, result: bytes) -> Any:
     outputs = _entry(contract, "function", function)["outputs"]
     values = decode([collapse_if_tuple(output) for output in outputs], result)
     if len(outputs) == 1:
-        return _plain(outputs[0], values[0])
-    return {output["name"]: _plain(output, value) for output, value in zip(outputs, values, strict=True)}
+        return plain(outputs[0], values[0])
+    return {output["name"]: plain(output, value) for output, value in zip(outputs, values, strict=True)}
 
 
 def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, dict[str, Any]] | None:
@@ -146,7 +147,7 @@ def decode_log(contract: str, topics: Sequence[str], data: bytes) -> tuple[str, 
     for field in abi["inputs"]:
         # The topic of an indexed value type is its ABI encoding; the contracts index no dynamic types.
         value = decode([field["type"]], _bytes(next(indexed)))[0] if field["indexed"] else next(values)
-        args[field["name"]] = _plain(field, value)
+        args[field["name"]] = plain(field, value)
     return str(abi["name"]), args
 
 
@@ -160,37 +161,6 @@ def event_topic(contract: str, event: str) -> str:
         if abi["name"] == event:
             return topic
     raise BadArguments(f"{contract} has no event {event!r}")
-
-
-def decode_revert(data: bytes) -> tuple[str, str]:
-    """(error name, arguments as text) of revert data, for the custom errors of all five contracts."""
-    if not data:
-        return "Unknown", "no reason given"
-    abi = _errors().get(data[:4])
-    if abi is None:
-        return "Unknown", "0x" + data.hex()
-    try:
-        values = decode([collapse_if_tuple(field) for field in abi["inputs"]], data[4:])
-    except DecodingError:  # somebody else's error with the same selector
-        return "Unknown", "0x" + data.hex()
-    pairs = zip(abi["inputs"], values, strict=True)
-    return str(abi["name"]), ", ".join(f"{field['name']}={_plain(field, value)}" for field, value in pairs)
-
-
-_BUILT_IN_ERRORS: tuple[dict[str, Any], ...] = (
-    {"type": "error", "name": "Error", "inputs": [{"name": "reason", "type": "string"}]},
-    {"type": "error", "name": "Panic", "inputs": [{"name": "code", "type": "uint256"}]},
-)
-
-
-@cache
-def _errors() -> dict[bytes, dict[str, Any]]:
-    declared = [item for name in CONTRACTS for item in artifact(name).abi if item["type"] == "error"]
-    return {bytes(function_abi_to_4byte_selector(_as_function(item))): item for item in (*_BUILT_IN_ERRORS, *declared)}
-
-
-def _as_function(error: dict[str, Any]) -> Any:
-    return {**error, "type": "function"}  # a custom error's selector is formed like a function's
 
 
 @cache
@@ -242,19 +212,6 @@ def _native(field: Mapping[str, Any], value: Any) -> Any:
     if kind.startswith("bytes") and isinstance(value, str):
         return _bytes(value)
     return value
-
-
-def _plain(field: Mapping[str, Any], value: Any) -> Any:
-    """A decoded value as the market holds it."""
-    kind = str(field["type"])
-    if kind.endswith("]"):
-        element = {**field, "type": kind[: kind.rindex("[")]}
-        return [_plain(element, item) for item in value]
-    if kind == "tuple":
-        return {part["name"]: _plain(part, item) for part, item in zip(field["components"], value, strict=True)}
-    if kind == "address":
-        return to_checksum_address(value)
-    return "0x" + value.hex() if isinstance(value, bytes) else value
 
 
 def _bytes(value: str) -> bytes:

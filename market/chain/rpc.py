@@ -13,8 +13,8 @@ from requests import HTTPError
 from web3 import HTTPProvider
 from web3.types import RPCEndpoint, RPCResponse
 
-from market.chain.contracts import decode_revert
 from market.chain.errors import ChainError, Lagging, RpcUnavailable, UnknownBlock, WrongChain, node_error
+from zoo_protocol.reverts import decode_revert
 
 _log = structlog.get_logger(__name__)
 

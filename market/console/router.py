@@ -11,6 +11,7 @@ from market.api.errors import ChainDown
 from market.api.services import Services
 from market.auctions import service as auctions
 from market.chain.errors import ChainError
+from market.domain.money import format_zen
 from market.providers import service as providers
 
 router = APIRouter(prefix="/console", include_in_schema=False)
@@ -27,10 +28,7 @@ _HEADERS = {
 
 def zen(wei: int | None) -> str:
     """An amount in ZEN, exact, without trailing zeros; a dash for none."""
-    if wei is None:
-        return "–"
-    whole, fraction = divmod(wei, 10**18)
-    return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
+    return "–" if wei is None else format_zen(wei)
 
 
 _templates = Environment(

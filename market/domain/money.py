@@ -106,6 +106,17 @@ def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
     return Split(paid=gross - fee, fee=fee, refund=escrowed - gross, gross=gross)
 
 
+def format_zen(wei: int) -> str:
+    """An amount that is not negative in ZEN: exact, without trailing zeros."""
+    whole, fraction = divmod(wei, WEI_PER_ZEN)
+    return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
+
+
+def spelled_out(wei: int) -> str:
+    """An amount for messages: people think in ZEN, requests are written in wei."""
+    return f"{format_zen(wei)} ZEN ({wei} wei)"
+
+
 def parse_wei(text: str) -> int:
     """The amount in a decimal string of wei, as JSON carries it.
 

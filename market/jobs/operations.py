@@ -8,7 +8,7 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobStatus
-from market.domain.money import unit_price
+from market.domain.money import spelled_out, unit_price
 from market.domain.network import NetworkParameters
 from market.events.service import emit, record
 from market.jobs import repository
@@ -127,7 +127,8 @@ def end_long_pauses(database: Database, network: NetworkParameters, now: datetim
 def _require_payable(job: Job, max_price: int) -> None:
     if max_price > job.max_price_wei:
         raise OrderFixed(
-            f"The escrowed order fixes the price cap at {job.max_price_wei} wei per GPU-hour.", field="max_price"
+            f"The escrowed order fixes the price cap at {spelled_out(job.max_price_wei)} per GPU-hour.",
+            field="max_price",
         )
     if unit_price(max_price, job.unit_weight_us) == 0:
         raise InvalidOrder("At this price a unit costs nothing.", field="max_price", remedy="Give a higher price.")

@@ -12,7 +12,7 @@ from market.api.errors import ChainDown, StorageDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
-from market.domain.money import BPS, deterred_unit_price, judged_unit_price, unit_price
+from market.domain.money import BPS, deterred_unit_price, judged_unit_price, spelled_out, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
 from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import (
@@ -297,7 +297,8 @@ def _canonical_of(sections: str) -> _Canonical:
             "training_config.averaging is 'steps': each step would need the gradients of nodes that do not know each "
             "other, and no unit could be replayed alone, so none could be verified.",
             field="training_config.averaging",
-            remedy="Choose the method sparseloco or diloco; per-step averaging runs over machines of your own.",
+            remedy="Leave averaging away, or choose the method slow_links, sparseloco or diloco; per-step averaging "
+            "runs over machines of your own.",
             extra={"reason": "not_verifiable"},
         )
     canonical = spec.to_json()
@@ -332,13 +333,14 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
         raise InvalidOrder(
             f"At max_price one unit costs less than {BPS} wei, the smallest amount that is paid.",
             field="max_price",
-            remedy=f"Give at least {least} wei per GPU-hour; the reserve of {tier.name} is {tier.reserve_price_wei}.",
+            remedy=f"Give at least {spelled_out(least)} per GPU-hour; the reserve of {tier.name} is "
+            f"{spelled_out(tier.reserve_price_wei)}.",
         )
     if request.budget_max < unit:
         raise BudgetBelowOneUnit(
-            f"One unit costs {unit} wei at max_price, budget_max is {request.budget_max} wei.",
+            f"One unit costs {spelled_out(unit)} at max_price, budget_max is {spelled_out(request.budget_max)}.",
             field="budget_max",
-            remedy=f"Give at least {unit} wei, better the cost of all units, or lower max_price.",
+            remedy=f"Give at least {spelled_out(unit)}, better the cost of all units, or lower max_price.",
         )
 
 
@@ -348,8 +350,9 @@ def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segmen
     most = deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
     if weight > _UINT48 or unit > most:
         raise InvalidOrder(
-            f"One unit costs {unit} wei at max_price; the penalty that a cheat of tier {tier.name} risks, "
-            f"{tier.least_cheat_penalty_wei} wei of its stake, deters cheating up to {most} wei a unit.",
+            f"One unit costs {spelled_out(unit)} at max_price; the penalty that a cheat of tier {tier.name} risks, "
+            f"{spelled_out(tier.least_cheat_penalty_wei)} of its stake, deters cheating up to {spelled_out(most)} "
+            "a unit.",
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
             extra={"reason": "stake_below_gain"},
@@ -362,8 +365,8 @@ def _require_fee_covers_replay(request: JobSpec, weight: int, segments: int, ref
     most = judged_unit_price(referee_fee_wei, segments)
     if unit > most:
         raise InvalidOrder(
-            f"One unit of {segments} segments costs {unit} wei at max_price, beyond {most} wei: a referee that replays "
-            f"one of them in a dispute is paid {referee_fee_wei} wei.",
+            f"One unit of {segments} segments costs {spelled_out(unit)} at max_price, beyond {spelled_out(most)}: a "
+            f"referee that replays one of them in a dispute is paid {spelled_out(referee_fee_wei)}.",
             field="training_config.segment_steps",
             remedy="Take fewer segment_steps, so that a unit has more segments, fewer inner_steps in each round, or a "
             "lower max_price.",

@@ -19,6 +19,7 @@ from market.chain.views import ChainViews, Funds
 from market.db.rows import insert_together
 from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
+from market.domain.money import spelled_out
 from market.domain.network import NetworkParameters
 from market.events.service import new_event
 from market.jobs import repository
@@ -113,7 +114,7 @@ def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget
         document = permit_document(deployment, payer, budget_wei, funds.permit_nonce, permit.deadline)
         signature = _signed_by(payer, document, permit.signature, "permit.signature")
         if funds.balance_wei < budget_wei:
-            detail = f"{payer} holds {funds.balance_wei} wei of ZEN, the budget is {budget_wei}."
+            detail = f"{payer} holds {spelled_out(funds.balance_wei)}, the budget is {spelled_out(budget_wei)}."
             raise InsufficientBalance(detail, field="budget_max")
         return signature
 

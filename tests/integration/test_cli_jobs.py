@@ -8,6 +8,7 @@ from api_support import Cli
 from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World, store_dataset
 
+from market.settings import Settings
 from market.storage.service import Storage
 from zoo_compute.errors import ExitCode
 
@@ -58,3 +59,9 @@ def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     assert cli.json("job", "quote", job)["settings_by_size"] == {}
     assert "set by the model's size          nothing" in cli("job", "quote", job)
+
+
+def test_what_needs_the_chain_says_that_it_does_not_answer(cli: Cli, settings: Settings) -> None:
+    """The API names a chain's node that is down."""
+    for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
+        assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)

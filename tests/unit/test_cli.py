@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from zoo_compute.cli.efficiency import print_efficiency
+from zoo_compute.cli.output import in_zen
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.cli.watch import describe
 from zoo_compute.demo import check_story, topics_dataset
@@ -68,6 +72,93 @@ def test_a_node_without_a_wallet_does_not_start(tmp_path: Path) -> None:
     assert "wallet-missing" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("--profile", "cpu-avx512", "unknown-profile"),
+        ("--payout-address", "0x12", "bad-address"),
+        ("--state-dir", "file/node", "state-dir-unusable"),
+        ("--min-price", "cheap", "amount-malformed"),
+        ("--api-url", "http://[::1", "api-url-malformed"),
+    ],
+)
+def test_a_node_that_is_told_what_cannot_be_says_so(tmp_path: Path, option: str, value: str, code: str) -> None:
+    (tmp_path / "file").touch()
+    options = {"--api-url": "http://127.0.0.1:9", "--state-dir": "node"} | {option: value}
+    given = [word for pair in options.items() for word in pair]
+    done = run(tmp_path, "node", "run", *given, ZOO_PRIVATE_KEY="0x" + "11" * 32)
+    assert done.returncode == ExitCode.USAGE
+    assert f"[{code}]" in done.stderr
+    assert "try: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from zoo_compute.cli.devnet import up
+    from zoo_compute.devnet import control
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped: list[Path] = []
+    monkeypatch.setattr(control, "up", interrupted)
+    monkeypatch.setattr(control, "down", lambda state: stopped.append(state.root))
+    with pytest.raises(KeyboardInterrupt):
+        up(tmp_path, None, None, False, None, None, True, False)
+    assert stopped == [tmp_path]
+    assert "stopping what was started" in capsys.readouterr().err
+
+
+def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run(tmp_path, "devnet", "up", "--directory", "file/net", "--detach")
+    assert done.returncode == ExitCode.DEVNET
+    assert "[devnet-directory-unusable]" in done.stderr
+
+
+def test_who_stops_watching_is_told_that_the_job_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from zoo_compute.cli import job
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zoo_compute.cli.watch.follow", interrupted)
+    client: Any = type("Client", (), {"job": lambda self, job_id: job_id})()
+    with pytest.raises(KeyboardInterrupt):
+        job._watch(client, "0x12", False)
+    assert "job cancel 0x12" in capsys.readouterr().err
+
+
+def test_people_read_amounts_in_zen() -> None:
+    facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
+    assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
+
+
+def test_people_read_an_efficiency_report_in_units_that_they_know(capsys: pytest.CaptureFixture[str]) -> None:
+    node = {"provider": HONEST, "units": 8, "seconds_compute": 7265.04, "seconds_transfer": 3.25}
+    node |= {"bytes_up": 1_234_567, "bytes_down": 0, "up_bytes_per_second": 2_500_000, "down_bytes_per_second": None}
+    report: dict[str, Any] = {"seconds": 12.3, "units_delivered": 8, "units_reported": 7, "units_late": 1}
+    report |= {"tokens": 196_608, "tokens_per_second": 1234.5, "ideal_tokens_per_second": None, "share_of_ideal": 0.934}
+    report |= {"share_compute": 0.5, "share_transfer": 0.1, "share_wait": None, "bytes_up": 1_234_567}
+    report |= {"bytes_down": 5_000_000, "bytes_up_measured": 1_000_000, "claims": "bytes_up", "nodes": [node]}
+    print_efficiency(report)
+    shown = capsys.readouterr().out
+    for words in (
+        "12.3 s (or to",
+        "8 delivered, 1 of them late, 7 with a report",
+        "1,234.5",
+        "93.4%",
+        "1.23 MB; of results 1.00 MB",
+        f"{HONEST}\t8\t2:01:05\t3.2 s\t1.23 MB\t0.00 MB\t20.0 Mb/s\t-",
+    ):
+        assert words in shown
+    print_efficiency(report | {"nodes": []})
+
+
 def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None:
     from zoo_compute.devnet.state import State, StateDirectory
 
@@ -78,6 +169,14 @@ def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None
     assert done.returncode == ExitCode.DEVNET
     assert "devnet-not-a-demo" in done.stderr
     assert directory.load() is not None
+
+
+def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path) -> None:
+    listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
+    assert listed is not None
+    shown = run(tmp_path, "webhook", "create", "--help").stdout
+    for event in re.findall("`([a-z]+)`", listed[1]):
+        assert event in shown
 
 
 def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
@@ -173,10 +272,13 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
         (Difference(), "0xA (verified): differs"),
         (
             Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
-            "0xA (verified): differs first in steps 5 to 8; state 2: parameters.head differs in 7 of 4,096 entries, "
-            "by up to 0.25",
+            "0xA (verified): differs first in steps 5 to 8 (STEP 1 of `dispute name`); state 2: parameters.head "
+            "differs in 7 of 4,096 entries, by up to 0.25",
         ),
-        (Difference(0, 0), "0xA (verified): differs from the start: another checkpoint or slot state"),
+        (
+            Difference(0, 0),
+            "0xA (verified): differs from the start: another checkpoint or slot state (STEP 0 of `dispute name`)",
+        ),
     ],
 )
 def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:

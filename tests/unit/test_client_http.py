@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_defunct
 
-from zoo_compute.errors import ApiError, ConfigError, Unreachable
+from zoo_compute.cli.main import main
+from zoo_compute.cli.session import open_client, save_login
+from zoo_compute.errors import ApiError, ConfigError, ExitCode, Unreachable
 from zoo_compute.http import Connection
 from zoo_compute.job import Job, parse_events
 from zoo_compute.wallet import Wallet
@@ -168,9 +171,76 @@ def test_an_error_page_of_a_proxy_is_still_an_error(market: Market) -> None:
     with pytest.raises(ApiError) as error:
         Connection(market.url).get("/v1/x")
     assert error.value.code == "http-403"
+    assert f"GET {market.url}/v1/x is answered with HTTP 403" in error.value.detail
+    assert "no market" in (error.value.remedy or "")
 
 
-def test_events_go_on_after_a_lost_connection_and_end_with_the_job(market: Market) -> None:
+def test_what_answers_without_json_is_no_market(market: Market) -> None:
+    market.answer = lambda _request: (200, {"Content-Type": "text/html"}, b"<html>")
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url).get("/v1/network")
+    assert error.value.code == "no-market"
+    assert f"{market.url}/v1/network" in error.value.detail
+    assert len(market.requests) == 1, "asking again brings nothing"
+
+
+def test_an_answer_of_another_form_is_an_error_and_no_traceback(
+    market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market.answer = lambda _request: reply(200, {"name": "something else"})
+    monkeypatch.setattr("sys.argv", ["zoo-compute", "network", "--json", "--api-url", market.url])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out) == (ExitCode.UNREACHABLE, "")
+    assert json.loads(captured.err)["error"]["code"] == "answer-unknown"
+
+
+def test_a_refusal_for_want_of_a_key_says_where_to_put_one(market: Market) -> None:
+    market.answer = lambda _request: problem(401, "not-authenticated", remedy="Send a header.")
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).get("/v1/me")
+    assert "ZOO_PRIVATE_KEY" in (error.value.remedy or "")
+    with pytest.raises(ApiError) as error:  # here the sign-in is refused, for a reason of its own
+        Connection(market.url, wallet=Wallet(KEY)).get("/v1/me")
+    assert error.value.remedy == "Send a header."
+
+
+def test_a_saved_login_serves_its_market_however_that_is_named(
+    market: Market, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ZOO_PRIVATE_KEY", "ZOO_KEYSTORE", "ZOO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    market.answer = lambda _request: reply(200, {})
+    save_login(market.url, "zck_saved")
+    for url in (None, market.url, f"{market.url}/"):
+        open_client(url).connection.get("/v1/me")
+    monkeypatch.setenv("ZOO_API_KEY", "zck_mine")  # the environment's key goes before
+    open_client(None).connection.get("/v1/me")
+    monkeypatch.delenv("ZOO_API_KEY")
+    save_login("https://other.test", "zck_saved")
+    open_client(market.url).connection.get("/v1/me")
+    said = [request.headers.get("authorization") for request in market.requests]
+    assert said == ["Bearer zck_saved"] * 3 + ["Bearer zck_mine", None]
+
+
+def test_a_detail_that_names_its_field_is_not_given_it_again(market: Market) -> None:
+    market.answer = lambda _request: reply(422, {"code": "invalid-request", "field": "tier", "detail": "tier: unknown"})
+    with pytest.raises(ApiError) as error:
+        Connection(market.url).get("/v1/x")
+    assert error.value.detail == "tier: unknown"
+
+
+def test_an_id_that_makes_no_address_is_refused(market: Market) -> None:
+    with pytest.raises(ConfigError) as error:
+        Connection(market.url).get("/v1/jobs/a\nb")
+    assert error.value.code == "address-malformed"
+
+
+def test_events_go_on_after_a_lost_connection_and_end_with_the_job(
+    market: Market, caplog: pytest.LogCaptureFixture
+) -> None:
     def answer(request: Request) -> Answer:
         if not request.path.endswith("/events"):
             over = len([one for one in market.requests if one.path.endswith("/events")]) >= 3
@@ -191,6 +261,7 @@ def test_events_go_on_after_a_lost_connection_and_end_with_the_job(market: Marke
 
     job = Job(Client(market.url, private_key=KEY), JOB["id"])
     assert [(event.id, event.kind) for event in job.events()] == [(1, "status"), (2, "step"), (3, "round")]
+    assert caplog.text.count("asked again until it does") == 1, "it says once that nothing is heard"
 
 
 def _event(number: int, kind: str) -> bytes:
@@ -202,10 +273,13 @@ def test_parse_events_takes_data_of_several_lines_and_leaves_comments_out() -> N
     assert [(event.id, event.kind, event.data) for event in parse_events(lines)] == [(7, "x", {"a": 1})]
 
 
-@pytest.mark.parametrize("url", ["market.test", "ftp://market.test", ""])
+@pytest.mark.parametrize(
+    "url", ["market.test", "ftp://market.test", "", "http://", "https:///v1", "http://[::1", "http://market.test:port"]
+)
 def test_an_address_that_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as error:
         Connection(url)
+    assert error.value.code == "api-url-malformed"
 
 
 JOB: dict[str, Any] = {

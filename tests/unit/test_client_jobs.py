@@ -13,10 +13,12 @@ from eth_account import Account
 from training_gym.config import TrainingSpec
 from zoo_compute import jobspec, orders
 from zoo_compute.amounts import format_zen, parse_zen
+from zoo_compute.client import Client, evidence_errors
 from zoo_compute.errors import ConfigError, Mismatch
 from zoo_compute.jobspec import LocalDataset
 from zoo_compute.models import JobState, Network, Quote
-from zoo_compute.wallet import Wallet
+from zoo_compute.settlement_events import ChainDisagrees
+from zoo_compute.wallet import Wallet, checked_address
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain, JobOrder
 
@@ -157,6 +159,38 @@ def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
     assert spec.training == {"rounds": 3}
 
 
+def test_numbers_of_a_job_file_are_what_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "budget_max: 1234567.100000000000000001\nmax_price: 2.50\ndata_config: {dataset: x}\n"
+        "training_config: {learning_rate: 3e-4, muon_learning_rate: 2E-2, weight_decay: .1, rounds: 3}\n"
+        "model_config: {architecture: 3e-4b}\n"
+    )
+    spec = jobspec.load(file)
+    assert (spec.budget_max, spec.max_price) == (1_234_567_100_000_000_000_000_001, 25 * 10**17)
+    assert spec.training == {"learning_rate": 0.0003, "muon_learning_rate": 0.02, "weight_decay": 0.1, "rounds": 3}
+    assert spec.model == {"architecture": "3e-4b"}
+    file.write_text('{"budget_max": 0.1, "data_config": {"dataset": "x"}, "training_config": {"learning_rate": 1e-05}}')
+    assert (jobspec.load(file).budget_max, jobspec.load(file).training) == (10**17, {"learning_rate": 1e-05})
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("wait: 30", "Write wait as a number and a unit: 45s, 30m, 2h or 1d."),
+        ("nodes: 2.5", "Write nodes as a whole number."),
+        ("budget_max: [1]", "Write budget_max as an amount of ZEN such as 2.5, or of wei such as '2500 wei'."),
+        ("requirements:", "Write requirements as settings by name, such as {regions: [eu-west]}."),
+    ],
+)
+def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: str, remedy: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"data_config: {{dataset: x}}\nbudget_max: 1\n{line}\n".replace("budget_max: 1\nbudget", "budget"))
+    with pytest.raises(ConfigError) as error:
+        jobspec.load(file)
+    assert error.value.remedy == remedy
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -166,6 +200,9 @@ def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
         ("data_config: {train: a}\nbudget_max: 1", "data_config"),
         ("data_config: {dataset: x}\nbudget_max: 1\nnodes: many", "nodes cannot be 'many'"),
         ("data_config: {dataset: x}\nbudget_max: 1\nwait: soon", "wait is 'soon'"),
+        ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {learning_rate: .inf}", "training_config holds"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nrequirements: {regions: [2026-01-01]}", "requirements holds"),
+        ("budget_max: 2026-99-99", "neither YAML nor JSON"),
         ("- 1", "must hold an object"),
         ("a: [", "neither YAML nor JSON"),
     ],
@@ -194,6 +231,53 @@ def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: 
         Wallet.from_environment(environment | {"ZOO_KEYSTORE_PASSWORD": "wrong"})
     assert error.value.code == "keystore-unusable"
     assert Wallet.from_environment({}) is None
+
+
+def test_a_model_goes_to_a_file_that_can_be_written(tmp_path: Path) -> None:
+    client = Client("http://market.test", wallet=WALLET)
+    client._network = NETWORK
+    with pytest.raises(ConfigError) as error:
+        client.download(CID, tmp_path / "none" / "model.safetensors")
+    assert error.value.code == "file-unwritable"
+    assert "none/model.safetensors: No such file" in error.value.detail
+
+
+def test_a_model_is_written_to_a_path_however_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, written = Client("http://market.test", wallet=WALLET), list[Path]()
+    job = client.job("0x" + "00" * 32)
+    monkeypatch.setattr(job, "_model_cid", lambda: CID)
+    monkeypatch.setattr(client, "download", lambda _cid, path: written.append(path))
+    job.download("model.safetensors")  # as the user guide has it
+    job.download(Path("model.safetensors"))
+    assert written == [Path("model.safetensors")] * 2
+
+
+def test_a_job_is_named_by_its_id() -> None:
+    client = Client("http://market.test", wallet=WALLET)
+    assert client.job("0x" + "AB" * 32).id == "0x" + "ab" * 32
+    for wrong in ("", "0x12", "../network", f"0x{'ab' * 32}/units"):
+        with pytest.raises(ConfigError) as error:
+            client.job(wrong)
+        assert error.value.code == "job-malformed"
+
+
+def test_a_prompt_has_at_least_a_character() -> None:
+    with pytest.raises(ConfigError, match="prompt-empty"):
+        Client("http://market.test", wallet=WALLET).job("0x" + "00" * 32).sample("", 10)
+
+
+def test_what_the_chain_says_to_the_contrary_is_an_error_with_a_code() -> None:
+    with pytest.raises(Mismatch) as error, evidence_errors():
+        raise ChainDisagrees("no_window", "there is none")
+    assert (error.value.code, error.value.detail) == ("no-window", "there is none")
+
+
+def test_pay_goes_to_addresses_only() -> None:
+    assert checked_address(WALLET.address.lower()) == WALLET.address
+    for wrong in ("0x12", "", WALLET.address.swapcase().replace("0X", "0x")):
+        with pytest.raises(ConfigError) as error:
+            checked_address(wrong)
+        assert error.value.code == "bad-address"
 
 
 async def _awaited(state: JobState) -> JobState:

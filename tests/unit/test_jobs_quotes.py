@@ -100,7 +100,7 @@ def test_the_dearest_order_of_a_tier_is_taken_and_the_next_is_refused(
 
 def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help() -> None:
     price = _dearest("gold", 4, 40 * ZEN) + 1
-    with pytest.raises(InvalidOrder, match=f"is paid {10 * ZEN} wei") as refused:
+    with pytest.raises(InvalidOrder, match=rf"is paid 10 ZEN \({10 * ZEN} wei\)") as refused:
         terms(_request("gold", 4, price), MAINNET, NOW)
     assert refused.value.field == "training_config.segment_steps"
     assert terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8

@@ -45,7 +45,12 @@ def up(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     note(f"starting the stack in {state.root} ...")
-    info = control.up(state, Options(**chosen) if chosen else None)
+    try:
+        info = control.up(state, Options(**chosen) if chosen else None)
+    except KeyboardInterrupt:
+        note("interrupted; stopping what was started ...")
+        control.down(state)
+        raise
     _show(info, as_json)
     if detach:
         return

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +15,22 @@ from zoo_compute.errors import ConfigError, ZooError
 
 if TYPE_CHECKING:
     from zoo_compute.client import Client
-    from zoo_compute.dispute_chain import DisputeChain
+    from zoo_compute.dispute_chain import Dispute, DisputeChain
 
 app = typer.Typer(help="Reject a unit of work on chain, with a bond.", no_args_is_help=True)
 
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
-_SIGNED = ("draw", "provider_correct", "reason", "signature")
+_TURNS = {
+    "trace": "the provider has to show its trace",
+    "step": "the challenger has to name the first step whose end it rejects",
+    "drawing": "a committee is to be drawn, by anybody, once its block is there",
+    "judging": "the committee replays the step",
+    "provider_lost": "the provider lost: its stake is cut, the unit is not paid",
+    "challenger_lost": "the challenger lost its bond",
+    "undecided": "no committee ruled in time: nobody is punished, the unit is not paid",
+    "moot": "it ended without a ruling: the unit lost another dispute",
+}
+_SIGNED = {"dispute_id": str, "draw": int, "provider_correct": bool, "reason": str, "signature": str}
 
 Files = Annotated[
     list[Path] | None,
@@ -40,17 +51,18 @@ def open_(
     Replay it first: zoo-compute verify unit ID.
     """
     from zoo_compute.challenge import find_challenge
-    from zoo_compute.client import storage_errors
+    from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
     from zoo_compute.unit_check import Place
+    from zoo_compute.wallet import checked_address
 
-    place = Place.parse(unit_id)
+    place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
     with open_client(api_url) as client:
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
-        with storage_errors(), GatewayClient(network.gateways) as gateway:
-            challenge = find_challenge(place, provider, reader, gateway)
+        with evidence_errors(), GatewayClient(network.gateways) as gateway:
+            challenge = find_challenge(place, named, reader, gateway)
     opened, tx = chain.open(challenge)
     shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": challenge.unit.provider, "tx": tx}
     if as_json:
@@ -69,8 +81,10 @@ def status(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = Fa
     if as_json:
         print_json(facts)
         return
-    states = facts.pop("states")
-    print_facts({**facts, **{f"state {boundary}": state for boundary, state in enumerate(states)}})
+    states, until = facts.pop("states"), facts["until"]
+    said = {"turn": f"{facts['turn']}: {_TURNS[facts['turn']]}"}
+    ends = {"until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat()}
+    print_facts({**facts, **said, **ends, **{f"state {boundary}": state for boundary, state in enumerate(states)}})
 
 
 @app.command()
@@ -82,7 +96,9 @@ def name(
 ) -> None:
     """Name the first step whose end you reject; 0 also where you reject the start. A committee then replays it."""
     with open_client(api_url) as client:
-        tx = _chain(client).name_step(_checked(dispute_id), step)
+        chain = _chain(client)
+    _dispute(chain, _checked(dispute_id))
+    tx = chain.name_step(dispute_id, step)
     shown = {"dispute_id": dispute_id, "step": step, "tx": tx}
     if as_json:
         print_json(shown)
@@ -95,7 +111,7 @@ def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False
     """End a turn that was let pass, and take what disputes have credited to your wallet."""
     with open_client(api_url) as client:
         chain = _chain(client)
-    found = chain.dispute(_checked(dispute_id))
+    found = _dispute(chain, _checked(dispute_id))
     ended = None if found.turn.is_end else chain.expire(dispute_id)
     credited = chain.credits()
     withdrawn = chain.withdraw() if credited else None
@@ -111,7 +127,8 @@ def draw(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = Fals
     """Draw the committee. Where its block is too long ago, another one is set: draw again after that."""
     with open_client(api_url) as client:
         chain = _chain(client)
-    tx = chain.draw_committee(_checked(dispute_id))
+    _dispute(chain, _checked(dispute_id))
+    tx = chain.draw_committee(dispute_id)
     found = chain.dispute(dispute_id)
     shown = {"dispute_id": dispute_id, "turn": found.turn.name.lower(), "draw": found.draw, "tx": tx}
     if found.turn is found.turn.DRAWING:
@@ -159,8 +176,8 @@ def accuse(dispute_id: DisputeId, file: Files = None, api_url: ApiUrl = None, as
 
     with open_client(api_url) as client:
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
-    members = chain.committee(dispute_id)
-    proven = accusations(votes(chain, dispute_id, given), chain.dispute(dispute_id).draw, members)
+    number, members = _dispute(chain, dispute_id).draw, chain.committee(dispute_id)
+    proven = accusations(votes(chain, dispute_id, given), number, members)
     done = chain.punished(dispute_id)
     shown = []
     for one in proven:
@@ -205,8 +222,12 @@ def _given(client: "Client", dispute_id: str, files: list[Path] | None) -> list[
 
 def _verdicts_in(path: Path) -> list[dict[str, Any]]:
     try:
-        found = json.loads(path.read_text())
-        return [{name: one[name] for name in ("dispute_id", *_SIGNED)} for one in found]
+        found = [{name: one[name] for name in _SIGNED} for one in json.loads(path.read_text())]
+        for one in found:
+            for name, kind in _SIGNED.items():
+                if not isinstance(one[name], kind):
+                    raise TypeError(f"{name} cannot be {one[name]!r:.80}")
+        return found
     except (OSError, ValueError, KeyError, TypeError) as error:
         remedy = "Give what `zoo-compute node verdicts --json` wrote."
         raise ConfigError("verdicts-malformed", f"{path} holds no verdicts: {error!r:.200}", remedy=remedy) from error
@@ -214,7 +235,7 @@ def _verdicts_in(path: Path) -> list[dict[str, Any]]:
 
 def _decided(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]") -> tuple[bool, dict[str, str]]:
     """The outcome that enough members of the present committee signed, and their signatures."""
-    number, members = chain.dispute(dispute_id).draw, set(chain.committee(dispute_id))
+    number, members = _dispute(chain, dispute_id).draw, set(chain.committee(dispute_id))
     signed: dict[bool, dict[str, str]] = {True: {}, False: {}}
     for verdict in given:
         if verdict.get("dispute_id", dispute_id) == dispute_id and verdict["draw"] == number:
@@ -243,7 +264,11 @@ def _chain(client: "Client") -> "DisputeChain":
     from zoo_compute.dispute_chain import DisputeChain
 
     if client.wallet is None:
-        raise ConfigError("wallet-missing", "who rejects it?", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+        raise ConfigError(
+            "wallet-missing",
+            "disputes are looked at, and brought, with a wallet",
+            remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.",
+        )
     network = client.network()
     return DisputeChain(network.rpc_url, network.contracts, client.wallet, network.start_block)
 
@@ -254,8 +279,17 @@ def _checked(dispute_id: str) -> str:
     raise ConfigError("dispute-malformed", f"{dispute_id!r:.100} names no dispute", remedy="Give 0x and 64 hex digits.")
 
 
+def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":
+    """Where a dispute stands. Raises ZooError if there is none of this id."""
+    found = chain.dispute(dispute_id)
+    if found.turn is found.turn.NONE:
+        remedy = "Take the id that `dispute open` gave; GET /v1/disputes lists the open ones."
+        raise ZooError("dispute-unknown", f"no dispute on chain has the id {dispute_id}", remedy=remedy)
+    return found
+
+
 def _facts(chain: "DisputeChain", dispute_id: str) -> dict[str, Any]:
-    found, shown = chain.dispute(dispute_id), chain.shown_trace(dispute_id)
+    found, shown = _dispute(chain, dispute_id), chain.shown_trace(dispute_id)
     return {
         "dispute_id": dispute_id,
         "turn": found.turn.name.lower(),

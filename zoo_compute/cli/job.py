@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.output import JsonFlag, in_zen, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def quote(
             "cost at most": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
             "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",
-            "one false segment is found with": f"{found.detection_probability:.0%} chance",
+            "one false segment is found with": f"{found.detection_probability:.0%} chance, in a newcomer's unit",
         }
     )
     for point in found.advice:
@@ -219,15 +219,14 @@ def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) ->
 @app.command()
 def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show how efficiently it trained, against the same work in one place."""
+    from zoo_compute.cli.efficiency import print_efficiency
+
     with open_client(api_url) as client:
         found = client.job(job_id).efficiency()
     if as_json:
         print_json(found)
-        return
-    nodes = found.pop("nodes")
-    print_facts(found)
-    if nodes:
-        print_table(list(nodes[0]), [list(node.values()) for node in nodes])
+    else:
+        print_efficiency(found)
 
 
 @app.command()
@@ -305,8 +304,7 @@ def _show(state: "JobState", as_json: bool) -> None:
     if as_json:
         print_json(state.model_dump(mode="json"))
         return
-    shown = {"progress", "spec"}
-    facts: dict[str, object] = {key: value for key, value in state.model_dump().items() if key not in shown}
+    facts = in_zen(state.model_dump(exclude={"progress", "spec", "unit_weight_us"}))
     print_facts(facts | {"rounds done": state.progress.round, "validation_loss": state.progress.validation_loss})
 
 
@@ -314,7 +312,11 @@ def _watch(client: Any, job_id: str, as_json: bool) -> None:
     from zoo_compute.cli.watch import follow
     from zoo_compute.errors import JobUnsuccessful
 
-    state = follow(client.job(job_id), as_json=as_json)
+    try:
+        state = follow(client.job(job_id), as_json=as_json)
+    except KeyboardInterrupt:
+        note(f"the job goes on: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
+        raise
     if not state.is_successful:
         reason = state.reason or state.status
         raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")

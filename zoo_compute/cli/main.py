@@ -10,7 +10,7 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, verify, webhook
 from zoo_compute.cli.output import JsonFlag, print_facts, print_json, report
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ExitCode, ZooError
+from zoo_compute.errors import ExitCode, Unreachable, ZooError
 
 app = typer.Typer(
     help="Zoo Compute: have models trained, or train them for pay. Only verified work is paid.",
@@ -40,7 +40,11 @@ def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(client.connection.get("/v1/network"))
         return
-    facts: dict[str, object] = {"network": found.name, "chain id": found.chain_id, "fee (bps)": found.fee_bps}
+    facts: dict[str, object] = {
+        "network": found.name,
+        "chain id": found.chain_id,
+        "fee": f"{found.fee_bps / 100:g} % of pay",
+    }
     facts |= {"rpc": found.rpc_url, "gateway": found.gateway_url} | dict(found.contracts)
     for name, tier in found.tiers.items():
         facts[f"tier {name}"] = f"{tier.gpus} GPUs, from {format_zen(tier.reserve_price_wei)} ZEN per GPU-hour"
@@ -66,5 +70,12 @@ def main() -> None:
     except ZooError as error:
         report(error, as_json="--json" in sys.argv)
         sys.exit(error.exit_code)
+    except ValueError as error:
+        if type(error).__module__ != "pydantic_core._pydantic_core":  # which is not loaded for --help
+            raise
+        remedy = "Update zoo-compute, and check the address: it may be no market's."
+        detail = "the market's answer is none that this version understands: " + str(error).splitlines()[0]
+        report(Unreachable("answer-unknown", detail, remedy=remedy), as_json="--json" in sys.argv)
+        sys.exit(ExitCode.UNREACHABLE)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

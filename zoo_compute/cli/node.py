@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import JsonFlag, log_to_stderr, note, print_facts, print_json, print_table
+from zoo_compute.cli.output import JsonFlag, in_zen, log_to_stderr, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ConfigError
 
@@ -66,6 +66,7 @@ def run(
     from zoo_compute.amounts import parse_zen
     from zoo_compute.node.agent import serve
     from zoo_compute.node.config import NodeConfig
+    from zoo_compute.wallet import checked_address
 
     log_to_stderr()
     config = NodeConfig(
@@ -79,7 +80,7 @@ def run(
         profile=profile,
         memory_gb=memory_gb,
         keep_hours=keep_hours,
-        payout_address=payout_address,
+        payout_address=None if payout_address is None else checked_address(payout_address),
         claim_seconds=claim_seconds,
         site=site,
         asn=asn,
@@ -100,10 +101,12 @@ def status(
     as_json: JsonFlag = False,
 ) -> None:
     """Show how the market sees a node."""
+    from zoo_compute.wallet import checked_address
+
     with open_client(api_url) as client:
         if address is None and client.wallet is None:
             raise ConfigError("wallet-missing", "whose node?", remedy="Give --address, or set ZOO_PRIVATE_KEY.")
-        shown = address or client.wallet.address  # type: ignore[union-attr]
+        shown = checked_address(address) if address else client.wallet.address  # type: ignore[union-attr]
         found = client.connection.get(f"/v1/providers/{shown}")
     if as_json:
         print_json(found)
@@ -120,7 +123,7 @@ def status(
             "environment_class",
             "last_seen_at",
         )
-        print_facts({name: found[name] for name in names})
+        print_facts(in_zen({name: found[name] for name in names}))
 
 
 @app.command()
@@ -183,10 +186,13 @@ def rewards(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what your wallet earned for uptime, bandwidth and verification. A running node claims by itself."""
+    from zoo_compute.wallet import checked_address
+
     if to is not None and not claim:
         raise ConfigError("nothing-to-send", "--to says where a claim goes", remedy="Give --claim with it.")
+    payee = None if to is None else checked_address(to)
     with open_client(api_url) as client:
-        taken, tx = client.claim_rewards(to) if claim else (None, None)
+        taken, tx = client.claim_rewards(payee) if claim else (None, None)
         found = client.rewards()
     if as_json:
         shown = found.model_dump(mode="json", exclude={"next_after"})
@@ -198,6 +204,8 @@ def rewards(
         facts |= {"claimed now": f"{format_zen(taken.amount_wei)} ZEN", "transaction": tx}
     elif found.claimable:
         facts["claimable"] = f"{format_zen(found.claimable.amount_wei)} ZEN"
+    elif claim:
+        note("nothing can be claimed now")
     if found.pending:
         facts["pending"] = f"{format_zen(found.pending.amount_wei)} ZEN, from {found.pending.claimable_at}"
     print_facts(facts)
@@ -311,7 +319,7 @@ def disputes(
         print_json({**coins, "disputes": [finding.as_json() for finding in found]})
         return
     enough = "enough" if coin >= needed else "too little"
-    print_facts({"coin": f"{coin} wei of the chain's own, {enough} to answer (up to {needed})"})
+    print_facts({"the chain's coin": f"{format_zen(coin)}, {enough} to answer, which takes up to {format_zen(needed)}"})
     rows = [[finding.opened.dispute_id, finding.opened.unit_id, describe(finding)] for finding in found]
     print_table(("dispute", "unit", "where it stands"), rows)
 
@@ -352,8 +360,10 @@ def claim(
     as_json: JsonFlag = False,
 ) -> None:
     """Take all that your wallet can claim now, in one transaction of your own."""
+    from zoo_compute.wallet import checked_address
+
     with open_client(api_url) as client:
-        taken, tx = client.claim_earnings(to)
+        taken, tx = client.claim_earnings(None if to is None else checked_address(to))
     total = sum(item.amount_wei for item in taken)
     if as_json:
         print_json({"batches": [item.batch_id for item in taken], "amount_wei": str(total), "tx": tx})

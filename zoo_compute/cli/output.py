@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ApiError, ZooError
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -28,6 +29,14 @@ def print_facts(facts: Mapping[str, object]) -> None:
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         print(f"{name:<{width}}  {'-' if value is None else value}")
+
+
+def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
+    """The same for people: what is in wei by its name (``budget_wei``) in ZEN, under a name without it."""
+    return {
+        name.replace("_wei", ""): f"{format_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
+        for name, value in facts.items()
+    }
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

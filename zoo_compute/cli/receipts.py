@@ -1,11 +1,12 @@
 """Receipts on the screen, and against chain and storage."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from zoo_compute.amounts import format_zen
-from zoo_compute.cli.output import note, print_facts, print_table
-from zoo_compute.client import Client, storage_errors
+from zoo_compute.cli.output import in_zen, note, print_facts, print_table
+from zoo_compute.client import Client, evidence_errors
 from zoo_compute.errors import Mismatch
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.receipt import differences, verify_job
@@ -18,16 +19,27 @@ def print_receipt(receipt: dict[str, Any]) -> None:
         name: f"{format_zen(int(receipt[f'{name}_wei']))} ZEN"
         for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
     }
-    plain = ("job_id", "tier", "initial_loss", "final_loss", "final_model_cid", "settlement_tx", "ledger_reconciled")
+    plain = (
+        "job_id",
+        "tier",
+        "outcome",
+        "initial_loss",
+        "final_loss",
+        "final_model_cid",
+        "settlement_tx",
+        "ledger_reconciled",
+    )
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
-    units = ("round", "slot", "provider", "status", "paid_wei", "payload_cid")
-    print_table(units, [[unit[name] for name in units] for unit in receipt["units"]])
-    slashes = ("provider", "reason", "amount_wei", "tx")
+    _print_rows(("round", "slot", "provider", "status", "reason", "paid", "payload_cid"), receipt["units"])
     if receipt["slashes"]:
-        print_table(slashes, [[slash[name] for name in slashes] for slash in receipt["slashes"]])
+        _print_rows(("provider", "reason", "amount", "path", "path_reason", "tx"), receipt["slashes"])
     rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
     print_table(("round", "validation_loss", "pins", "cid"), rows)
+
+
+def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    print_table(columns, [[row[name] for name in columns] for row in map(in_zen, rows)])
 
 
 def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
@@ -48,7 +60,7 @@ def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
         Mismatch: after a line for everything that differs.
     """
     network = client.network()
-    with storage_errors(), GatewayClient(network.gateways) as gateway:
+    with evidence_errors(), GatewayClient(network.gateways) as gateway:
         chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
     findings = recomputed.findings + differences(receipt, recomputed.receipt)

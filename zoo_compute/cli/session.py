@@ -19,21 +19,22 @@ ApiUrl = Annotated[str | None, typer.Option("--api-url", envvar="ZOO_API_URL", h
 def open_client(api_url: str | None) -> "Client":
     """A client for the first of: the given address, the saved login, a devnet running in ``.devnet`` (as its user).
 
-    Keys come from the environment; a devnet brings its own.
+    Keys come from the environment, or from a login saved for the same address; a devnet brings its own.
 
     Raises:
         ConfigError: if none of these is there.
     """
-    from zoo_compute.client import Client
+    from zoo_compute.client import API_KEY_VARIABLE, Client
     from zoo_compute.devnet.state import DEFAULT_DIRECTORY
     from zoo_compute.wallet import Wallet
 
     quiet_retries()
+    has_key = Wallet.from_environment() is not None or API_KEY_VARIABLE in os.environ
+    login = None if api_url is not None and has_key else load_login()
+    if login is not None and (api_url is None or login["api_url"].rstrip("/") == api_url.rstrip("/")):
+        return Client(login["api_url"], api_key=None if has_key else login["api_key"])
     if api_url is not None:
         return Client(api_url)
-    saved = load_login()
-    if saved is not None:
-        return Client(saved["api_url"], api_key=saved["api_key"])
     if DEFAULT_DIRECTORY.exists():
         from zoo_compute.devnet import control
         from zoo_compute.devnet.state import StateDirectory

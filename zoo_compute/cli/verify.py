@@ -35,7 +35,7 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
     from training_gym.profile import CPU, CUDA
-    from zoo_compute.client import storage_errors
+    from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.node import hardware
     from zoo_compute.node.executor import Executor, ExecutorError
@@ -49,8 +49,8 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
         profile = CUDA if hardware.detect().gpu_count else CPU
         try:
             with (
-                storage_errors(),
-                GatewayClient([network.gateway_url]) as gateway,
+                evidence_errors(),
+                GatewayClient(network.gateways) as gateway,
                 Executor(profile, _MEMORY_BYTES, Path(directory)) as executor,
                 _progress(as_json) as show,
             ):
@@ -86,22 +86,20 @@ def attestation(
 
     Ends with exit code 6 if the registry holds something else than the quote says.
     """
-    from eth_utils.address import is_address, to_checksum_address
-
     from zoo_compute.attestation_check import check_attestation
-    from zoo_compute.client import storage_errors
+    from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
+    from zoo_compute.wallet import checked_address
     from zoo_protocol.gpus import NVIDIA_KEYS
 
-    if not is_address(address):
-        raise ConfigError("bad-address", f"{address!r} is no address", remedy="Give 0x and 40 hex digits.")
+    provider = checked_address(address)
     with open_client(api_url) as client:
         network = client.network()
     chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     root = root_ca.read_bytes() if root_ca else None
-    with storage_errors(), GatewayClient([network.gateway_url]) as gateway:
-        found = check_attestation(to_checksum_address(address), chain, gateway, root, gpu_key or NVIDIA_KEYS)
+    with evidence_errors(), GatewayClient(network.gateways) as gateway:
+        found = check_attestation(provider, chain, gateway, root, gpu_key or NVIDIA_KEYS)
     if as_json:
         print_json(found.as_json())
         return
@@ -152,9 +150,12 @@ def describe_attempt(attempt: "Attempt") -> str:
     if attempt.difference is None:
         return f"{decided}: every step is as committed in window {attempt.window}, trace root {attempt.trace_root}"
     at = attempt.difference
-    steps = "" if at.first_step is None else f" first in steps {at.first_step} to {at.last_step}"
+    steps = ""
     if at.first_step == 0:
-        steps = " from the start: another checkpoint or slot state"
+        steps = " from the start: another checkpoint or slot state (STEP 0 of `dispute name`)"
+    elif at.first_step is not None and at.last_step is not None:
+        number = at.last_step // (at.last_step - at.first_step + 1) - 1
+        steps = f" first in steps {at.first_step} to {at.last_step} (STEP {number} of `dispute name`)"
     tensor = "" if at.tensor is None else f"; {at.where}: {at.tensor} differs in {at.entries:,} of {at.of:,} entries"
     size = "" if at.tensor is None else f", by up to {at.largest:.3g}"
     return f"{decided}: differs{steps}{tensor}{size}"

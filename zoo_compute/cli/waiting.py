@@ -1,5 +1,6 @@
 """Why a job waits, for people to read."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from zoo_compute.amounts import format_zen
@@ -25,7 +26,7 @@ def explain(why: dict[str, Any]) -> None:
                     book["environment_class"][:10],
                     *(book[count] for count in ("suitable", "affordable", "free")),
                     *(_zen(book[f"{which}_wei_per_gpu_hour"]) for which in ("price_now", "last_price")),
-                    book["next_round_at"],
+                    _next(book["next_round_at"]),
                     book["expected_at"],
                 )
                 for book in why["books"]
@@ -35,6 +36,11 @@ def explain(why: dict[str, Any]) -> None:
         print("\nWhat would help (cancel it, which refunds it in full, and submit it anew):")
         for change in why["changes"]:
             print(f"  {change['field']}: {change['sentence']}")
+
+
+def _next(at: str | None) -> str | None:
+    """When its next round can close; a time that has passed waits for somebody to trade with."""
+    return "once it trades" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else at
 
 
 def _zen(wei: str | None) -> str | None:

@@ -17,7 +17,10 @@ def create(
     url: Annotated[str, typer.Argument(help="Where to send them: https, and no private address.")],
     event: Annotated[
         list[str] | None,
-        typer.Option(help="status, round, step, unit, slash, checkpoint, validation or settlement; may be repeated."),
+        typer.Option(
+            help="status, round, step, unit, dispute, slash, checkpoint, validation or settlement; may be repeated. "
+            "Default: status, checkpoint and settlement."
+        ),
     ] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,

@@ -85,9 +85,15 @@ class StateDirectory:
         return self.path("deployment.json")
 
     def create(self) -> None:
-        """Make the directories of a devnet."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.path("logs").mkdir(exist_ok=True)
+        """Make the directories of a devnet. Raises DevnetError where that is not possible."""
+        try:
+            self.path("logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DevnetError(
+                "devnet-directory-unusable",
+                f"{self.root}: {error.strerror}",
+                remedy="Give a --directory that this user may write to.",
+            ) from error
 
     def load(self) -> State | None:
         """The recorded state, or None when there is none.

@@ -386,13 +386,21 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: there is no wallet.
+        ConfigError: there is no wallet, or what the node is told cannot be.
         ZooError: the node cannot join or go on.
     """
     wallet = Wallet.from_environment()
     if wallet is None:
         raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-    agent = NodeAgent(config, wallet, make_executor)
+    try:
+        agent = NodeAgent(config, wallet, make_executor)
+    except GymError as error:
+        raise ConfigError(
+            error.code.replace("_", "-"), str(error), remedy="Leave --profile away, or choose one."
+        ) from error
+    except OSError as error:
+        remedy = "Give a directory that this user may write to: --state-dir."
+        raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error.strerror}", remedy=remedy) from error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop())
     try:

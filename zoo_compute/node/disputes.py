@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_chain import Dispute, DisputeChain, Opened, Turn
 from zoo_compute.errors import ZooError
 from zoo_compute.node.traces import TraceLost, Traces
@@ -163,7 +164,7 @@ class Disputes:
             log.info("dispute %s: the challenger named no step in time; ended in %s", opened.dispute_id, tx)
         elif self._is_owed(state.turn):
             amount = self.chain.credits()
-            log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
+            log.info("withdrew %s ZEN that disputes brought, in %s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)
@@ -197,10 +198,10 @@ class Disputes:
         held, needed = self.chain.coin()
         if held < needed:
             log.warning(
-                "the wallet has %s wei of the chain's coin; to answer a dispute may cost %s. Unanswered ones are lost: "
+                "the wallet has %s of the chain's coin; to answer a dispute may cost %s. Unanswered ones are lost: "
                 "send some.",
-                held,
-                needed,
+                format_zen(held),
+                format_zen(needed),
             )
 
     def _tell(self, found: Finding) -> None:

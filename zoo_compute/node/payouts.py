@@ -4,6 +4,7 @@ import logging
 import time
 
 from zoo_compute import earnings, rewards
+from zoo_compute.amounts import format_zen
 from zoo_compute.http import Connection
 from zoo_compute.models import Network
 from zoo_compute.node.config import NodeConfig
@@ -41,11 +42,13 @@ class Payouts:
             claims = earnings.list_claims(self._connection)
             taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
             if taken:
-                log.info("claimed %s wei of ZEN from %s batches: %s", sum(c.amount_wei for c in taken), len(taken), tx)
+                log.info(
+                    "claimed %s ZEN from %s batches: %s", format_zen(sum(c.amount_wei for c in taken)), len(taken), tx
+                )
         if time.monotonic() < self._rewards_at:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         earned = rewards.list_rewards(self._connection)
         reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
         if reward is not None:
-            log.info("claimed %s wei of ZEN in rewards: %s", reward.amount_wei, tx)
+            log.info("claimed %s ZEN in rewards: %s", format_zen(reward.amount_wei), tx)

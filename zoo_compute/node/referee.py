@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
 from zoo_compute.errors import ApiError, Unreachable, ZooError
@@ -134,7 +135,7 @@ class Referee:
             if self.chain.should_enlist():
                 log.info("listed as a referee of disputes in %s", self.chain.enlist())
             if (amount := self.chain.credits()) > 0:
-                log.info("withdrew %s wei of ZEN that disputes brought, in %s", amount, self.chain.withdraw())
+                log.info("withdrew %s ZEN that disputes brought, in %s", format_zen(amount), self.chain.withdraw())
         except ZooError as error:  # no coin, say: what it was drawn for is judged all the same
             log.warning("not listed as a referee, or not paid: %s %s", error, error.remedy or "")
 

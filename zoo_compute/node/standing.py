@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ZooError
 from zoo_compute.node import hardware
 from zoo_compute.node.config import NodeConfig
@@ -171,7 +172,7 @@ class Standing:
         chain = Chain(network.rpc_url, network.contracts, self._wallet)
         missing = minimum - chain.staked()
         if missing > 0:
-            log.info("staking %s wei of ZEN: %s", missing, chain.stake(missing))
+            log.info("staking %s ZEN: %s", format_zen(missing), chain.stake(missing))
 
     def _place_ask(self) -> None:
         """Offer this node, unless the same offer stands for a while yet."""

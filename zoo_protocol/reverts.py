@@ -1,0 +1,56 @@
+"""Why a contract of ours refused a call: its custom errors by name, read from the revert data."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from eth_abi.abi import decode
+from eth_abi.exceptions import DecodingError
+from eth_utils.abi import collapse_if_tuple, function_abi_to_4byte_selector
+from eth_utils.address import to_checksum_address
+
+from zoo_protocol.contracts import CONTRACTS, artifact
+
+
+def decode_revert(data: bytes) -> tuple[str, str]:
+    """(error name, arguments as text) of revert data, for the custom errors of all our contracts."""
+    if not data:
+        return "Unknown", "no reason given"
+    abi = _errors().get(data[:4])
+    if abi is None:
+        return "Unknown", "0x" + data.hex()
+    try:
+        values = decode([collapse_if_tuple(field) for field in abi["inputs"]], data[4:])
+    except DecodingError:  # somebody else's error with the same selector
+        return "Unknown", "0x" + data.hex()
+    pairs = zip(abi["inputs"], values, strict=True)
+    return str(abi["name"]), ", ".join(f"{field['name']}={plain(field, value)}" for field, value in pairs)
+
+
+_BUILT_IN_ERRORS: tuple[dict[str, Any], ...] = (
+    {"type": "error", "name": "Error", "inputs": [{"name": "reason", "type": "string"}]},
+    {"type": "error", "name": "Panic", "inputs": [{"name": "code", "type": "uint256"}]},
+)
+
+
+@cache
+def _errors() -> dict[bytes, dict[str, Any]]:
+    declared = [item for name in CONTRACTS for item in artifact(name).abi if item["type"] == "error"]
+    return {bytes(function_abi_to_4byte_selector(_as_function(item))): item for item in (*_BUILT_IN_ERRORS, *declared)}
+
+
+def _as_function(error: dict[str, Any]) -> Any:
+    return {**error, "type": "function"}  # a custom error's selector is formed like a function's
+
+
+def plain(field: Mapping[str, Any], value: Any) -> Any:
+    """A decoded value as JSON has it: byte strings as 0x hex, addresses with their checksum."""
+    kind = str(field["type"])
+    if kind.endswith("]"):
+        element = {**field, "type": kind[: kind.rindex("[")]}
+        return [plain(element, item) for item in value]
+    if kind == "tuple":
+        return {part["name"]: plain(part, item) for part, item in zip(field["components"], value, strict=True)}
+    if kind == "address":
+        return to_checksum_address(value)
+    return "0x" + value.hex() if isinstance(value, bytes) else value
