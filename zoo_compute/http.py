@@ -5,6 +5,7 @@ an idempotency key, a content identifier or a lease token.
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,7 @@ class Connection:
         api_url: base URL, without ``/v1``.
         wallet: signs in.
         api_key: sent instead of a session.
-        patience: seconds for which a repeatable call is retried while there is no answer.
+        patience: seconds after its first failure for which a repeatable call is retried while there is no answer.
         timeout: seconds without any byte before one attempt counts as failed.
         link: what all traffic goes over; None neither measures nor limits it.
 
@@ -91,28 +92,33 @@ class Connection:
             ApiError: the market refused it.
             Unreachable: no answer, or only server errors.
         """
+        failures: list[float] = []
+
+        def worth_repeating(error: Exception) -> bool:
+            """Time is counted from the first failure: an attempt may take longer to send than all patience."""
+            failures.append(time.monotonic())
+            is_late = failures[-1] > failures[0] + self._patience
+            return isinstance(error, NoAnswer) and not is_late and not self._hurry.is_set()
+
         try:
             for attempt in stamina.retry_context(
-                on=self._worth_repeating,
+                on=worth_repeating,
                 attempts=None if repeatable else 1,
-                timeout=self._patience,
+                timeout=None,
                 wait_initial=0.1,
                 wait_max=2.0,
                 wait_jitter=0.2,
             ):
                 with attempt, self.stream(method, path, **request) as response:
                     response.read()
-                    return response.json() if response.content else None
-        except (NoAnswer, httpx.TransportError) as error:
+                    return _json_of(response) if response.content else None
+        except (NoAnswer, httpx.RequestError) as error:
             raise Unreachable(
                 "market-unreachable",
                 f"{method} {self.api_url}{path}: {error}",
                 remedy="Check the address and whether the market is up; GET /readyz says what is missing.",
             ) from error
         raise AssertionError("the last attempt returns or raises")
-
-    def _worth_repeating(self, error: Exception) -> bool:
-        return isinstance(error, NoAnswer) and not self._hurry.is_set()
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
@@ -152,6 +158,15 @@ class Connection:
             self._token = str(
                 self.post(_SIGN_IN[1], {"message": message, "signature": self.wallet.sign_text(message)})["token"]
             )
+
+
+def _json_of(response: httpx.Response) -> Any:
+    """The document in an answer. What is none is not the market's: something on the way to it answered instead."""
+    try:
+        return response.json()
+    except ValueError as error:
+        kind = response.headers.get("content-type", "unknown type")
+        raise NoAnswer(f"HTTP {response.status_code} with no JSON in it, but {kind}") from error
 
 
 def _raise_for_problem(response: httpx.Response) -> None:

@@ -307,7 +307,15 @@ class Chain:
 def chain_errors() -> Iterator[None]:
     """web3's errors as this package's. A transaction that is sent and not mined in time is ``NOT_MINED``."""
     from requests.exceptions import RequestException
-    from web3.exceptions import ContractLogicError, TimeExhausted, Web3RPCError
+    from web3.exceptions import (
+        BadFunctionCallOutput,
+        BadResponseFormat,
+        ContractLogicError,
+        TimeExhausted,
+        Web3RPCError,
+    )
+
+    no_answer = (RequestException, Web3RPCError, BadResponseFormat, BadFunctionCallOutput, json.JSONDecodeError)
 
     try:
         yield
@@ -315,7 +323,7 @@ def chain_errors() -> Iterator[None]:
         raise ZooError("transaction-refused", f"the contract refuses: {error}") from error
     except TimeExhausted as error:
         raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
-    except (RequestException, Web3RPCError) as error:
+    except no_answer as error:  # or with a proxy's page, or as one that has not come as far as our contracts
         raise Unreachable(
             "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
         ) from error
