@@ -26,7 +26,10 @@ _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what count
 
 
 class Standing:
-    """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash."""
+    """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash.
+
+    ``environment_class``: as it was registered. The executor knows it too, but not while it is at a unit.
+    """
 
     def __init__(self, config: NodeConfig, market: Market, wallet: Wallet, executor: Executor) -> None:
         self._config = config
@@ -40,6 +43,7 @@ class Standing:
                 f"{config.tier!r} is no tier of {self.network.name}",
                 remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
+        self.environment_class = ""
         self._renew_ask_at = 0.0
         self._verifiers: int | None = None  # live ones of this node's class, as last told
         self._proof = threading.Thread()
@@ -58,6 +62,7 @@ class Standing:
     def register(self, environment_class: str) -> None:
         """Register, or renew what the market knows of this node."""
         config = self._config
+        self.environment_class = environment_class
         self._market.register(
             {
                 "name": config.name,
@@ -92,13 +97,13 @@ class Standing:
                 "no live verifier is of this node's environment class %s: what is drawn of its units is paid only once "
                 "one is there, or one of another class passes it by tolerance, and a dispute of them may end without a "
                 "verdict, unpaid. Choose a profile that others run, or wait for verifiers of yours.",
-                self._executor.environment_class,
+                self.environment_class,
             )
         elif live < _LEAST_VERIFIERS:
             log.warning(
                 "only one live verifier is of this node's environment class %s: while it is away, what is drawn of "
                 "this node's units waits for its pay",
-                self._executor.environment_class,
+                self.environment_class,
             )
         else:
             log.info("%s live verifiers are of this node's environment class", live)
@@ -114,11 +119,12 @@ class Standing:
             ZooError: the operator has to do something first.
         """
         is_provider = self._config.role == "provider"
-        if is_provider and status in ("registered", "demoted"):
+        if is_provider and status == "registered":
             self._pass_benchmark()
-        elif is_provider and must_prove and not self._proof.is_alive():
-            self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
-            self._proof.start()
+        elif is_provider and (must_prove or status == "demoted"):
+            if not self._proof.is_alive():
+                self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
+                self._proof.start()
         elif status == "benchmarked":
             self._stake()
         elif status == "active" and is_provider and time.time() >= self._renew_ask_at:
