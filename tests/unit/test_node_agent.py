@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -205,6 +205,36 @@ def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> 
             assert not said.is_alive(), "the heartbeats waited for the training task"
         standing.close()
     assert registered == ["node"]
+
+
+def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    clock = SimpleNamespace(now=0, monotonic=lambda: clock.now)
+
+    def refuse(_: str) -> None:
+        asked.append(clock.now)
+        raise ApiError(422, "hardware-insufficient", "tier bronze needs more")
+
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+    market: Any = SimpleNamespace(network=lambda: network, start_benchmark=refuse)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    monkeypatch.setattr(real_standing, "time", clock)
+    with Executor(CPU, 1 << 30, tmp_path) as executor:
+        standing = real_standing.Standing(config, market, Wallet(KEY), executor)
+        for clock.now in range(7200):  # each beat of two hours
+            with suppress(ApiError):
+                standing.advance("registered")
+    assert asked[:8] == [0, 2, 6, 14, 30, 62, 126, 254]
+    assert 15 < len(asked) < 30
+
+
+def test_what_a_killed_proof_left_is_gone_after_a_restart(tmp_path: Path) -> None:
+    left = workspace.Workspace(tmp_path).executor / "proof-x"
+    left.mkdir()
+    (left / "answer").write_bytes(b"800 MB")
+    assert list(workspace.Workspace(tmp_path).executor.iterdir()) == []
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Executor:
     def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
         self._profile = profile
         self._memory_bytes = memory_bytes
-        self._workdir = workdir.resolve()
+        self.workdir = workdir.resolve()
         self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
@@ -170,7 +170,7 @@ class Executor:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = _Child(self.child_command(), self._profile.variables, self._workdir)
+            self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
             if self._closed:  # by another thread, which had no child to kill yet
                 self._discard()
                 raise self._has_been_closed()

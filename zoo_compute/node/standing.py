@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _ASK_SECONDS = 30 * 86_400
 _RENEW_SECONDS = 3 * 86_400
 _LEAST_VERIFIERS = 2  # that must agree before a unit is refuted
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 600.0  # between benchmarks that fail one after another
 _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what counts
 
 
@@ -44,6 +45,7 @@ class Standing:
                 remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
         self.environment_class = ""
+        self._prove_at, self._pause = 0.0, _SHORTEST_PAUSE_SECONDS
         self._renew_ask_at = 0.0
         self._verifiers: int | None = None  # live ones of this node's class, as last told
         self._proof = threading.Thread()
@@ -131,7 +133,19 @@ class Standing:
             self._place_ask()
 
     def _pass_benchmark(self) -> None:
-        """Show this node's hardware (``training_gym.hardware_proof``); waits for the training task at hand.
+        """Show this node's hardware, unless that failed a short while ago; raises as :meth:`_show_hardware`."""
+        if time.monotonic() < self._prove_at:
+            return
+        try:
+            self._show_hardware()
+        except ZooError:
+            self._prove_at = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            raise
+        self._pause = _SHORTEST_PAUSE_SECONDS
+
+    def _show_hardware(self) -> None:
+        """Pass the tier's benchmark (``training_gym.hardware_proof``); waits for the training task at hand.
 
         Raises:
             ApiError, Unreachable: the market refused, or is away.
@@ -153,7 +167,7 @@ class Standing:
     def _prove(self) -> dict[str, Any]:
         """The market's verdict on a fresh challenge."""
         executor, market = self._executor, self._market
-        with tempfile.TemporaryDirectory(prefix="proof-") as directory, executor.exclusively():
+        with tempfile.TemporaryDirectory(prefix="proof-", dir=executor.workdir) as directory, executor.exclusively():
             run = market.start_benchmark(self._config.tier)
             ready = {"kind": "prove_ready", "work": run["work"], "seed": run["seed"]}
             executor.run(ready, _PROOF_SECONDS)

@@ -12,7 +12,7 @@
                                  continues from them, also after a restart
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
-``executor/``                    the training process's log and temporary files
+``executor/``                    the training process's log and temporary files; emptied at every start
 """
 
 import json
@@ -47,7 +47,8 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        shutil.rmtree(self._root / "files", ignore_errors=True)
+        for name in ("files", "executor"):
+            shutil.rmtree(self._root / name, ignore_errors=True)
         for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self._guard = threading.Lock()
