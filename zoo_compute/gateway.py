@@ -17,6 +17,7 @@ import httpx
 import stamina
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.errors import ConfigError
 from zoo_compute.link import Link
 from zoo_compute.peers import FAILURES, Fault, Peers, Stalled
 from zoo_compute.transfer import Transfer
@@ -47,6 +48,9 @@ class GatewayClient:
         timeout: seconds without any byte before a gateway counts as failed.
         block_timeout: seconds that one block may take.
         link: what all traffic goes over; None neither measures nor limits it.
+
+    Raises:
+        ConfigError: a gateway is no URL.
     """
 
     def __init__(
@@ -61,6 +65,8 @@ class GatewayClient:
     ) -> None:
         if not gateways:
             raise ValueError("give at least one gateway URL")
+        for gateway in gateways:
+            _require_url(gateway)
         self._peers = Peers(gateways)
         self._store = store
         self._attempts = attempts
@@ -293,6 +299,20 @@ class _Archive:
 
     def close(self) -> None:
         self._blocks.close()
+
+
+def _require_url(gateway: str) -> None:
+    try:
+        url = httpx.URL(gateway)
+        is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
+    except httpx.InvalidURL:
+        is_url = False
+    if not is_url:
+        raise ConfigError(
+            "gateway-malformed",
+            f"the gateway {gateway!r} is no http:// or https:// URL",
+            remedy="Name gateways like https://ipfs.example.com or http://127.0.0.1:8080.",
+        )
 
 
 def _nothing(_leaf: Leaf) -> bytes | None:

@@ -5,6 +5,7 @@ an idempotency key, a content identifier or a lease token.
 """
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,10 @@ class NoAnswer(Exception):
     """The market could not be reached, or could not answer now; the same request may succeed later."""
 
 
+class NoMarket(NoAnswer):
+    """Something else answered in its place: a proxy while the market is away, or whatever the address names."""
+
+
 class Connection:
     """Requests to one market for one account. Safe for threads.
 
@@ -35,7 +40,7 @@ class Connection:
         api_url: base URL, without ``/v1``.
         wallet: signs in.
         api_key: sent instead of a session.
-        patience: seconds for which a repeatable call is retried while there is no answer.
+        patience: seconds after its first failure for which a repeatable call is retried while there is no answer.
         timeout: seconds without any byte before one attempt counts as failed.
         link: what all traffic goes over; None neither measures nor limits it.
 
@@ -91,11 +96,19 @@ class Connection:
             ApiError: the market refused it.
             Unreachable: no answer, or only server errors.
         """
+        failures: list[float] = []
+
+        def worth_repeating(error: Exception) -> bool:
+            """Time is counted from the first failure: an attempt may take longer to send than all patience."""
+            failures.append(time.monotonic())
+            is_late = failures[-1] > failures[0] + self._patience
+            return isinstance(error, NoAnswer) and not is_late and not self._hurry.is_set()
+
         try:
             for attempt in stamina.retry_context(
-                on=self._worth_repeating,
+                on=worth_repeating,
                 attempts=None if repeatable else 1,
-                timeout=self._patience,
+                timeout=None,
                 wait_initial=0.1,
                 wait_max=2.0,
                 wait_jitter=0.2,
@@ -103,16 +116,15 @@ class Connection:
                 with attempt, self.stream(method, path, **request) as response:
                     response.read()
                     return _json_of(response) if response.content else None
-        except (NoAnswer, httpx.TransportError) as error:
+        except NoMarket as error:
+            raise Unreachable("no-market", f"{method} {self.api_url}{path}: {error}", remedy=_NO_MARKET) from error
+        except (NoAnswer, httpx.RequestError) as error:
             raise Unreachable(
                 "market-unreachable",
                 f"{method} {self.api_url}{path}: {error}",
                 remedy="Check the address and whether the market is up; GET /readyz says what is missing.",
             ) from error
         raise AssertionError("the last attempt returns or raises")
-
-    def _worth_repeating(self, error: Exception) -> bool:
-        return isinstance(error, NoAnswer) and not self._hurry.is_set()
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
@@ -173,11 +185,12 @@ def _checked(api_url: str) -> str:
 
 
 def _json_of(response: httpx.Response) -> Any:
-    """What a market answers. Raises Unreachable where something else answers in its place."""
+    """The document in an answer. What is none is not the market's: something on the way to it answered instead."""
     try:
         return response.json()
     except ValueError as error:
-        raise Unreachable("no-market", f"{_asked(response)} has no JSON for an answer", remedy=_NO_MARKET) from error
+        kind = response.headers.get("content-type", "unknown type")
+        raise NoMarket(f"HTTP {response.status_code} with no JSON in it, but {kind}") from error
 
 
 def _asked(response: httpx.Response) -> str:

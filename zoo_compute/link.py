@@ -46,10 +46,9 @@ class _Direction:
             time.sleep(wait)
 
     def note(self, size: int, seconds: float) -> None:
-        """Remember a whole transfer, if it is large enough to tell a rate."""
-        if size >= _TELLING_BYTES:
-            with self._lock:
-                self._transfers.append((size, seconds))
+        """Remember what passed during a transfer that was large enough to tell a rate."""
+        with self._lock:
+            self._transfers.append((size, seconds))
 
     @property
     def bytes_per_second(self) -> int | None:
@@ -113,9 +112,9 @@ class Link:
         sent = response.request.stream
         gave_way = response.request.extensions.get(BACKGROUND)  # so that its time says nothing of the link
         if isinstance(sent, _Body) and not gave_way:  # what it sent has arrived once there is an answer
-            self.up.note(sent.size, time.monotonic() - sent.started)
+            sent.note()
         if isinstance(response.stream, httpx.SyncByteStream):
-            response.stream = _Body(response.stream, self.down, on_end=self.down.note)
+            response.stream = _Body(response.stream, self.down, ends_when_read=True)
 
 
 class Background:
@@ -146,22 +145,28 @@ class Background:
 class _Body(httpx.SyncByteStream):
     """A body that passes over one direction of a link."""
 
-    def __init__(
-        self, stream: httpx.SyncByteStream, direction: _Direction, on_end: Callable[[int, float], None] | None = None
-    ) -> None:
-        self._stream, self._direction, self._on_end = stream, direction, on_end
-        self.size, self.started = 0, time.monotonic()
+    def __init__(self, stream: httpx.SyncByteStream, direction: _Direction, *, ends_when_read: bool = False) -> None:
+        self._stream, self._direction, self._ends_when_read = stream, direction, ends_when_read
+        self._begin()
 
     def __iter__(self) -> Iterator[bytes]:
-        self.size, self.started = 0, time.monotonic()
+        self._begin()
         for chunk in self._stream:
             for start in range(0, len(chunk), _PIECE_BYTES):
                 piece = chunk[start : start + _PIECE_BYTES]
                 self._direction.pass_on(len(piece))
-                self.size += len(piece)
+                self._size += len(piece)
                 yield piece
-        if self._on_end is not None:
-            self._on_end(self.size, time.monotonic() - self.started)
+        if self._ends_when_read:
+            self.note()
+
+    def note(self) -> None:
+        """All of it has passed. What other transfers moved meanwhile counts as well: the link gave that much."""
+        if self._size >= _TELLING_BYTES:
+            self._direction.note(self._direction.bytes - self._before, time.monotonic() - self._started)
 
     def close(self) -> None:
         self._stream.close()
+
+    def _begin(self) -> None:
+        self._size, self._before, self._started = 0, self._direction.bytes, time.monotonic()

@@ -350,6 +350,7 @@ def chain_errors() -> Iterator[None]:
         BadFunctionCallOutput,
         BlockNotFound,
         TransactionNotFound,
+        json.JSONDecodeError,
     )
 
     try:
@@ -359,7 +360,7 @@ def chain_errors() -> Iterator[None]:
         raise ZooError("transaction-refused", f"the contract refuses: {_reason(error)}", remedy=remedy) from error
     except TimeExhausted as error:
         raise Unreachable(NOT_MINED, str(error), remedy="Its fee may be too low now; try again.") from error
-    except no_answer as error:
+    except no_answer as error:  # or with a proxy's page, or as one that has not come as far as our contracts
         raise Unreachable(
             "chain-unreachable", f"the chain does not answer: {error}", remedy="Try again; check the RPC address."
         ) from error

@@ -64,6 +64,8 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         StorageError: storage failed; nothing was applied, so it can be tried again.
     """
     with database.exclusive(f"aggregate:{job_id}") as alone:
+        if alone:
+            _drop_useless_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None
         if round_ is None:
             return
@@ -71,6 +73,20 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
         tree.unpin_sums(storage, round_.leaves)
+
+
+def _drop_useless_leaves(database: Database, storage: Storage, job_id: str) -> None:
+    """Forget the round's tree if a unit of it was rejected since it was planned. Its sums are let go of before that, so
+    that whatever ends in between is done again."""
+    with database.transaction() as session:
+        job = repository.job(session, job_id)
+        number = 0 if job is None else job.current_round
+        leaves = checkpoint_repository.leaves_of_round(session, job_id, number)
+        if tree.still_delivered(leaves, _units(session, job_id, number)):
+            return
+    tree.unpin_sums(storage, leaves)
+    with database.transaction() as session:
+        checkpoint_repository.drop_leaves(session, job_id, number)
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
@@ -85,9 +101,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         if checkpoint is None:
             return None
         leaves = checkpoint_repository.leaves_of_round(session, job_id, number)
-        if leaves and not tree.still_delivered(leaves, units):
-            checkpoint_repository.drop_leaves(session, job_id, number)
-            leaves = []
+        if not tree.still_delivered(leaves, units):  # since a moment ago: the next sweep drops them
+            return None
         if not leaves:
             own = [unit for unit in units.values() if unit.round == number]
             if not round_state(session, job, own, settings).can_close(utc_now()):

@@ -224,7 +224,8 @@ def join(database: Database, storage: Storage, asked: Asked, address: str, cid: 
         blob = storage.join([(piece_cid, size) for _, piece_cid, size in pieces])
         if blob.cid != cid:
             raise WrongFile(f"The pieces make the file {blob.cid}.", field="cid")
-        pinned_before = storage.is_pinned(cid)
+        if not storage.is_pinned(cid):
+            _note_pin(database, file, cid)
         storage.pin(cid, size=blob.size)
     except (BlobNotFound, BlobCorrupt) as error:
         _drop_pieces(database, file, cid)
@@ -238,7 +239,7 @@ def join(database: Database, storage: Storage, asked: Asked, address: str, cid: 
     with database.transaction() as session:
         row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
-            row.joined, row.pinned_here, row.touched_at = True, not pinned_before, utc_now()
+            row.joined, row.touched_at = True, utc_now()
             upload_repository.drop_pieces(session, file.unit_id, file.purpose)
     return blob.size
 
@@ -318,10 +319,19 @@ def _begin(session: Session, file: Expected, cid: str) -> str | None:
     return replaced
 
 
+def _note_pin(database: Database, file: Expected, cid: str) -> None:
+    """The file is about to be pinned for this upload: noted before, so that who comes to nothing then leaves no pin."""
+    with database.transaction() as session:
+        row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.pinned_here = True
+
+
 def _drop_pieces(database: Database, file: Expected, cid: str) -> None:
     with database.transaction() as session:
         row = upload_repository.lock_upload(session, file.unit_id, file.purpose)
         if row is not None and row.cid == cid and not row.joined:
+            row.pinned_here = False  # what is not whole was not pinned either
             upload_repository.drop_pieces(session, file.unit_id, file.purpose)
 
 

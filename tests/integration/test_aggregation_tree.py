@@ -154,6 +154,24 @@ def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: W
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
+def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    for leaf in _leaves(world, job_id):  # the last one finds all summaries, and sums
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid for leaf in _leaves(world, job_id) if leaf.sum_cid is not None]
+    assert sums
+    assert all(world.storage.is_pinned(cid) for cid in sums)
+    [bad] = world.units(job_id, round=0, slot=5)
+    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    while world.read(job_id).current_round == 0:
+        _aggregate(world, job_id)
+        for leaf in _leaves(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+            sums += [now.sum_cid for now in _leaves(world, job_id) if now.sum_cid is not None]
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+
+
 def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

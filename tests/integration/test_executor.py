@@ -75,7 +75,7 @@ def child_in(workdir: Path) -> psutil.Process:
 
 
 def child_of(executor: Executor) -> psutil.Process:
-    return child_in(executor._workdir)
+    return child_in(executor.workdir)
 
 
 def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> ExecutorError:

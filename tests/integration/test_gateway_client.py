@@ -9,6 +9,7 @@ import pytest
 from ipfs_processes import StoreProcess, faulty, store
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
 
@@ -34,6 +35,13 @@ def client(store: StoreProcess) -> Iterator[GatewayClient]:
 )
 def test_files_of_all_shapes_are_fetched(store, client, data):
     assert client.fetch(store.add(data), max_bytes=len(data)) == data
+
+
+@pytest.mark.parametrize("gateway", ["ipfs.example", "http://host:99999999", "http://[::1", "ftp://ipfs.example", ""])
+def test_a_gateway_that_is_no_url_is_refused_at_once(gateway: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(gateway))) as refused:
+        GatewayClient(["http://127.0.0.1:8080", gateway])
+    assert refused.value.remedy is not None
 
 
 def test_a_file_of_many_blocks_takes_one_request(store, file):

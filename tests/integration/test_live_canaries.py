@@ -33,7 +33,7 @@ class _ToldExecutor(Executor):
 
     told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
 
-    def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None) -> dict[str, Any]:
+    def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
         leaves = self.told[task["job_id"], task["round"], task["slot"]]
         return {"end_leaf": leaves[task["segment"] + 1], "steps": 0}
 

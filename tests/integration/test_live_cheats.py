@@ -107,7 +107,7 @@ def test_before_it_is_decided_a_trace_is_nobodys_business(live: LiveWorld, execu
 class _GuessingExecutor(Executor):
     """A verifier's that computes nothing and echoes the one leaf that it was given."""
 
-    def run(self, task, timeout, on_progress=None):  # type: ignore[no-untyped-def]
+    def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 

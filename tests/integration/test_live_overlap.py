@@ -101,8 +101,8 @@ def test_a_unit_that_ignores_what_it_should_start_from_is_found_false(
     job_id = _start(live, [node])
     run = node.worker.executor.run
 
-    def bare(task: dict[str, object], *others: object) -> dict[str, object]:
-        return run(task | {"eager_payload": None}, *others)  # type: ignore[arg-type]
+    def bare(task: dict[str, object], *others: object, **more: object) -> dict[str, object]:
+        return run(task | {"eager_payload": None}, *others, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(node.worker.executor, "run", bare)
     live.work_off(node, LeaseKind.TRAIN)

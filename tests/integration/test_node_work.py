@@ -2,7 +2,11 @@
 
 import hashlib
 import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +16,10 @@ import pytest
 from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
 
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
+from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
 from training_gym.data.dataset import DatasetManifest, describe_split
+from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Background, Link
@@ -37,6 +43,7 @@ from zoo_protocol.messages import (
     typed_data,
 )
 from zoo_protocol.record import leaf_of
+from zoo_protocol.unixfs import cid_of_file
 
 JOB = "0x" + "ab" * 32
 DOMAIN = Domain(31337, "0x" + "e5" * 20)
@@ -60,6 +67,7 @@ class Market:
     at: str = ""
     fault: BaseException | None = None
     silent: int = 0  # so many commitments are taken and not acknowledged
+    link: Link | None = None  # over which pieces come, if any do
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def _called(self, name: str, body: dict[str, Any]) -> None:
@@ -90,6 +98,12 @@ class Market:
     def upload(self, content: bytes | Background) -> str:
         self._called("upload", {"size": len(content)})
         return self.store.add(content if isinstance(content, bytes) else b"".join(content))
+
+    def put_piece(self, _lease: Lease, cid: str, number: int, piece_cid: str, content: bytes) -> None:
+        assert (cid, number, cid_of_file(content)) == (piece_cid, 0, piece_cid)
+        self._called("put_piece", {"size": len(content)})
+        if self.link is not None:
+            self.link.up.pass_on(len(content))
 
     def order(self) -> list[str]:
         return [name for name, _ in self.calls if name != "keep"]
@@ -380,4 +394,95 @@ def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
     market = Market(store)
     with pytest.raises(LinkTooSlow):
         work(market, tmp_path, executor, lease("train", train_task), link=slow)
-    assert market.order() == []
+    assert market.order() == ["put_piece"]  # as it is now
+
+
+def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next payload would tell that it has recovered, but who takes no unit has none."""
+    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: size / 100_000)
+    link = Link()
+    for _ in range(16):
+        link.up.note(1 << 20, 1000.0)
+    market = Market(store, link=link)
+    work(market, tmp_path, executor, lease("train", train_task), link=link)
+    assert market.order() == ["put_piece", "commit", "upload", "complete"]
+    assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(train_task["spec"]))
+
+
+def test_a_unit_that_is_trained_already_is_delivered_over_whatever_link(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed = Market(store, at="upload", fault=Killed())
+    with pytest.raises(Killed):
+        work(killed, tmp_path, executor, lease("train", train_task))
+    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
+    slow, market = Link(), Market(store)
+    slow.up.note(1 << 20, 10.0)
+    work(market, tmp_path, executor, lease("train", train_task), link=slow)
+    assert market.order() == ["commit", "upload", "complete"]
+
+
+def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_it(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    tmp_path: Path,
+) -> None:
+    manifest, newer, gone = store.add(b"of a lost one"), store.add(b"the newer"), cid_of_file(b"nobody has this")
+    task = {"nonce": "0x" + "09" * 32, "cids": [manifest, gone], "round": 1, "checkpoint_cid": manifest, "release": []}
+    with pytest.raises(BlockNotFound):
+        work(Market(store), tmp_path, executor, lease("pin", task))
+    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {manifest}
+    again = task | {"cids": [newer], "checkpoint_cid": newer, "release": [manifest]}  # others keep it
+    work(Market(store), tmp_path, executor, lease("pin", again))
+    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {newer}
+
+
+def test_a_child_that_says_nothing_is_given_up_with_the_lease(
+    store: StoreProcess,  # noqa: F811
+    executor: Executor,
+    train_task: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    """A device that hangs: its node must not be busy for a day with a unit that others have done meanwhile."""
+    refusal = ApiError(409, "lease-lost", "The lease is expired (round_closed).")
+    market = Market(store, at="keep", fault=None)
+    executor.run({"kind": "probe"}, 60)
+    with stopped_child(executor):
+        working = threading.Thread(target=lambda: outcome.append(_failure(market, tmp_path, executor, train_task)))
+        outcome: list[type[BaseException] | None] = []
+        working.start()
+        time.sleep(1.0)
+        market.fault = refusal
+        working.join(60)
+        assert not working.is_alive(), "it waits for its child"
+    assert outcome == [LeaseLost]
+
+
+def _failure(market: Market, directory: Path, executor: Executor, task: dict[str, Any]) -> type[BaseException] | None:
+    try:
+        work(market, directory, executor, lease("train", task))
+    except Exception as error:
+        return type(error)
+    return None
+
+
+@contextmanager
+def stopped_child(executor: Executor) -> Iterator[None]:
+    """The training process of before hangs."""
+    assert executor._child is not None
+    process = executor._child._process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.kill()

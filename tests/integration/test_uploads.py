@@ -21,15 +21,16 @@ from market.jobs import aggregation, leases, publishing, uploads
 from market.jobs.lease_schemas import CompletePublish
 from market.jobs.models import Unit
 from market.storage import quota
-from market.storage.errors import BlobNotFound
+from market.storage.errors import BlobNotFound, StorageUnavailable
 from market.storage.models import BlobUpload
+from market.storage.service import Storage
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.errors import ApiError
 from zoo_compute.http import Connection
 from zoo_compute.link import Link
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.market import Lease, Market
-from zoo_compute.node.uploads import upload_file
+from zoo_compute.node.uploads import measured_rate, upload_file
 from zoo_compute.wallet import Wallet
 from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
@@ -162,7 +163,7 @@ from zoo_compute.http import Connection
 from zoo_compute.link import Link
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.market import Lease, Market
-from zoo_compute.node.uploads import upload_file
+from zoo_compute.node.uploads import measured_rate, upload_file
 from zoo_compute.wallet import Wallet
 url, key, lease, path = sys.argv[1:]
 link = Link(mbps=16)
@@ -311,6 +312,31 @@ def test_a_unit_uploads_one_payload_and_what_was_not_accepted_is_released(
     assert uploads.discard_stale(world.database, world.storage, utc_now()) >= 1
     assert not world.storage.is_pinned(second)
     assert uploads.discard_stale(world.database, world.storage, utc_now()) == 0
+
+
+def test_a_node_measures_its_link_by_a_piece_that_the_payload_replaces(node: Node, world: World) -> None:
+    lease = node.lease("train")
+    rate = measured_rate(node.market, lease, node.link)
+    assert rate > 10_000
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1  # it is nobody's
+    assert _charges(world, node.address) == []
+
+
+def test_a_pin_whose_answer_was_lost_is_released_with_its_upload(
+    node: Node, state: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin, lost = Storage.pin, [True]
+
+    def pin_and_fall_silent(storage: Storage, cid: str, *, size: int = 0) -> None:
+        pin(storage, cid, size=size)
+        if lost and lost.pop():
+            raise StorageUnavailable("IPFS does not answer: it is still at it")
+
+    monkeypatch.setattr(Storage, "pin", pin_and_fall_silent)
+    cid = node.upload(node.lease(), state)
+    assert (lost, world.storage.is_pinned(cid)) == ([], True)
+    uploads.discard_stale(world.database, world.storage, utc_now())  # the node did not complete its lease
+    assert not world.storage.is_pinned(cid)
 
 
 def test_nobody_has_anothers_file_released(node: Node, world: World, tmp_path: Path) -> None:

@@ -126,3 +126,15 @@ def test_a_background_transfer_ends_when_the_node_stops(tmp_path: Path) -> None:
     link.stop()
     with pytest.raises(ConnectionAbortedError):
         next(pieces)
+
+
+def test_transfers_side_by_side_tell_the_rate_of_the_link_and_not_their_shares(url: str) -> None:
+    link = Link(mbps=4.0)  # 500,000 bytes per second
+    with httpx.Client(event_hooks=link.hooks()) as client:
+        both = [threading.Thread(target=lambda: client.post(url, content=b"a" * 3 * SIZE)) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    assert link.up.bytes_per_second is not None
+    assert link.up.bytes_per_second > 350_000  # each by itself had half of the link

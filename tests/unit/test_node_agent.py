@@ -1,7 +1,10 @@
 """What a node says of itself while its threads work side by side."""
 
+import os
 import threading
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +12,22 @@ from typing import Any
 import pytest
 from eth_account import Account
 
+from training_gym.profile import CPU
+from zoo_compute.errors import ApiError
+from zoo_compute.node import standing as real_standing
+from zoo_compute.node import workspace
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Lease
+from zoo_compute.node.omissions import Omissions
+from zoo_compute.node.payouts import Payouts
 from zoo_compute.wallet import Wallet
+from zoo_protocol.cid import RAW, of_block
 from zoo_protocol.hashing import to_hex
+
+KEY = "0x" + "11" * 32
 
 
 @pytest.fixture
@@ -68,3 +82,176 @@ def test_a_defect_in_one_thread_leaves_no_node_busy_for_ever(agent: NodeAgent) -
     with pytest.raises(ZeroDivisionError):
         agent._do(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
     assert not agent.is_busy
+
+
+SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 0}
+
+
+class Standing:
+    """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
+
+    environment_class = "class"
+    network = SimpleNamespace(chain_id=1, contracts={"JobEscrow": "0x" + "e5" * 20, "Omissions": "0x" + "e6" * 20})
+
+    def __init__(self, defect: Exception | None = None) -> None:
+        self.heard = threading.Semaphore(0)
+        self.defect = defect
+
+    def note_verifiers(self, _: int) -> None:
+        self.heard.release()
+
+    def advance(self, *_: Any, **__: Any) -> None:
+        if self.defect is not None:
+            raise self.defect
+
+    def close(self) -> None:
+        """Nothing is at hand."""
+
+
+@pytest.fixture
+def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
+    """A node that does nothing but to heartbeat, and its chores."""
+    agent._executor.start = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(agent, "_start_work", lambda _: [])
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    over = threading.Thread()
+    over.start()
+    monkeypatch.setattr(agent, "_start_court", lambda _: over)
+    return agent
+
+
+def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, may_end = Standing(), threading.Event()
+    monkeypatch.setattr(running, "_join", lambda: standing)
+    for slow in (Payouts, Omissions, Disputes):
+        name = "collect" if slow is Payouts else "watch"
+        monkeypatch.setattr(slow, name, lambda _: may_end.wait(60))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        for _ in range(3):
+            assert standing.heard.acquire(timeout=30)
+        assert not may_end.is_set()
+    finally:
+        may_end.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workspace, "_COLLECT_SECONDS", 0.0)
+    monkeypatch.setattr(running, "_join", Standing)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    store = running._workspace.store
+    running._workspace._collect_at = 0.0
+    pinned, fetched = store.add(b"a checkpoint"), of_block(RAW, b"a state that was replayed once")
+    store.put(fetched, b"a state that was replayed once")
+    long_ago = time.time() - 90_000
+    for pack in (tmp_path / "store" / "packs").iterdir():
+        os.utime(pack, (long_ago, long_ago))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        until = time.monotonic() + 60
+        while store.has(fetched):
+            assert time.monotonic() < until, "it fills the disk"
+            time.sleep(0.05)
+    finally:
+        running.stop()
+        thread.join(60)
+    assert store.has(pinned)
+
+
+def test_a_defect_in_the_thread_that_heartbeats_ends_the_node(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_join", lambda: Standing(ZeroDivisionError()))
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    with pytest.raises(ZeroDivisionError):
+        running.run()
+    assert running._stopping.is_set()  # its other threads have ended with it
+
+
+def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> None:
+    registered: list[str] = []
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+
+    def refuse(_: str) -> None:
+        raise ApiError(409, "benchmark-paused", "one was failed lately")
+
+    market: Any = SimpleNamespace(
+        network=lambda: network, register=lambda said: registered.append(said["name"]), start_benchmark=refuse
+    )
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    with Executor(CPU, 1 << 30, tmp_path) as executor:
+        standing = real_standing.Standing(config, market, Wallet(KEY), executor)
+        standing.register("0x" + "cc" * 32)
+        with busy(executor):
+
+            def beat() -> None:
+                for live in (0, 2, 1):
+                    standing.note_verifiers(live)
+                standing.advance("demoted")  # which the benchmark ends, once the unit is done
+
+            said = threading.Thread(target=beat, daemon=True)
+            said.start()
+            said.join(30)
+            assert not said.is_alive(), "the heartbeats waited for the training task"
+        standing.close()
+    assert registered == ["node"]
+
+
+def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    clock = SimpleNamespace(now=0, monotonic=lambda: clock.now)
+
+    def refuse(_: str) -> None:
+        asked.append(clock.now)
+        raise ApiError(422, "hardware-insufficient", "tier bronze needs more")
+
+    network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
+    market: Any = SimpleNamespace(network=lambda: network, start_benchmark=refuse)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    monkeypatch.setattr(real_standing, "time", clock)
+    with Executor(CPU, 1 << 30, tmp_path) as executor:
+        standing = real_standing.Standing(config, market, Wallet(KEY), executor)
+        for clock.now in range(7200):  # each beat of two hours
+            with suppress(ApiError):
+                standing.advance("registered")
+    assert asked[:8] == [0, 2, 6, 14, 30, 62, 126, 254]
+    assert 15 < len(asked) < 30
+
+
+def test_what_a_killed_proof_left_is_gone_after_a_restart(tmp_path: Path) -> None:
+    left = workspace.Workspace(tmp_path).executor / "proof-x"
+    left.mkdir()
+    (left / "answer").write_bytes(b"800 MB")
+    assert list(workspace.Workspace(tmp_path).executor.iterdir()) == []
+
+
+@contextmanager
+def busy(executor: Executor) -> Iterator[None]:
+    """Another thread is at a training task."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with executor.exclusively():
+            begun.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        yield
+    finally:
+        may_end.set()
+        thread.join()

@@ -15,6 +15,7 @@ from zoo_compute.node import quotes, work
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.effort import Effort
+from zoo_compute.node.market import Lease
 from zoo_compute.node.referee import SignedVerdict, Verdicts
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
@@ -48,7 +49,7 @@ class Trains:
     def __init__(self) -> None:
         self.runs = 0
 
-    def run(self, task: dict[str, Any], *_: Any) -> dict[str, Any]:
+    def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
         self.runs += 1
         directory = Path(task["output"])
         for name in ("payload", "slot", "state-0", "state-1"):
@@ -70,15 +71,16 @@ def trained(worker: Worker, environment: str) -> dict[str, Any]:
     cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
     spec = {"training_config": {"top_k": 64}}
     task = {"job_id": "job", "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
-    held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None)
+    held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None, check=None)
     return worker._trained(held, Effort(Link(None)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     monkeypatch.setattr(work, "unit_task", lambda *_: {})
-    names = ("market", "wallet", "domain", "gateway", "acknowledgements", "link")
-    return Worker(workspace=Workspace(tmp_path), executor=Trains(), **dict.fromkeys(names))  # type: ignore[arg-type]
+    monkeypatch.setattr(work, "require_link", lambda *_: None)
+    names = ("market", "wallet", "domain", "gateway", "acknowledgements")
+    return Worker(workspace=Workspace(tmp_path), executor=Trains(), link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
 
 
 def test_a_units_files_are_on_disk_before_its_result_says_so(worker: Worker, synced: Any) -> None:
@@ -103,25 +105,49 @@ def agent(tmp_path: Path) -> NodeAgent:
     return NodeAgent(config, Wallet("11" * 32), lambda *_: None)  # type: ignore[arg-type,return-value]
 
 
+SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60, "verifiers_of_class": 2}
+
+
 def test_a_disk_that_refuses_does_not_end_the_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {
-        "status": "active",
-        "reason": None,
-        "benchmark_by": None,
-        "next_within_seconds": 60,
-        "verifiers_of_class": 2,
-    }
-    monkeypatch.setattr(agent, "_heartbeat", lambda _: said)
-    standing = SimpleNamespace(advance=lambda *_, **__: None, note_verifiers=lambda _: None)
-    idle = SimpleNamespace(collect=list, watch=list)
-    refuse = SimpleNamespace(collect=list, watch=lambda: Path("/dev/null/no").read_bytes())
-    assert agent._keep_standing(standing, idle, refuse) == 1.0  # type: ignore[arg-type]
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    idle = SimpleNamespace(advance=lambda *_, **__: None, note_verifiers=lambda _: None)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        Path("/dev/null/no").read_bytes()
+
+    assert agent._keep_standing(SimpleNamespace(advance=refuse, note_verifiers=lambda _: None)) == 1.0  # type: ignore[arg-type]
 
     def vanished(*_: Any) -> None:
         raise FileNotFoundError("moved by another thread")
 
     monkeypatch.setattr(Workspace, "tidy", vanished)
-    assert agent._keep_standing(standing, idle, idle) == 15.0  # type: ignore[arg-type]
+    assert agent._keep_standing(idle) == 15.0  # type: ignore[arg-type]
+
+
+def test_a_disk_that_refuses_costs_a_node_the_lease_and_not_its_life(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[str] = []
+    monkeypatch.setattr(agent._market, "keep_lease", lambda *_: None)
+    monkeypatch.setattr(agent._market, "fail", lambda _lease, code, _detail: given_up.append(code))
+    lease = Lease("l", "pin", "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "remember", full)
+        agent._do(SimpleNamespace(do=lambda _: None), lease)  # type: ignore[arg-type]
+    store = agent._workspace.store
+
+    def pin(_: Any) -> None:  # a disk that has no room for the index of the blocks, by SQLite's own words
+        store._index._db.execute("PRAGMA max_page_count=1")
+        for number in range(1000):
+            store.add(b"%d" % number)
+
+    agent._do(SimpleNamespace(do=pin), lease)  # type: ignore[arg-type]
+    assert given_up == ["input_missing", "input_missing"]
+    assert not agent._workspace.remembered()
 
 
 def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:

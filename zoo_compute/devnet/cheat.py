@@ -24,8 +24,10 @@ class WithholdingExecutor(Executor):
     """An executor that trains, and loses the states that a challenge asks for: in each one's place is a folder, since a
     node whose files are missing right after training hands nothing in."""
 
-    def run(self, task: dict[str, Any], timeout: float, on_progress: Progress | None = None) -> dict[str, Any]:
-        result = super().run(task, timeout, on_progress)
+    def run(
+        self, task: dict[str, Any], timeout: float, on_progress: Progress | None = None, **more: Any
+    ) -> dict[str, Any]:
+        result = super().run(task, timeout, on_progress, **more)
         for path in result.get("states", ()):
             Path(path).unlink()
             Path(path).mkdir()

@@ -1,9 +1,10 @@
 """The provider or verifier node: keeps its standing in the market, pulls work, does it. Outbound HTTP only.
 
-Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
-provider has more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps copies
-(pin), one moves what nobody waits for (publish, follow), one makes states of disputed units available, and one delivers
-units of jobs with ``round_delay`` while the next ones are trained. A verifier's other one judges disputes.
+Threads: this one heartbeats and moves the node's standing on, one does what may wait for the chain (chores: claims,
+answers to disputes, attestations), and one computes (train or replay). A provider has more: one shows what was drawn
+(reveal), which is due soon and must wait for nothing else, one keeps copies (pin), one moves what nobody waits for
+(publish, follow), one makes states of disputed units available, and one delivers units of jobs with ``round_delay``
+while the next ones are trained. A verifier's other one judges disputes.
 """
 
 import logging
@@ -11,7 +12,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,18 +29,17 @@ from zoo_compute.link import Link
 from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_compute.node.chores import DISK_REFUSES, Chore, attesting_of, chores_of, look_after
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.judging import Bench
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.traces import Traces
@@ -63,6 +63,7 @@ _RETRY_SECONDS = 1.0
 _JOINING_SECONDS = 0.5
 _BEATS_PER_SILENCE = 4
 _DISPUTES_SECONDS = 10.0  # a turn lasts hours
+_CHORES_SECONDS = 1.0  # each chore knows itself how often it is due
 _GIB = 1 << 30
 
 _T = TypeVar("_T")
@@ -95,7 +96,7 @@ class NodeAgent:
         self._counting = threading.Lock()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
-        self._slot_state_seconds = math.inf  # until the chain has said for how long units can be disputed
+        self._watched: Disputes | None = None  # knows, once it has asked the chain, for how long units can be disputed
         self._failure: Exception | None = None
 
     @property
@@ -125,21 +126,13 @@ class NodeAgent:
         threads = self._start_work(standing)
         if self._config.role == "provider" or self._config.referee:
             threads.append(self._start_court(standing))
-        payouts = Payouts(self._config, self._connection, standing.network, self._wallet)
-        omissions = Omissions(
-            self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
-        )
-        disputes = self._disputes(standing.network)
-        gpus = GpuSource() if hardware.detect().gpu_count else None
-        collateral = collateral_from(self._config.pccs_url)
-        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral, gpus)
-        while not self._stopping.is_set():
-            if self._config.role == "provider":
-                self._look(disputes.watch)
-                self._slot_state_seconds = disputes.keep_seconds or math.inf
-            if self._config.attest:
-                attesting.keep()
-            self._stopping.wait(self._keep_standing(standing, payouts, omissions))
+        threads.append(self._start_chores(standing.network))
+        try:
+            while not self._stopping.is_set():
+                self._stopping.wait(self._keep_standing(standing))
+        except Exception as error:  # a defect here stops the whole node, as one in any other thread does
+            self._failure = error
+            self.stop()
         for thread in threads:
             thread.join()
         standing.close()
@@ -163,7 +156,7 @@ class NodeAgent:
                     raise
         return None
 
-    def _keep_standing(self, standing: Standing, payouts: Payouts, omissions: Omissions) -> float:
+    def _keep_standing(self, standing: Standing) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
         try:
             said = self._heartbeat(standing)
@@ -174,9 +167,6 @@ class NodeAgent:
             if self._config.role == "provider":
                 standing.note_verifiers(said["verifiers_of_class"])
             standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
-            payouts.collect()
-            if self._config.role == "provider":
-                omissions.watch()
         except ZooError as error:
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
@@ -190,18 +180,10 @@ class NodeAgent:
 
     def _tidy(self) -> None:
         try:
-            self._workspace.tidy(self._config.keep_hours, self._slot_state_seconds)
+            keep_seconds = None if self._watched is None else self._watched.keep_seconds
+            self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf)
         except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
             log.info("not all was tidied: %s", error)
-
-    def _look(self, watch: Callable[[], None]) -> None:
-        """Do what disputes on the chain ask for, also while the market is away."""
-        try:
-            watch()
-        except ZooError as error:
-            log.warning("disputes cannot be looked for: %s %s", error, error.remedy or "")
-        except OSError as error:  # a full disk, say
-            log.warning("disputes cannot be looked for: %s", error)
 
     def _heartbeat(self, standing: Standing) -> dict[str, Any]:
         try:
@@ -209,7 +191,7 @@ class NodeAgent:
         except ApiError as error:
             if error.code != "not-registered":
                 raise
-            standing.register(self._executor.environment_class)
+            standing.register(standing.environment_class)  # the executor may be at a unit for long
             return self._market.heartbeat(self.is_busy, standing.sign_challenge)
 
     def _start_work(self, standing: Standing) -> list[threading.Thread]:
@@ -232,29 +214,52 @@ class NodeAgent:
             threads[-1].start()
         return threads
 
+    def _start_chores(self, network: Network) -> threading.Thread:
+        """What may wait long, for the chain or for a server: heartbeats must not wait for it."""
+        claim = self._omission_chain(network)
+        omissions = Omissions(self._journal, self._connection, claim, self._config.claim_seconds)
+        is_provider = self._config.role == "provider"
+        self._watched = self._disputes(network) if is_provider else None
+        chores = chores_of(
+            Payouts(self._config, self._connection, network, self._wallet),
+            self._workspace,
+            disputes=self._watched,
+            omissions=omissions if is_provider else None,
+            attesting=attesting_of(self._config, self._market, self._wallet.address) if self._config.attest else None,
+        )
+        return self._repeat("chores", chores, lambda: self._stopping.wait(_CHORES_SECONDS))
+
     def _start_court(self, standing: Standing) -> threading.Thread:
         """What disputes ask of this node beside answers: of a provider a state, of a verifier a judgement."""
         network = standing.network
+
+        def wait() -> None:
+            self._court_due.wait(_DISPUTES_SECONDS)
+            self._court_due.clear()
+
         if self._config.role == "provider":
             disclosure = Disclosure(
                 self._disputes(network), self._workspace, self._market, self._gateway(network), self._executor
             )
-            thread = threading.Thread(target=self._attend_court, args=(disclosure.watch,), name="disclosure")
-        else:
-            thread = threading.Thread(target=self._attend_court, args=(self._referee(network).watch,), name="referee")
+            return self._repeat("disclosure", {"disputed states": disclosure.watch}, wait)
+        return self._repeat("referee", {"committees": self._referee(network).watch}, wait)
+
+    def _repeat(self, name: str, chores: Mapping[str, Chore], wait: Callable[[], object]) -> threading.Thread:
+        """A thread that looks after all of these, and waits, until stopped; a defect stops the whole node."""
+
+        def repeat() -> None:
+            try:
+                while not self._stopping.is_set():
+                    for what, chore in chores.items():
+                        look_after(what, chore)
+                    wait()
+            except Exception as error:
+                self._failure = error
+                self.stop()
+
+        thread = threading.Thread(target=repeat, name=name)
         thread.start()
         return thread
-
-    def _attend_court(self, watch: Callable[[], None]) -> None:
-        """Look every few seconds, and when the node's status changes, until stopped; a defect stops the whole node."""
-        try:
-            while not self._stopping.is_set():
-                self._court_due.clear()
-                self._look(watch)
-                self._court_due.wait(_DISPUTES_SECONDS)
-        except Exception as error:
-            self._failure = error
-            self.stop()
 
     def _referee(self, network: Network) -> Referee:
         gateway = self._gateway(network)
@@ -315,12 +320,16 @@ class NodeAgent:
 
     def _do(self, worker: Worker, lease: Lease) -> None:
         """One lease, to its end: completed, given up with a reason, or lost."""
-        self._workspace.remember(lease)
         with ExitStack() as stack:
             stack.callback(self._workspace.forget, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
+
+            def begin() -> Callable[[], None] | None:
+                self._workspace.remember(lease)
+                return worker.do(held)
+
             with self._working():
-                rest = self._attempt(lease, lambda: worker.do(held))
+                rest = self._attempt(lease, begin)
             if rest is not None:
                 self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
 
@@ -362,7 +371,7 @@ class NodeAgent:
             NotAcknowledged,
             SlotStateMissing,
             LinkTooSlow,
-            OSError,
+            *DISK_REFUSES,
         ) as error:
             self._give_up(lease, error)
         return None

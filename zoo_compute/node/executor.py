@@ -22,6 +22,7 @@ from zoo_compute.node.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
 _PROCESSOR_SLACK_SECONDS = 10.0
+_SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
@@ -56,7 +57,7 @@ class Executor:
     def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
         self._profile = profile
         self._memory_bytes = memory_bytes
-        self._workdir = workdir.resolve()
+        self.workdir = workdir.resolve()
         self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
@@ -96,7 +97,14 @@ class Executor:
         with self._lock:
             yield
 
-    def run(self, task: dict[str, Any], timeout: float, on_progress: Progress | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        task: dict[str, Any],
+        timeout: float,
+        on_progress: Progress | None = None,
+        *,
+        check: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         """The result of ``task`` (``tasks.py`` says what both hold).
 
         Args:
@@ -104,6 +112,7 @@ class Executor:
             timeout: seconds, not counting the warm-up, after which the child is killed.
             on_progress: called with ``{"step", "steps", "loss"}`` after each inner step. If it raises, the task is
                 abandoned, its child killed, and the exception goes to the caller.
+            check: called every few seconds in which the child says nothing; the same if it raises.
 
         Raises:
             ExecutorError: with the reason's code.
@@ -111,7 +120,7 @@ class Executor:
         with self._lock:
             child = self._warm()
             try:
-                return self._run(child, task, timeout, on_progress)
+                return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
                 if error.code == "out_of_memory":
                     self._discard()
@@ -129,15 +138,24 @@ class Executor:
             child.kill()
 
     def _run(
-        self, child: "_Child", task: dict[str, Any], timeout: float, on_progress: Progress | None
+        self,
+        child: "_Child",
+        task: dict[str, Any],
+        timeout: float,
+        on_progress: Progress | None,
+        check: Callable[[], None] | None,
     ) -> dict[str, Any]:
         child.send({"task": task, "processor_seconds": timeout + _PROCESSOR_SLACK_SECONDS})
         deadline = time.monotonic() + timeout
         while True:
             try:
-                message = child.receive(deadline)
+                message = child.receive(min(deadline, time.monotonic() + _SILENCE_SECONDS))
             except TimeoutError:
-                raise ExecutorError("timeout", "task", f"took longer than {timeout:g} s and was killed") from None
+                if time.monotonic() >= deadline:
+                    raise ExecutorError("timeout", "task", f"took longer than {timeout:g} s and was killed") from None
+                if check is not None:
+                    check()
+                continue
             if message["type"] == "result":
                 result: dict[str, Any] = message["result"]
                 return result
@@ -152,7 +170,7 @@ class Executor:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = _Child(self.child_command(), self._profile.variables, self._workdir)
+            self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
             if self._closed:  # by another thread, which had no child to kill yet
                 self._discard()
                 raise self._has_been_closed()

@@ -23,11 +23,15 @@ log = logging.getLogger(__name__)
 _ASK_SECONDS = 30 * 86_400
 _RENEW_SECONDS = 3 * 86_400
 _LEAST_VERIFIERS = 2  # that must agree before a unit is refuted
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 600.0  # between benchmarks that fail one after another
 _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what counts
 
 
 class Standing:
-    """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash."""
+    """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash.
+
+    ``environment_class``: as it was registered. The executor knows it too, but not while it is at a unit.
+    """
 
     def __init__(self, config: NodeConfig, market: Market, wallet: Wallet, executor: Executor) -> None:
         self._config = config
@@ -41,6 +45,8 @@ class Standing:
                 f"{config.tier!r} is no tier of {self.network.name}",
                 remedy=f"Choose one of: {', '.join(self.network.tiers)}.",
             )
+        self.environment_class = ""
+        self._prove_at, self._pause = 0.0, _SHORTEST_PAUSE_SECONDS
         self._renew_ask_at = 0.0
         self._verifiers: int | None = None  # live ones of this node's class, as last told
         self._proof = threading.Thread()
@@ -59,6 +65,7 @@ class Standing:
     def register(self, environment_class: str) -> None:
         """Register, or renew what the market knows of this node."""
         config = self._config
+        self.environment_class = environment_class
         self._market.register(
             {
                 "name": config.name,
@@ -93,13 +100,13 @@ class Standing:
                 "no live verifier is of this node's environment class %s: what is drawn of its units is paid only once "
                 "one is there, or one of another class passes it by tolerance, and a dispute of them may end without a "
                 "verdict, unpaid. Choose a profile that others run, or wait for verifiers of yours.",
-                self._executor.environment_class,
+                self.environment_class,
             )
         elif live < _LEAST_VERIFIERS:
             log.warning(
                 "only one live verifier is of this node's environment class %s: while it is away, what is drawn of "
                 "this node's units waits for its pay",
-                self._executor.environment_class,
+                self.environment_class,
             )
         else:
             log.info("%s live verifiers are of this node's environment class", live)
@@ -115,18 +122,31 @@ class Standing:
             ZooError: the operator has to do something first.
         """
         is_provider = self._config.role == "provider"
-        if is_provider and status in ("registered", "demoted"):
+        if is_provider and status == "registered":
             self._pass_benchmark()
-        elif is_provider and must_prove and not self._proof.is_alive():
-            self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
-            self._proof.start()
+        elif is_provider and (must_prove or status == "demoted"):
+            if not self._proof.is_alive():
+                self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
+                self._proof.start()
         elif status == "benchmarked":
             self._stake()
         elif status == "active" and is_provider and time.time() >= self._renew_ask_at:
             self._place_ask()
 
     def _pass_benchmark(self) -> None:
-        """Show this node's hardware (``training_gym.hardware_proof``); waits for the training task at hand.
+        """Show this node's hardware, unless that failed a short while ago; raises as :meth:`_show_hardware`."""
+        if time.monotonic() < self._prove_at:
+            return
+        try:
+            self._show_hardware()
+        except ZooError:
+            self._prove_at = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            raise
+        self._pause = _SHORTEST_PAUSE_SECONDS
+
+    def _show_hardware(self) -> None:
+        """Pass the tier's benchmark (``training_gym.hardware_proof``); waits for the training task at hand.
 
         Raises:
             ApiError, Unreachable: the market refused, or is away.
@@ -148,7 +168,7 @@ class Standing:
     def _prove(self) -> dict[str, Any]:
         """The market's verdict on a fresh challenge."""
         executor, market = self._executor, self._market
-        with tempfile.TemporaryDirectory(prefix="proof-") as directory, executor.exclusively():
+        with tempfile.TemporaryDirectory(prefix="proof-", dir=executor.workdir) as directory, executor.exclusively():
             run = market.start_benchmark(self._config.tier)
             ready = {"kind": "prove_ready", "work": run["work"], "seed": run["seed"]}
             executor.run(ready, _PROOF_SECONDS)

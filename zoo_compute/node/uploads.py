@@ -4,17 +4,22 @@ Whoever uploads a file again, in this lease or the next, in this process or the 
 """
 
 import logging
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from training_gym.compression.wire import payload_size
+from training_gym.config import TrainingSpec
 from zoo_compute.errors import ApiError
 from zoo_compute.link import Background, Link
 from zoo_compute.node.held import HeldLease
-from zoo_compute.node.market import Asking, Disputed, Market
+from zoo_compute.node.market import Asking, Disputed, Lease, Market
 from zoo_protocol.unixfs import PIECE_BYTES, cid_of_file
 
 log = logging.getLogger(__name__)
 
+_MEASURED_BYTES = 1 << 20
 _ROUNDS = 3
 """How often what storage has lost meanwhile is sent again."""
 
@@ -46,6 +51,22 @@ def upload_disputed(market: Market, dispute_id: str, path: Path) -> str:
         Unreachable: the market does not answer.
     """
     return _upload_pieces(market, Disputed(dispute_id), lambda: None, path, None)
+
+
+def measured_rate(market: Market, lease: Lease, link: Link) -> int:
+    """Bytes per second upwards just now, by sending what a ``train`` lease has storage keep for a while: a piece of
+    random bytes, no longer than its payload may be, whose place that takes.
+
+    Raises:
+        ApiError: the market does not want the unit (any more).
+        Unreachable: the market does not answer.
+    """
+    size = min(payload_size(TrainingSpec.from_dict(lease.task["spec"])), _MEASURED_BYTES)
+    content = os.urandom(size)
+    cid = cid_of_file(content)
+    before, started = link.up.bytes, time.monotonic()
+    market.put_piece(lease, cid, 0, cid, content)
+    return round((link.up.bytes - before) / (time.monotonic() - started))
 
 
 def _upload_pieces(market: Market, asking: Asking, check: Callable[[], None], path: Path, link: Link | None) -> str:

@@ -22,7 +22,7 @@ from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.traces import Trace, Traces
-from zoo_compute.node.uploads import upload_file
+from zoo_compute.node.uploads import measured_rate, upload_file
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
 from zoo_compute.packs import force_to_disk
 from zoo_compute.wallet import Wallet
@@ -64,7 +64,7 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
     spec = TrainingSpec.from_dict(lease.task["spec"])
     one = (spec.segments - 1) * boundary_state_bytes(spec) + slot_state_bytes(spec)
     size = DRAWN_TOGETHER * one
-    if bytes_per_second is not None and size / bytes_per_second > seconds_to_show(size, lease.lease_seconds):
+    if bytes_per_second is not None and size > bytes_per_second * seconds_to_show(size, lease.lease_seconds):
         raise LinkTooSlow(
             f"at {bytes_per_second * 8 / 1e6:.1f} Mb/s upwards the states of {DRAWN_TOGETHER} units "
             f"({size / 1e6:.0f} MB) could not be shown in time if all were drawn"
@@ -106,7 +106,6 @@ class Worker:
 
     def _train(self, held: HeldLease) -> Callable[[], None] | None:
         lease, task, address = held.lease, held.lease.task, self.wallet.address
-        require_link(lease, self.link.up.bytes_per_second)
         effort = Effort(self.link)
         result = self._trained(held, effort)
         salt = self._salt(lease)
@@ -196,16 +195,24 @@ class Worker:
             known: dict[str, Any] = json.loads(file.read_text())
             if known["start"] == start and "state_digests" in known:  # a result of before has none
                 return known
+        self._require_link(held)
         with effort.transferring():
             inputs = unit_task(task, self.workspace, self.gateway, self._run)
         job = {"kind": "train", "output": str(directory), **inputs}
-        result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress), "start": start}
+        result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check), "start": start}
         state = Path(result.pop("slot_state"))
         result["slot_state_cid"] = self.workspace.keep_slot_state(task["job_id"], task["slot"], state)
         for name in (result["payload"], *result["states"]):
             force_to_disk(Path(name))  # before the result says that they are there: a torn one, shown, looks like a lie
         write_json(file, result)
         return result
+
+    def _require_link(self, held: HeldLease) -> None:
+        """Raise LinkTooSlow if it is, also now: who took no unit for a rate of long ago would never measure another."""
+        try:
+            require_link(held.lease, self.link.up.bytes_per_second)
+        except LinkTooSlow:
+            require_link(held.lease, measured_rate(self.market, held.lease, self.link))
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
@@ -240,6 +247,8 @@ class Worker:
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
+        # Before any is pinned: of a checkpoint of which not all could be had, a later lease releases what was.
+        self.workspace.keep(task["checkpoint_cid"], task["cids"])
         proof, size = hashlib.sha256(from_hex(task["nonce"])), 0
         for cid in task["cids"]:
             for piece in self.gateway.stream(cid, max_bytes=MAX_INPUT_BYTES):
@@ -247,7 +256,6 @@ class Worker:
                 size += len(piece)
             self.workspace.store.pin(parse(cid))
             held.check()
-        self.workspace.keep(task["checkpoint_cid"], task["cids"])
         self.market.complete(held.lease, {"proof": to_hex(proof.digest())}, size)
         self.workspace.release(task["release"])
 
@@ -264,7 +272,7 @@ class Worker:
         if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
             job |= {"across": True, "output": str(directory)}
-        result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress)
+        result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check)
         salt = self._salt(lease)
         verifier = bytes.fromhex(self.wallet.address.removeprefix("0x"))
         result_hash = keccak(from_hex(result["end_leaf"]) + verifier + salt)

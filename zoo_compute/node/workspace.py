@@ -12,7 +12,7 @@
                                  continues from them, also after a restart
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
-``executor/``                    the training process's log and temporary files
+``executor/``                    the training process's log and temporary files; emptied at every start
 """
 
 import json
@@ -37,6 +37,7 @@ from zoo_protocol.unixfs import cid_of_file
 MAX_INPUT_BYTES = 1 << 36
 _FILES_KEPT_SECONDS = 3600.0
 _BLOCKS_KEPT_SECONDS = 86400.0
+_COLLECT_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +47,16 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        shutil.rmtree(self._root / "files", ignore_errors=True)
+        for name in ("files", "executor"):
+            shutil.rmtree(self._root / name, ignore_errors=True)
         for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
         self.store = BlockStore(self._root / "store")
         self.store.discard_unfinished()
-        try:
-            self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
-        except (BlockNotFound, ContentError) as error:
-            log.warning("no old blocks removed: a pinned checkpoint is damaged: %s", error)
+        self._collect_at = 0.0
+        self.collect()
 
     @property
     def acknowledgements(self) -> Path:
@@ -177,6 +177,17 @@ class Workspace:
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:
                 shutil.rmtree(path)
+
+    def collect(self) -> None:
+        """Remove blocks that no pinned file needs and that were fetched longer than a day ago, unless that was done
+        within the hour. It may take minutes, for which whoever fetches waits."""
+        if time.monotonic() < self._collect_at:
+            return
+        self._collect_at = time.monotonic() + _COLLECT_SECONDS
+        try:
+            self.store.collect(older_than=_BLOCKS_KEPT_SECONDS)
+        except (BlockNotFound, ContentError) as error:
+            log.warning("no old blocks removed: a pinned checkpoint is damaged: %s", error)
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"

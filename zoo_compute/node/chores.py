@@ -1,0 +1,64 @@
+"""What a node looks after again and again beside its work.
+
+Heartbeats wait for none of it: a claim that is not mined, or a server that keeps silent, takes minutes, and a node that
+is silent for so long is down.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+
+from zoo_compute.errors import ZooError
+from zoo_compute.node import hardware
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.gpu_statements import GpuSource
+from zoo_compute.node.market import Market
+from zoo_compute.node.omissions import Omissions
+from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
+from zoo_compute.node.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+Chore = Callable[[], None]
+"""Does what is due of something, which it knows itself."""
+
+DISK_REFUSES = (OSError, sqlite3.Error)
+"""What a full or failing disk raises here: files, and the index of the block store."""
+
+
+def chores_of(
+    payouts: Payouts,
+    workspace: Workspace,
+    *,
+    disputes: Disputes | None,
+    omissions: Omissions | None,
+    attesting: Attesting | None,
+) -> dict[str, Chore]:
+    """A node's chores by what they look after, the most urgent first. None is not for this node."""
+    chores: dict[str, Chore] = {}
+    if disputes is not None:
+        chores["disputes"] = disputes.watch
+    if omissions is not None:
+        chores["omitted commitments"] = omissions.watch
+    chores |= {"pay": payouts.collect, "old blocks": workspace.collect}
+    if attesting is not None:
+        chores["attestations"] = attesting.keep
+    return chores
+
+
+def attesting_of(config: NodeConfig, market: Market, address: str) -> Attesting:
+    """What keeps the attestation of the node with this address up."""
+    gpus = GpuSource() if hardware.detect().gpu_count else None
+    return Attesting(market, address, QuoteSource(), collateral_from(config.pccs_url), gpus)
+
+
+def look_after(what: str, chore: Chore) -> None:
+    """Do a chore, also while the market is away; what fails is logged, and tried again at the next look."""
+    try:
+        chore()
+    except ZooError as error:
+        log.warning("%s cannot be looked after: %s %s", what, error, error.remedy or "")
+    except DISK_REFUSES as error:
+        log.warning("%s cannot be looked after: %s", what, error)
