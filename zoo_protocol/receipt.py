@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zoo_protocol.record import VERIFIED, JobRecord
+from zoo_protocol.sampling import detection_at_rate
 
 BPS = 10_000
 MICROSECONDS_PER_HOUR = 3_600_000_000
@@ -202,6 +203,11 @@ def build_receipt(
                 "paid_wei": str(net if unit.status == VERIFIED else 0),
                 "trace_root": unit.trace_root,
                 "payload_cid": unit.payload_cid,
+                "sampling_bps": unit.sampling_bps,
+                "drawn_segments": unit.drawn_segments,
+                "detection_probability": None
+                if unit.sampling_bps is None
+                else detection_at_rate(record.segments, 1, unit.sampling_bps),
             }
             for unit in record.units
         ],

@@ -146,10 +146,15 @@ class JobRecord:
         """Parse and check the shape of a record.
 
         Raises:
-            RecordError: naming the field that is missing, unknown or of the wrong type.
+            RecordError: naming the field that is missing, unknown, of the wrong type or out of range.
         """
         record = _parse(cls, KIND, data)
         assert isinstance(record, cls)
+        if record.segments < 1:
+            raise RecordError("segments", f"{record.segments} is none")
+        for index, unit in enumerate(record.units):
+            if unit.sampling_bps is not None and not 0 <= unit.sampling_bps <= 10_000:
+                raise RecordError(f"units[{index}].sampling_bps", f"{unit.sampling_bps} is no share of 10,000")
         return record
 
     def paid_units(self) -> list[UnitRecord]:

@@ -62,3 +62,11 @@ def detection_probability(segments: int, falsified: int, drawn: int) -> float:
     ``1 - C(N-c, q) / C(N, q)``; the seed's ``1 - (1-s)**n`` is its with-replacement form, n the falsified steps.
     """
     return 1 - comb(segments - falsified, drawn) / comb(segments, drawn)
+
+
+def detection_at_rate(segments: int, falsified: int, rate_bps: int) -> float:
+    """The same before the draw: how many segments ``draw_segments`` draws is by chance, so it is the mean over both."""
+    whole, fraction = divmod(segments * rate_bps, 10_000)
+    low = detection_probability(segments, falsified, whole)
+    high = detection_probability(segments, falsified, min(whole + 1, segments))
+    return low + (high - low) * fraction / 10_000

@@ -33,7 +33,7 @@ from training_gym.errors import ManifestError, SpecError
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
-from zoo_protocol.sampling import detection_probability
+from zoo_protocol.sampling import detection_at_rate
 
 TOKEN_NAME = "ZEN"
 PERMIT_MARGIN = timedelta(hours=1)
@@ -225,7 +225,7 @@ def quote(
         reserve_price_wei=job.tier.reserve_price_wei,
         fee_bps=network.fee_bps,
         newcomer_sampling_bps=network.newcomer_sampling_bps,
-        detection_probability=newcomer_detection(job.spec.segments, network.newcomer_sampling_bps),
+        detection_probability=detection_at_rate(job.spec.segments, 1, network.newcomer_sampling_bps),
         expected_seconds=job.spec.training.rounds * unit_seconds,
         expected_throughput=throughput,
         nonce=nonce,
@@ -255,18 +255,6 @@ def funds_of(chain: ChainViews, payer: str, max_age_seconds: float = 0.0) -> Fun
         return chain.funds(payer, max_age_seconds)
     except ChainError as error:
         raise ChainDown(str(error)) from error
-
-
-def newcomer_detection(segments: int, rate_bps: int) -> float:
-    """Chance that one falsified segment of a unit is drawn at ``rate_bps``.
-
-    The number drawn is ``segments * rate_bps / 10_000``, its fraction by chance (``zoo_protocol.sampling``), so the
-    chance is the mean over both numbers.
-    """
-    whole, fraction = divmod(segments * rate_bps, BPS)
-    low = detection_probability(segments, 1, whole)
-    high = detection_probability(segments, 1, min(whole + 1, segments))
-    return low + (high - low) * fraction / BPS
 
 
 class _Canonical(NamedTuple):

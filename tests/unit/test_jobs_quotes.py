@@ -12,9 +12,10 @@ from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
 from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import InvalidOrder
-from market.jobs.quotes import highest_price, newcomer_detection, terms
+from market.jobs.quotes import highest_price, terms
 from market.jobs.schemas import JobSpec
 from training_gym.config import TrainingSpec
+from zoo_protocol.sampling import detection_at_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.integers(1, 2**96 - 1)
@@ -39,7 +40,7 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
         return sum(0 in draw for draw in draws) / len(draws)
 
     expected = share(whole) + (share(min(whole + 1, segments)) - share(whole)) * fraction / 10_000
-    assert newcomer_detection(segments, rate_bps) == pytest.approx(expected)
+    assert detection_at_rate(segments, 1, rate_bps) == pytest.approx(expected)
 
 
 def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64) -> JobSpec:

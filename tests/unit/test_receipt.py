@@ -263,6 +263,9 @@ def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
     assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
     assert money["fee"] == (money["paid"] + money["fee"]) * FEE_BPS // 10_000
     assert [unit["paid_wei"] for unit in found.receipt["units"]] == [str(money["paid"]), "0"]
+    verified = found.receipt["units"][0]
+    assert (verified["sampling_bps"], len(verified["drawn_segments"])) == (2_500, 1)
+    assert verified["detection_probability"] == 0.25  # one of four segments
 
 
 def test_a_penalty_by_a_committee_is_that_of_a_dispute_which_convicted_the_unit() -> None:
@@ -290,6 +293,8 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_units", lambda w: setattr(w, "on_settle", replace(w.on_settle, units=2))),
     ("wrong_fee", lambda w: setattr(w, "posted", replace(w.posted, fee_collected=w.posted.fee + 1))),
     ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
+    ("bad_record", lambda w: w.change_unit(sampling_bps=10_001)),
+    ("bad_record", lambda w: setattr(w, "record", replace(w.record, segments=0))),
     ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
     ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
     ("wrong_transfers", lambda w: setattr(w, "beside", replace(w.beside, refund=1))),

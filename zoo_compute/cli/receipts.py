@@ -31,11 +31,22 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     )
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
-    _print_rows(("round", "slot", "provider", "status", "reason", "paid", "payload_cid"), receipt["units"])
+    _print_rows(
+        ("round", "slot", "provider", "status", "reason", "paid", "replayed", "detection", "payload_cid"),
+        [unit | _verification(unit) for unit in receipt["units"]],
+    )
     if receipt["slashes"]:
         _print_rows(("provider", "reason", "amount", "path", "path_reason", "tx"), receipt["slashes"])
     rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
     print_table(("round", "validation_loss", "pins", "cid"), rows)
+
+
+def _verification(unit: dict[str, Any]) -> dict[str, Any]:
+    """Which segments were drawn, and how probable it was before that one false segment would be among them."""
+    chance = unit["detection_probability"]
+    if chance is None:
+        return {"replayed": None, "detection": None}
+    return {"replayed": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
 def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
