@@ -44,6 +44,7 @@ _log = structlog.get_logger(__name__)
 GAP_KIND = "nonce_gap"
 _MAX_UNMINED = 16  # what nodes guarantee to keep of one account
 _PLAIN_TRANSFER_GAS = 21_000
+_MOST_GAS = 1 << 24  # that a transaction may ask for (EIP-7825); one that is never taken would block its nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,8 @@ class Sender:
             return None
         try:
             # A third more: earlier transactions of ours may change what this one costs.
-            gas = self._client.estimate_gas(self.address, *self._call(intent)) * 4 // 3
+            estimated = self._client.estimate_gas(self.address, *self._call(intent))
+            gas = max(estimated, min(estimated * 4 // 3, _MOST_GAS))
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = repository.locked_intent(session, intent.id)
