@@ -49,12 +49,11 @@ _MOST_GAS = 1 << 24  # that a transaction may ask for (EIP-7825); one that is ne
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The chain as one step sees it. Nonces are counts of the signer's mined transactions; ``quote`` is today's fee."""
+    """The chain as one step sees it. ``latest_nonce``: the signer's next as of ``head``; ``quote``: today's fee."""
 
     head: Block
     finalised: Block
     latest_nonce: int
-    final_nonce: int
     quote: fees.Fees
 
 
@@ -112,7 +111,6 @@ class Sender:
                 head,
                 finalised,
                 latest_nonce=self._client.nonce(self.address),
-                final_nonce=self._client.nonce(self.address, finalised.hash),
                 quote=fees.quote(head.base_fee, self._client.priority_fee(), self._fee_cap),
             )
             tracked = self._track(view)
@@ -159,11 +157,13 @@ class Sender:
         That no receipt is found proves nothing: the node may be late with it. Only the foreign transaction itself, seen
         in a final block, lets a payment move to another nonce.
         """
-        if intent.nonce is None or intent.nonce >= view.final_nonce or intent.status == IntentStatus.MINED:
+        if intent.nonce is None or intent.nonce >= view.latest_nonce or intent.status == IntentStatus.MINED:
             return False
         try:
+            if intent.nonce >= self._client.nonce(self.address, view.finalised.hash):
+                return False
             holder = self._client.transaction_at(self.address, intent.nonce, view.finalised)
-        except UnknownBlock as error:
+        except (RpcError, UnknownBlock) as error:  # many nodes lack the state of final blocks
             _log.error(
                 "nonce used, by which transaction is unknown", key=intent.key, nonce=intent.nonce, why=str(error)
             )

@@ -165,6 +165,20 @@ def test_a_dear_call_asks_for_no_more_gas_than_a_transaction_may_have(chain: Cha
     assert intent(database, "dear").status == IntentStatus.FINAL
 
 
+def test_a_node_without_the_state_of_final_blocks_serves(chain: Chain, database: Database) -> None:
+    """A full node keeps some 128 states; on chains with fast blocks finality lies further back."""
+
+    def pruned(request: Request, forward: Forward) -> Answer:
+        is_old = isinstance(request["params"][1], dict)
+        return error_of(request, "missing trie node") if is_old else forward(request)
+
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.rule("eth_getTransactionCount", pruned)
+        queue_payment(database)
+        settle_down(chain, chain.sender(database, url=proxy.url), lambda: intent(database).status == IntentStatus.FINAL)
+    assert intent(database).status == IntentStatus.FINAL
+
+
 def test_a_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:
     told: list[tuple[str, str | None, str | None]] = []
 
