@@ -115,6 +115,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["JobEscrow", "SettlementReverted"].append(settlement.on_settlement_reverted)
     handlers["JobEscrow", "UnitWithheld"].append(disputes.on_unit_withheld)
     handlers["JobEscrow", "UnitRestored"].append(disputes.on_unit_restored)
+    handlers["JobEscrow", "UnitRestored"].append(claims.on_unit_restored)
     handlers["Disputes", "DisputeEnded"].append(disputes.on_dispute_ended)
     for key, handler in following.HANDLERS.items():
         handlers[key].append(handler)

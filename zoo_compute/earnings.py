@@ -1,12 +1,13 @@
 """A provider's pay: listed by the market, claimed by proof in a transaction of the provider's own."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from zoo_compute.http import Connection
 from zoo_compute.models import Claim, Network
 from zoo_compute.wallet import Chain, Wallet
 
-_BATCHES_A_TRANSACTION = 100  # about 1.5 million gas
+_MOST_BATCHES = 100  # in a transaction: about 1.5 million gas
 
 
 def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]:
@@ -25,9 +26,15 @@ def list_claims(connection: Connection, *, claimed: bool = False) -> list[Claim]
         after = page["next_after"]
 
 
-def claimable(claims: Sequence[Claim], chain_time: int) -> list[Claim]:
-    """The claims whose challenge period is over by the chain's clock (Unix seconds), as many as one call may take."""
-    return [claim for claim in claims if claim.claimable_at.timestamp() <= chain_time][:_BATCHES_A_TRANSACTION]
+def claimable(claims: Sequence[Claim], chain: Chain) -> list[Claim]:
+    """The claims that the contract pays now, as many as one call may take.
+
+    Their challenge period is over by the chain's clock. One whose pay is all withheld by disputes, or was struck, would
+    have the contract refuse the whole call.
+    """
+    now = chain.time()
+    over = (claim for claim in claims if claim.claimable_at.timestamp() <= now)
+    return list(islice((claim for claim in over if claim.amount_wei > chain.withheld(claim.batch_id)), _MOST_BATCHES))
 
 
 def take(claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None) -> tuple[list[Claim], str | None]:
@@ -43,5 +50,5 @@ def take(claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | No
     if not claims:
         return [], None
     chain = Chain(network.rpc_url, network.contracts, wallet)
-    due = claimable(claims, chain.time())
+    due = claimable(claims, chain)
     return due, chain.claim(due, to) if due else None

@@ -108,7 +108,8 @@ def _check_posted(
     result.expect("wrong_fee", "FeesCollected", True, posted.fee_collected <= posted.fee)
     earned = {claim.provider: claim.amount for claim in batch.claims}
     for provider, amount in posted.claimed.items():
-        result.expect("wrong_payment", f"Claimed[{provider}]", earned.get(provider, 0), amount)
+        due = earned.get(provider, 0) - posted.withheld.get(provider, 0)
+        result.expect("wrong_payment", f"Claimed[{provider}]", due, amount)
 
 
 def _units(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:

@@ -1,7 +1,7 @@
 """What the chain alone says about one job: read from any RPC node, without the market."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,8 @@ class Posted:
     fee: int
     claimed: Mapping[str, int]
     """provider -> amount"""
+    withheld: Mapping[str, int]
+    """provider -> what disputes withheld of it when it was claimed"""
     fee_collected: int
 
 
@@ -153,12 +155,15 @@ class ChainReader:
         """
         posted = self._only("JobEscrow", "BatchPosted", "no_batch", batchId=batch_id)["args"]
         claims = self._events("JobEscrow", "Claimed", batchId=batch_id)
+        withheld = self._events("JobEscrow", "UnitWithheld", batchId=batch_id)
+        restored = self._events("JobEscrow", "UnitRestored", batchId=batch_id) if withheld else []
         fees = self._events("JobEscrow", "FeesCollected", batchId=batch_id)
         return Posted(
             root=to_hex(posted["root"]),
             net=posted["net"],
             fee=posted["fee"],
             claimed={event["args"]["provider"]: event["args"]["amount"] for event in claims},
+            withheld={event["args"]["provider"]: _withheld(event, withheld, restored) for event in claims},
             fee_collected=sum(event["args"]["amount"] for event in fees),
         )
 
@@ -270,6 +275,14 @@ class ChainReader:
         if len(events) != 1:
             raise ChainDisagrees(code, f"{contract} has {len(events)} {name} events for {filters}; one was expected")
         return events[0]
+
+
+def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequence[EventData]) -> int:
+    """What disputes had withheld of a claim: all that was not back in its batch by then (later it is paid out)."""
+    mine = [event["args"] for event in withheld if event["args"]["provider"] == claim["args"]["provider"]]
+    units = {args["unitId"] for args in mine}
+    back = [event["args"] for event in restored if not event["args"]["paidOut"] and event["args"]["unitId"] in units]
+    return sum(int(args["net"]) for args in mine) - sum(int(args["net"]) for args in back)
 
 
 def _plain(event: EventData) -> dict[str, Any]:

@@ -235,6 +235,11 @@ class Chain:
         items = [(claim.amount_wei, claim.proof) for claim in claims]
         return self._send(self._escrow.functions.claim(self._payee(to), items))
 
+    def withheld(self, batch_id: int) -> int:
+        """What disputes withhold, or have struck, of the wallet's pay in a settled batch."""
+        with chain_errors():
+            return int(self._escrow.functions.withheldOf(batch_id, self._sender).call())
+
     def rewards_claimed(self) -> int:
         """All that the wallet ever claimed of its rewards."""
         with chain_errors():

@@ -68,6 +68,7 @@ class ChainClient:
         self.chain_id = chain_id
         self._confirmations = confirmations
         self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds)
+        self._has_finality = False  # whether a node has shown the ``finalized`` tag
 
     @classmethod
     def ask_chain_id(cls, rpc_url: str, timeout_seconds: float = 10.0) -> int:
@@ -109,13 +110,21 @@ class ChainClient:
         return _block(self._nodes.head())
 
     def finalised(self) -> Block:
-        """The newest block that cannot be reorganised away, by the node's tag or by confirmations."""
+        """The newest block that cannot be reorganised away, by the chain's tag, or by confirmations if it has none.
+
+        Raises:
+            UnknownBlock: the node in use does not say which block is final, but the chain has such blocks.
+        """
         try:
             tagged = self.block("finalized")
         except (RpcError, UnknownBlock):  # the node does not know the tag
             tagged = None
         if tagged is not None:
+            self._has_finality = True
             return tagged
+        if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
+            self._nodes.distrust()
+            raise UnknownBlock("the node does not say which block is final, though the chain has final blocks")
         number = max(0, self.head().number - self._confirmations)
         settled = self.block(number)
         if settled is None:

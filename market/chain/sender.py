@@ -44,16 +44,16 @@ _log = structlog.get_logger(__name__)
 GAP_KIND = "nonce_gap"
 _MAX_UNMINED = 16  # what nodes guarantee to keep of one account
 _PLAIN_TRANSFER_GAS = 21_000
+_MOST_GAS = 1 << 24  # that a transaction may ask for (EIP-7825); one that is never taken would block its nonce
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The chain as one step sees it. Nonces are counts of the signer's mined transactions; ``quote`` is today's fee."""
+    """The chain as one step sees it. ``latest_nonce``: the signer's next as of ``head``; ``quote``: today's fee."""
 
     head: Block
     finalised: Block
     latest_nonce: int
-    final_nonce: int
     quote: fees.Fees
 
 
@@ -111,7 +111,6 @@ class Sender:
                 head,
                 finalised,
                 latest_nonce=self._client.nonce(self.address),
-                final_nonce=self._client.nonce(self.address, finalised.hash),
                 quote=fees.quote(head.base_fee, self._client.priority_fee(), self._fee_cap),
             )
             tracked = self._track(view)
@@ -158,11 +157,13 @@ class Sender:
         That no receipt is found proves nothing: the node may be late with it. Only the foreign transaction itself, seen
         in a final block, lets a payment move to another nonce.
         """
-        if intent.nonce is None or intent.nonce >= view.final_nonce or intent.status == IntentStatus.MINED:
+        if intent.nonce is None or intent.nonce >= view.latest_nonce or intent.status == IntentStatus.MINED:
             return False
         try:
+            if intent.nonce >= self._client.nonce(self.address, view.finalised.hash):
+                return False
             holder = self._client.transaction_at(self.address, intent.nonce, view.finalised)
-        except UnknownBlock as error:
+        except (RpcError, UnknownBlock) as error:  # many nodes lack the state of final blocks
             _log.error(
                 "nonce used, by which transaction is unknown", key=intent.key, nonce=intent.nonce, why=str(error)
             )
@@ -280,7 +281,8 @@ class Sender:
             return None
         try:
             # A third more: earlier transactions of ours may change what this one costs.
-            gas = self._client.estimate_gas(self.address, *self._call(intent)) * 4 // 3
+            estimated = self._client.estimate_gas(self.address, *self._call(intent))
+            gas = max(estimated, min(estimated * 4 // 3, _MOST_GAS))
         except ExecutionReverted as error:
             with self._database.transaction() as session:
                 locked = repository.locked_intent(session, intent.id)

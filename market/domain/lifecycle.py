@@ -28,7 +28,7 @@ class JobStatus(StrEnum):
     DISPUTED = "disputed"
     SETTLING = "settling"  # settlement on its way
     SETTLED = "settled"  # paid and refunded, final on chain
-    REJECTED = "rejected"  # never funded; nothing to refund
+    REJECTED = "rejected"  # not funded; nothing to refund
 
 
 class JobEvent(StrEnum):
@@ -51,6 +51,7 @@ _J, _JE = JobStatus, JobEvent
 JOB: dict[tuple[JobStatus, JobEvent], JobStatus] = {
     (_J.SUBMITTED, _JE.DEPOSIT_FINAL): _J.FUNDED,
     (_J.SUBMITTED, _JE.DEPOSIT_REVERTED): _J.REJECTED,
+    (_J.REJECTED, _JE.DEPOSIT_FINAL): _J.FUNDED,  # somebody else relayed the order later, to be cancelled at once
     (_J.FUNDED, _JE.LISTED): _J.MATCHING,
     (_J.FUNDED, _JE.CANCEL): _J.CANCELLED,
     (_J.MATCHING, _JE.MATCHED): _J.RUNNING,

@@ -196,7 +196,7 @@ def _offer_units(
     # A slot that waits for the next round, since it would be too late for this one, gets its node now.
     idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
     renewals.release_dearer(session, settings, job, idle)
-    renewals.release_unfit(session, job, idle)
+    renewals.release_unfit(session, settings, job, idle)
     spares.fill(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
         which = None if slot.provider is None else next_of(slot)

@@ -21,7 +21,7 @@ from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.domain.money import spelled_out
 from market.domain.network import NetworkParameters
-from market.events.service import new_event
+from market.events.service import MARKET, new_event
 from market.jobs import repository
 from market.jobs.errors import InsufficientBalance, PermitTooShort
 from market.jobs.matching import cancel_now
@@ -217,15 +217,23 @@ def is_unlimited(checked: CheckedJob, principal: Principal) -> bool:
 
 
 def on_job_opened(session: Session, event: ChainEvent) -> None:
-    """The deposit is final: list the job in the book of its tier. A second delivery of the event changes nothing."""
+    """The deposit is final: list the job in the book of its tier. A second delivery of the event changes nothing.
+
+    An order whose deposit reverted is public, and anybody can relay it while it lasts. Its payer was told that it costs
+    nothing, so it is cancelled, and its budget goes back by the next settlement.
+    """
     job = repository.lock_job(session, event.args["jobId"])
-    if job is None or job.status != JobStatus.SUBMITTED:
+    if job is None or job.status not in (JobStatus.SUBMITTED, JobStatus.REJECTED):
         return  # opened by somebody else's relay of an order that was never submitted here, or seen before
+    was_rejected = job.status == JobStatus.REJECTED
     job.escrowed_wei = event.args["budget"]
     job.fee_bps = event.args["feeBps"]
     job.open_tx = event.tx_hash
     job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
     move_job(session, job, JobEvent.DEPOSIT_FINAL)
+    if was_rejected:
+        cancel_now(session, job, MARKET, reason="deposit_after_rejection")
+        return
     if job.cancelled_by is not None:
         cancel_now(session, job, job.cancelled_by)
         return

@@ -240,6 +240,16 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     return repository.active_among(session, addresses)
 
 
+def understaked_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
+    """Those of the providers whose stake does not suffice for their tier any more; that of active ones does."""
+    return {
+        found.address
+        for found in repository.among(session, addresses)
+        if found.status != ProviderStatus.ACTIVE
+        and (found.tier_id is None or repository.stake_of(session, found.address) < _minimum_stake(network, found))
+    }
+
+
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
     """Open asks of these providers: wei per GPU-hour, net of the fee, and when each was placed."""
     return repository.standing_prices(session, addresses)

@@ -72,6 +72,11 @@ def on_fees_intent(session: Session, intent: TxIntent) -> None:
         repository.forget_collection(session, intent.subject)
 
 
+def on_unit_restored(session: Session, event: ChainEvent) -> None:
+    """A unit's fee is in its batch again, and is to be collected even if the batch's other fees were before."""
+    repository.collect_again(session, event.args["batchId"])
+
+
 def on_batch_posted(session: Session, event: ChainEvent) -> None:
     """The batch is final: its claims open at ``claimableAt``."""
     batch = repository.batch_by_root(session, event.args["root"])

@@ -113,6 +113,11 @@ def forget_collection(session: Session, key: str) -> None:
     session.execute(update(SettlementBatch).where(SettlementBatch.fees_key == key).values(fees_key=None))
 
 
+def collect_again(session: Session, batch_id: int) -> None:
+    """Make the batch with this number in the contract due for collection again."""
+    session.execute(update(SettlementBatch).where(SettlementBatch.batch_id == batch_id).values(fees_key=None))
+
+
 def note_claim(session: Session, batch_id: int, provider: str, tx: str) -> None:
     """The provider took its pay."""
     batch = select(SettlementBatch.id).where(SettlementBatch.batch_id == batch_id).scalar_subquery()

@@ -3,9 +3,10 @@
 import pytest
 from sqlalchemy.orm import Session
 from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain
-from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of
+from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 from support.indexing import booked, canonical_logs, cursor, forget, fresh
 
+from market.chain.client import ChainClient
 from market.chain.contracts import ChainEvent
 from market.chain.errors import FinalityViolated, IncompleteLogs, RateLimited, UnknownBlock
 from market.chain.indexer import Indexer
@@ -183,3 +184,22 @@ def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
         assert held
         assert chain.indexer(database).step() == 0
     assert chain.indexer(database).step() > 0
+
+
+@pytest.mark.parametrize("fault", ["error", "null"])
+def test_a_node_that_forgets_what_is_final_does_not_make_anything_final(chain: Chain, fault: str) -> None:
+    """As a node does for a while after a restart, until its consensus client has told it."""
+    with FaultyRpc(chain.anvil.url) as proxy:
+        client = ChainClient(proxy.url, chain.deployment.chain_id, confirmations=1)
+        final = client.finalised()
+
+        def forgetful(request: Request, forward: Forward) -> Answer:
+            if request["params"][0] != "finalized":
+                return forward(request)
+            return error_of(request, "finalized block not found") if fault == "error" else result_of(request, None)
+
+        proxy.rule("eth_getBlockByNumber", forgetful)
+        with pytest.raises(UnknownBlock, match="final"):
+            client.finalised()
+        proxy.heal()
+        assert client.finalised() == final

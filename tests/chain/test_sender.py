@@ -4,10 +4,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import rlp
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 from support.chain import OPERATOR, Chain
-from support.faulty_rpc import FaultyRpc
+from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 
 from market.chain.errors import BadArguments, RpcUnavailable
 from market.chain.fees import Fees, quote, replacement
@@ -143,6 +144,39 @@ def test_fees_are_bumped_by_an_eighth_and_capped() -> None:
     assert replacement(Fees(1_001, 1), Fees(1, 1), 10_000) == Fees(1_127, 2)
     assert replacement(Fees(1_000, 1), Fees(5_000, 9), 10_000) == Fees(5_000, 9)
     assert replacement(Fees(1_000, 1), Fees(1, 1), 1_124) is None
+
+
+def test_a_dear_call_asks_for_no_more_gas_than_a_transaction_may_have(chain: Chain, database: Database) -> None:
+    """Nodes refuse more than 2^24 for good (EIP-7825), and nothing behind that nonce would be mined."""
+
+    def estimate(request: Request, forward: Forward) -> Answer:
+        return result_of(request, hex(13_000_000))
+
+    def osaka(request: Request, forward: Forward) -> Answer:
+        gas_limit = int.from_bytes(rlp.decode(bytes.fromhex(request["params"][0][4:]))[4], "big")
+        return error_of(request, "transaction gas limit too high") if gas_limit > 1 << 24 else forward(request)
+
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.rule("eth_estimateGas", estimate)
+        proxy.rule("eth_sendRawTransaction", osaka)
+        sender = chain.sender(database, url=proxy.url)
+        queue_payment(database, "dear")
+        settle_down(chain, sender, lambda: intent(database, "dear").status == IntentStatus.FINAL)
+    assert intent(database, "dear").status == IntentStatus.FINAL
+
+
+def test_a_node_without_the_state_of_final_blocks_serves(chain: Chain, database: Database) -> None:
+    """A full node keeps some 128 states; on chains with fast blocks finality lies further back."""
+
+    def pruned(request: Request, forward: Forward) -> Answer:
+        is_old = isinstance(request["params"][1], dict)
+        return error_of(request, "missing trie node") if is_old else forward(request)
+
+    with FaultyRpc(chain.anvil.url) as proxy:
+        proxy.rule("eth_getTransactionCount", pruned)
+        queue_payment(database)
+        settle_down(chain, chain.sender(database, url=proxy.url), lambda: intent(database).status == IntentStatus.FINAL)
+    assert intent(database).status == IntentStatus.FINAL
 
 
 def test_a_certain_revert_takes_no_nonce(chain: Chain, database: Database) -> None:

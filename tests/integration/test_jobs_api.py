@@ -23,8 +23,9 @@ from market.domain.lifecycle import IntentStatus
 from market.domain.placement import Requirements
 from market.events.models import IdempotentRequest
 from market.jobs import leases, submission
-from market.jobs.facts import get
+from market.jobs.facts import get, start_settling
 from market.jobs.models import Job
+from market.jobs.payment import jobs_to_settle
 from market.providers.models import SignerNonce
 from market.storage.service import Storage
 from training_gym.config import MAX_SEGMENTS, METHODS
@@ -372,6 +373,26 @@ def test_a_job_cancelled_before_its_deposit_is_refunded_when_that_is_final(
     cancelled = api.get(path, headers=payer.headers).json()
     assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
     assert cancelled["escrowed_wei"] == str(ZEN)  # what the settlement, which comes next, refunds
+
+
+def test_a_rejected_order_that_somebody_relays_later_is_refunded(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    """What reverted on chain is public with its signatures, and works once the payer has the budget again."""
+    job = api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()
+    with services.database.transaction() as session:
+        (intent,) = session.scalars(select(TxIntent))
+        intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(sender=0x, balance=0, needed=1)"
+        submission.on_deposit_intent(session, intent)
+    for _ in range(2):
+        with services.database.transaction() as session:
+            submission.on_job_opened(session, opened(get(session, job["id"]).order))
+    relayed = api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json()
+    assert (relayed["status"], relayed["reason"]) == ("cancelled", "deposit_after_rejection")
+    assert relayed["escrowed_wei"] == str(ZEN)  # as above
+    with services.database.transaction() as session:
+        start_settling(session)
+        assert jobs_to_settle(session) == [job["id"]]
 
 
 def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:

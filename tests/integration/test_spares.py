@@ -6,12 +6,16 @@ import pytest
 from jobs_world import World
 from sqlalchemy import select, text, update
 
+from market.chain.contracts import ChainEvent
 from market.db.base import utc_now
-from market.domain.lifecycle import JobEvent
+from market.domain.lifecycle import JobEvent, ProviderStatus
+from market.domain.network import DEVNET, ZEN
 from market.jobs import aggregation, leases
 from market.jobs.lease_schemas import CompleteFollow, LeaseKind, LeaseView
 from market.jobs.models import Checkpoint, Job, Lease, Slot, Unit
 from market.jobs.moves import move_job
+from market.providers import service as providers
+from market.providers.models import Provider
 
 
 @pytest.fixture
@@ -175,3 +179,27 @@ def test_in_good_time_or_where_the_quorum_needs_it_a_unit_is_offered(
     _vacate(world, nodes[1])
     world.dispatch(job_id)
     assert any(world.pull(spare) for spare in spares)
+
+
+@pytest.mark.parametrize("demoted", [False, True])
+def test_who_takes_its_stake_out_gets_no_more_units_of_its_job(
+    world: World, nodes: list[str], job_id: str, demoted: bool
+) -> None:
+    """A job can last longer than unbonding: what it delivered after that, no penalty would reach."""
+    leaving = nodes[0]
+    if demoted:
+        _become(world, leaving, ProviderStatus.DEMOTED)
+    args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
+    unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
+    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
+    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    assert leaving not in _holders(world, job_id)
+    assert leaving not in _holders_of_units(world, job_id, round_=1)
+
+
+def _become(world: World, node: str, status: ProviderStatus) -> None:
+    world.rows(lambda session: session.execute(update(Provider).where(Provider.address == node).values(status=status)))
+
+
+def _holders_of_units(world: World, job_id: str, round_: int = 0) -> list[str]:
+    return [unit.provider for unit in world.units(job_id) if unit.round == round_]

@@ -22,9 +22,12 @@ from market.domain.network import DEVNET
 from market.jobs.models import Acknowledgement, Unit
 from market.ledger.reconciliation import reconcile
 from market.settings import Settings
-from market.settlement import disputes
+from market.settlement import claims, disputes
 from market.storage.service import Storage
 from market.verification.calls import RETRY_AFTER
+from zoo_compute import earnings
+from zoo_compute.models import Claim, Network
+from zoo_compute.wallet import Wallet as OwnWallet
 from zoo_protocol import trace
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
@@ -223,3 +226,92 @@ def test_a_unit_whose_batch_was_vetoed_is_kept_out_of_the_next_one_too(world: Se
     assert second.batch_id is not None
     assert second.batch_id != first.batch_id
     assert withheld_of(world, second.batch_id, provider.address) == UNIT_PAY
+
+
+def in_court(world: SettlementWorld, function: str, *arguments: object) -> None:
+    """A call of the escrow that only the contract of disputes may make."""
+    court = Wallet(world.chain.deployment.address("Disputes"), "")
+    world.chain.anvil.rpc("anvil_impersonateAccount", court.address)
+    world.chain.anvil.rpc("anvil_setBalance", court.address, hex(10**18))
+    world.chain.send(court, "JobEscrow", function, *arguments)
+
+
+def withhold(world: SettlementWorld, key: str) -> None:
+    found = paid(world, key)
+    assert found is not None
+    in_court(world, "withhold", found.batch_id, asdict(found.commitment), found.price, found.proof)
+
+
+def collect_fees(world: SettlementWorld) -> int:
+    """Wei that the treasury has after what is due was collected."""
+    claims.collect_fees(world.database, lambda: world.chain.client().head().timestamp)
+    world.send()
+    world.finalise()
+    return world.chain.views.balance_of(world.chain.deployment.address("Treasury"))
+
+
+def test_pay_and_fee_of_a_restored_unit_arrive_as_those_of_others_do(
+    world: SettlementWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "utc_now", lambda: utc_now() + timedelta(days=30))  # beyond the chain's clock
+    job_id = world.job()
+    alone, one, *_ = world.work(job_id, 0, PROVIDERS[0], PROVIDERS[1])
+    world.work(job_id, 1, PROVIDERS[1])
+    keys = [acknowledged(world, unit) for unit in (alone, one)]
+    world.end(job_id)
+    world.settled()
+    for key in keys:
+        withhold(world, key)
+    world.pass_challenge_period()
+    fee = world.read(job_id).fee_wei
+    assert fee is not None
+    assert collect_fees(world) == fee // 3
+    # what is withheld keeps nobody from the rest, and an outsider sees that nothing is missing
+    assert world.claim_all() == {wallet.address: UNIT_PAY * (wallet is PROVIDERS[1]) for wallet in PROVIDERS}
+    world.check(job_id)
+    for key in keys:
+        in_court(world, "release", key, True)
+    world.index()
+    assert world.claim_all() == {wallet.address: UNIT_PAY * (wallet is PROVIDERS[0]) for wallet in PROVIDERS}
+    assert [world.chain.views.balance_of(wallet.address) for wallet in PROVIDERS[:2]] == [UNIT_PAY, 2 * UNIT_PAY]
+    assert collect_fees(world) == fee
+    world.check(job_id)
+
+
+def take_earnings(world: SettlementWorld, provider: Wallet) -> list[int]:
+    """A node claims what the market lists; the batches that it got its pay of."""
+    with world.database.transaction() as session:
+        found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
+    listed = [
+        Claim(
+            job_ids=claim.job_ids,
+            batch_id=batch.batch_id or 0,
+            amount_wei=claim.amount_wei,
+            proof=claim.proof,
+            claimable_at=batch.claimable_at or utc_now(),
+            claim_tx=None,
+        )
+        for batch, claim in found
+    ]
+    network = Network.model_construct(rpc_url=world.chain.anvil.url, contracts=dict(world.chain.deployment.contracts))
+    taken, _ = earnings.take(listed, network, OwnWallet(provider.key), None)
+    world.index()
+    return [claim.batch_id for claim in taken]
+
+
+def test_a_batch_whose_pay_is_all_withheld_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+    job_id = world.job()
+    keys = []
+    for round_ in range(3):
+        (unit,) = world.work(job_id, round_, PROVIDERS[0])
+        keys.append(acknowledged(world, unit))
+        world.settled(after=timedelta(hours=1 + round_))
+    withhold(world, keys[0])
+    withhold(world, keys[1])
+    in_court(world, "release", keys[1], False)  # struck: this batch never pays
+    world.pass_challenge_period()
+    assert take_earnings(world, PROVIDERS[0]) == [3]
+    assert take_earnings(world, PROVIDERS[0]) == []
+    in_court(world, "release", keys[0], True)
+    assert take_earnings(world, PROVIDERS[0]) == [1]
+    assert world.chain.views.balance_of(PROVIDERS[0].address) == 2 * UNIT_PAY

@@ -108,7 +108,7 @@ class World:
         self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
         self.on_settle = Settled(1, PRICE, 1, 0, 1, net, gross - net, BUDGET - gross, True, "", "0xsettle")
         self.beside = replace(self.on_settle, refund=0, last=False, record=SEED)
-        self.posted = Posted("", 2 * net, 2 * (gross - net), {HONEST.address: net}, 2 * (gross - net))
+        self.posted = Posted("", 2 * net, 2 * (gross - net), {HONEST.address: net}, {}, 2 * (gross - net))
         self.batch_units: list[PaidUnit] | None = None
         self.posted_root: str | None = None
         self.deposit = BUDGET
