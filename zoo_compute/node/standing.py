@@ -114,11 +114,13 @@ class Standing:
             ZooError: the operator has to do something first.
         """
         is_provider = self._config.role == "provider"
-        if is_provider and status in ("registered", "demoted"):
+        if is_provider and status == "registered":
             self._pass_benchmark()
-        elif is_provider and must_prove and not self._proof.is_alive():
-            self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
-            self._proof.start()
+        elif is_provider and (must_prove or status == "demoted"):
+            if not self._proof.is_alive():
+                # It may wait for a unit to end, and its pools take long: a promise to be up holds meanwhile.
+                self._proof = threading.Thread(target=self._prove_again, name="proof")
+                self._proof.start()
         elif status == "benchmarked":
             self._stake()
         elif status == "active" and is_provider and time.time() >= self._renew_ask_at:
