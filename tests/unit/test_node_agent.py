@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,3 +69,39 @@ def test_a_defect_in_one_thread_leaves_no_node_busy_for_ever(agent: NodeAgent) -
     with pytest.raises(ZeroDivisionError):
         agent._do(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
     assert not agent.is_busy
+
+
+def test_a_node_beats_while_it_waits_for_an_attestation(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's service may let it wait for minutes, each of which would be one of downtime."""
+    asked, answered, beats = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def keep(_: object) -> None:
+        asked.set()
+        answered.wait(60)
+
+    def beat(*_: object) -> float:
+        beats.release()
+        return 0.01
+
+    standing = SimpleNamespace(network=None, close=lambda: None)
+    idle = SimpleNamespace(watch=lambda: None, keep_seconds=None)
+    monkeypatch.setattr("zoo_compute.node.agent.Attesting.keep", keep)
+    monkeypatch.setattr("zoo_compute.node.agent.Payouts", lambda *_: None)
+    monkeypatch.setattr("zoo_compute.node.agent.Omissions", lambda *_: None)
+    agent._config = replace(agent._config, attest=True)
+    agent._executor = SimpleNamespace(start=lambda: None, close=lambda: None)  # type: ignore[assignment]
+    for name, result in (("_join", standing), ("_start_work", []), ("_omission_chain", None), ("_disputes", idle)):
+        monkeypatch.setattr(agent, name, lambda *_, result=result: result)
+    monkeypatch.setattr(agent, "_start_court", lambda _: SimpleNamespace(join=lambda: None))
+    monkeypatch.setattr(agent, "_keep_standing", beat)
+    running = threading.Thread(target=agent.run)
+    running.start()
+    try:
+        assert asked.wait(60)
+        assert all(beats.acquire(timeout=5) for _ in range(3))
+        assert not answered.is_set()
+    finally:
+        agent.stop()
+        answered.set()
+        running.join(60)
+    assert not running.is_alive()

@@ -3,7 +3,8 @@
 Threads: this one heartbeats, moves the node's standing on and answers disputes, and one computes (train or replay). A
 provider has more: one shows what was drawn (reveal), which is due soon and must wait for nothing else, one keeps copies
 (pin), one moves what nobody waits for (publish, follow), one makes states of disputed units available, and one delivers
-units of jobs with ``round_delay`` while the next ones are trained. A verifier's other one judges disputes.
+units of jobs with ``round_delay`` while the next ones are trained. A verifier's other one judges disputes. With
+``--attest`` one more keeps the attestation up.
 """
 
 import logging
@@ -130,15 +131,12 @@ class NodeAgent:
             self._journal, self._connection, self._omission_chain(standing.network), self._config.claim_seconds
         )
         disputes = self._disputes(standing.network)
-        gpus = GpuSource() if hardware.detect().gpu_count else None
-        collateral = collateral_from(self._config.pccs_url)
-        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral, gpus)
+        if self._config.attest:
+            threads.append(self._start_attesting())
         while not self._stopping.is_set():
             if self._config.role == "provider":
                 self._look(disputes.watch)
                 self._slot_state_seconds = disputes.keep_seconds or math.inf
-            if self._config.attest:
-                attesting.keep()
             self._stopping.wait(self._keep_standing(standing, payouts, omissions))
         for thread in threads:
             thread.join()
@@ -239,13 +237,22 @@ class NodeAgent:
             disclosure = Disclosure(
                 self._disputes(network), self._workspace, self._market, self._gateway(network), self._executor
             )
-            thread = threading.Thread(target=self._attend_court, args=(disclosure.watch,), name="disclosure")
+            thread = threading.Thread(target=self._attend, args=(disclosure.watch,), name="disclosure")
         else:
-            thread = threading.Thread(target=self._attend_court, args=(self._referee(network).watch,), name="referee")
+            thread = threading.Thread(target=self._attend, args=(self._referee(network).watch,), name="referee")
         thread.start()
         return thread
 
-    def _attend_court(self, watch: Callable[[], None]) -> None:
+    def _start_attesting(self) -> threading.Thread:
+        """On its own: what it asks of NVIDIA and Intel can take minutes, in which heartbeats are due."""
+        gpus = GpuSource() if hardware.detect().gpu_count else None
+        collateral = collateral_from(self._config.pccs_url)
+        attesting = Attesting(self._market, self._wallet.address, QuoteSource(), collateral, gpus)
+        thread = threading.Thread(target=self._attend, args=(attesting.keep,), name="attest")
+        thread.start()
+        return thread
+
+    def _attend(self, watch: Callable[[], None]) -> None:
         """Look every few seconds, and when the node's status changes, until stopped; a defect stops the whole node."""
         try:
             while not self._stopping.is_set():
