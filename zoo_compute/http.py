@@ -79,12 +79,13 @@ class Connection:
         """The JSON answer to a write with a JSON body. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
 
-    def call(self, method: str, path: str, *, repeatable: bool, **request: Any) -> Any:
+    def call(self, method: str, path: str, *, repeatable: bool, patience: float | None = None, **request: Any) -> Any:
         """One call; returns its JSON, or None where the answer has no body.
 
         Args:
             path: from the root, such as ``/v1/jobs``.
             repeatable: sending it twice does no more than once, so it is retried while there is no answer.
+            patience: seconds for which it is; None: the connection's.
             request: as ``httpx.Client.request`` takes it (``json``, ``content``, ``params``, ``headers``, ``timeout``).
 
         Raises:
@@ -95,7 +96,7 @@ class Connection:
             for attempt in stamina.retry_context(
                 on=self._worth_repeating,
                 attempts=None if repeatable else 1,
-                timeout=self._patience,
+                timeout=self._patience if patience is None else patience,
                 wait_initial=0.1,
                 wait_max=2.0,
                 wait_jitter=0.2,

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.accounts.models import Account as AccountRow
 from market.db.base import utc_now
 from market.db.session import Database
+from market.providers import benchmarks
 from market.providers.models import BenchmarkRun, Provider, Stake
 from training_gym.profile import CPU
 from zoo_compute.errors import ZooError
@@ -89,6 +90,19 @@ def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: Standing, da
     assert heartbeat(standing)["status"] == "benchmarked"
     with database.transaction() as session:
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_node_waits_until_its_answer_is_checked(standing: Standing) -> None:
+    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
+    standing._market._connection._patience = 0.1
+    benchmarks._CHECKS.acquire()
+    others = threading.Timer(3, benchmarks._CHECKS.release)
+    others.start()
+    try:
+        standing.advance("registered")
+    finally:
+        others.join()
+    assert heartbeat(standing)["status"] == "benchmarked"
 
 
 def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
