@@ -3,9 +3,10 @@
 All entries are residues modulo the prime P = 61, taken as -30..30; a float32 (or TF32) product of them is exact, since
 size * 30**2 < 2**24, so every honest device gives the same bytes.
 
-A *pool* of matrices B follows from the challenge's seed. Then, from a nonce that is told only once the pool is ready:
+A *pool* of matrices B for each of ``lanes`` devices follows from the challenge's seed. No two lanes share a matrix, or
+one device with one pool could serve them all. Then, from a nonce that is told only once the pools are ready:
 
-- The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for ``lanes`` lanes side by side. The
+- The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for all lanes l side by side. The
   transpose makes every entry depend on all entries before it, and the next lane on this one, so machines that split
   the work would have to exchange whole matrices in every round.
 - The **walk** shows memory: v[t][l] = f(B[j] v[t-1][l] + B[k]) with 16 columns only, so that reading B is all the time
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from cryptography.hazmat.primitives.hashes import SHAKE256, XOFHash
 from numpy.typing import NDArray
 
 PRIME = 61
@@ -33,6 +35,7 @@ WALK_COLUMNS = 16
 MAX_SIZE = 1 << 14
 MAX_ANSWER_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 22
+_STREAM_BYTES = 1 << 16
 
 Residues = NDArray[np.float32]
 
@@ -49,7 +52,7 @@ class Work:
 
     Attributes:
         size: rows and columns of each matrix, 1..16,384.
-        pool: matrices that must be resident, ``size**2`` bytes each where entries are kept as bytes.
+        pool: matrices that must be resident for each lane, ``size**2`` bytes each where entries are kept as bytes.
         lanes: devices that work side by side.
         rounds: products in the chain of each lane.
         steps: of the walk of each lane.
@@ -83,7 +86,7 @@ class Work:
 
     @property
     def pool_bytes(self) -> int:
-        """Bytes of the pool, an entry being one."""
+        """Bytes of one lane's pool, an entry being one."""
         return self.size**2 * self.pool
 
     @property
@@ -123,9 +126,13 @@ class Challenge:
         return residues(b"zoo-walk-2" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS))
 
     def indices(self, digests: Sequence[bytes], lane: int) -> tuple[int, int]:
-        """Which matrices of the pool are multiplied with and added next, by the digests of all lanes' states before."""
-        drawn = hashlib.sha256(b"zoo-index-2" + b"".join(digests) + lane.to_bytes(4, "big")).digest()
-        return int.from_bytes(drawn[:8], "big") % self.work.pool, int.from_bytes(drawn[8:16], "big") % self.work.pool
+        """Which matrices are multiplied with and added next, of the lane's pool; by the digests of all states before.
+
+        Lane l has those from ``l * pool`` on.
+        """
+        drawn = hashlib.sha256(b"zoo-index-3" + b"".join(digests) + lane.to_bytes(4, "big")).digest()
+        first, pool = lane * self.work.pool, self.work.pool
+        return first + int.from_bytes(drawn[:8], "big") % pool, first + int.from_bytes(drawn[8:16], "big") % pool
 
 
 def draws(work: Work, secret: bytes) -> Iterator[tuple[int, int, int]]:
@@ -203,8 +210,15 @@ def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes)
 
 def residues(seed: bytes, index: int, shape: tuple[int, int]) -> Residues:
     """Residues -30..30 from a hash stream; a byte modulo P favours some of them by a quarter, which harms nothing."""
-    stream = hashlib.shake_256(seed + index.to_bytes(8, "big")).digest(shape[0] * shape[1])
-    return (np.frombuffer(stream, np.uint8) % PRIME).astype(np.float32).reshape(shape) - HALF
+    entries = np.frombuffer(_stream(seed + index.to_bytes(8, "big"), shape[0] * shape[1]), np.uint8)
+    return (entries % PRIME).astype(np.float32).reshape(shape) - HALF
+
+
+def _stream(seed: bytes, length: int) -> bytes:
+    """SHAKE256, bit by bit: hashlib would stop all other threads of the market for half a second a matrix."""
+    xof = XOFHash(SHAKE256(length))
+    xof.update(seed)
+    return b"".join(xof.squeeze(min(_STREAM_BYTES, length - at)) for at in range(0, length, _STREAM_BYTES))
 
 
 def reduce(values: Residues) -> Residues:
@@ -218,7 +232,7 @@ def to_bytes(state: Residues) -> bytes:
 
 
 def _looked_up(table: Residues, state: Residues) -> Residues:
-    found: Residues = table[(state + HALF).astype(np.intp)]
+    found: Residues = table[(state + HALF).astype(np.uint8)]
     return found
 
 

@@ -1,6 +1,8 @@
 """Answers hardware challenges (:mod:`training_gym.hardware_proof`) on this node's devices."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -18,12 +20,26 @@ from training_gym.hardware_proof import (
 )
 
 
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Multiply in TF32, in which the products are exact: entries have five bits, sums 24.
+
+    The process trains with the same switch, so it is put back: a unit in TF32 has other bits than its replay.
+    """
+    switch = torch.backends.cuda.matmul
+    before, switch.allow_tf32 = switch.allow_tf32, True
+    try:
+        yield
+    finally:
+        switch.allow_tf32 = before
+
+
 class Prover:
-    """One challenge, worked on once: the pool is made here, before the clock runs.
+    """One challenge, worked on once: the pools are made here, before the clock runs.
 
     Args:
         work: what is asked for.
-        seed: of the pool, 32 bytes.
+        seed: of the pools, 32 bytes.
         devices: one for each lane, used in turn if there are fewer.
         threads: that hash side by side.
     """
@@ -33,19 +49,16 @@ class Prover:
         self._seed = seed
         self._threads = ThreadPoolExecutor(threads)
         self._lanes = [devices[lane % len(devices)] for lane in range(work.lanes)]
-        # The products are exact in TF32: entries have five bits, sums 24.
-        torch.backends.cuda.matmul.allow_tf32 = True
         challenge = Challenge(work, seed, bytes(32))
-        self._pools: dict[torch.device, list[torch.Tensor]] = {device: [] for device in self._lanes}
-        for matrix in self._threads.map(challenge.matrix, range(work.pool)):
-            entries = torch.from_numpy(matrix.astype(np.int8))
-            for device, pool in self._pools.items():
-                pool.append(entries.to(device))
-        self._powers = {device: torch.from_numpy(POWERS).to(device) for device in self._pools}
+        self._pool: list[torch.Tensor] = []  # all lanes' matrices, each on the device of its lane
+        for index, matrix in enumerate(self._threads.map(challenge.matrix, range(work.lanes * work.pool))):
+            self._pool.append(torch.from_numpy(matrix.astype(np.int8)).to(self._lanes[index // work.pool]))
+        self._powers = {device: torch.from_numpy(POWERS).to(device) for device in self._lanes}
         self._chain: list[list[bytes]] = []
         self._walk: list[list[bytes]] = []
         self._digests: list[bytes] = []
 
+    @_tf32()
     def work(self, nonce: bytes) -> bytes:
         """Do all the work; returns the commitment."""
         challenge = Challenge(self._work, self._seed, nonce)
@@ -75,7 +88,7 @@ class Prover:
     def _step(self, indices: tuple[int, int], state: torch.Tensor, lane: int) -> torch.Tensor:
         """f(B[j] state + B[k]) on the lane's device."""
         device = self._lanes[lane]
-        factor, addend = (self._pools[device][index] for index in indices)
+        factor, addend = (self._pool[index] for index in indices)
         product = torch.remainder(factor.to(torch.float32) @ state, PRIME)  # exact before anything is added
         found = torch.remainder(product + addend[:, : state.shape[1]] + HALF, PRIME)
         return self._powers[device][found.to(torch.int32)]

@@ -84,12 +84,13 @@ class Connection:
         """The JSON answer to a write with a JSON body. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
 
-    def call(self, method: str, path: str, *, repeatable: bool, **request: Any) -> Any:
+    def call(self, method: str, path: str, *, repeatable: bool, patience: float | None = None, **request: Any) -> Any:
         """One call; returns its JSON, or None where the answer has no body.
 
         Args:
             path: from the root, such as ``/v1/jobs``.
             repeatable: sending it twice does no more than once, so it is retried while there is no answer.
+            patience: seconds for which it is; None: the connection's.
             request: as ``httpx.Client.request`` takes it (``json``, ``content``, ``params``, ``headers``, ``timeout``).
 
         Raises:
@@ -101,7 +102,7 @@ class Connection:
         def worth_repeating(error: Exception) -> bool:
             """Time is counted from the first failure: an attempt may take longer to send than all patience."""
             failures.append(time.monotonic())
-            is_late = failures[-1] > failures[0] + self._patience
+            is_late = failures[-1] > failures[0] + (self._patience if patience is None else patience)
             return isinstance(error, NoAnswer) and not is_late and not self._hurry.is_set()
 
         try:

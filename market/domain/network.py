@@ -25,7 +25,7 @@ class Benchmark:
     ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` are the work; ``min_mflops`` is the least rate
     of its chain (10**6 floating-point operations per second, over all lanes), ``min_walk_mbps`` of each lane's walk
     (10**6 bytes per second), ``min_upload_mbps`` that of the answer (10**6 bits per second). ``ready_seconds``: for the
-    pool, before the market's clock runs; ``answer_seconds``: from the commitment to the answer.
+    pools, before the market's clock runs; ``answer_seconds``: from the commitment to the answer.
     """
 
     size: int
@@ -187,7 +187,7 @@ MAINNET = NetworkParameters(
             5 * ZEN // 2,
             1_000 * ZEN,
             125 * 10**12,
-            Benchmark(8_192, 400, 4, 64, 10_000, 6, 40_000_000, 56_000, 1_000, 900, 300),
+            Benchmark(8_192, 400, 4, 64, 10_000, 6, 40_000_000, 56_000, 1_000, 1_800, 300),
         ),
         Tier(
             2,
@@ -201,7 +201,7 @@ MAINNET = NetworkParameters(
             4 * ZEN,
             5_000 * ZEN,
             125 * 10**12,
-            Benchmark(8_192, 800, 8, 64, 10_000, 6, 80_000_000, 56_000, 1_000, 900, 300),
+            Benchmark(8_192, 800, 8, 64, 10_000, 6, 80_000_000, 56_000, 1_000, 5_400, 300),
         ),
         Tier(
             3,
@@ -215,7 +215,7 @@ MAINNET = NetworkParameters(
             8 * ZEN,
             20_000 * ZEN,
             400 * 10**12,
-            Benchmark(8_192, 800, 8, 64, 10_000, 6, 160_000_000, 100_000, 2_000, 900, 300),
+            Benchmark(8_192, 800, 8, 64, 10_000, 6, 160_000_000, 100_000, 2_000, 5_400, 300),
         ),
     ),
     fee_bps=500,

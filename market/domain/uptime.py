@@ -1,8 +1,8 @@
 """Uptime: which minutes of an epoch a node was up, which count at all, and what falls below a tier's promise.
 
 The minutes of an epoch are the bits of one integer, the first minute the lowest. A node was up in a minute in which it
-sent a heartbeat. A minute counts only if at least half as many nodes as usual were seen in it: a minute in which the
-market itself was out of reach is held against nobody.
+sent a heartbeat. A minute counts only if at least half as many nodes with stake as usual were seen in it: a minute in
+which the market itself was out of reach is held against nobody.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def counted_minutes(seen: Sequence[int], usual_before: int) -> tuple[int, int]:
     a long outage does not become the rule by which it is measured.
 
     Args:
-        seen: the minutes of each node.
+        seen: the minutes of each node that had stake in them.
     """
     nodes = _count(seen)
     usual = max(usual_before, median_high([number for number in nodes if number] or [0]))

@@ -76,12 +76,14 @@ def register(session: Session, network: NetworkParameters, address: str, request
     """Register a wallet as provider or verifier, or renew what it said of itself.
 
     A changed environment class withdraws the open ask: replays compare within one class, so the node must offer anew.
+    Only its first registration counts as a sign of life, since a session's token is enough for one.
 
     Raises:
         KindFixed: it is registered in the other role.
     """
     said = request.model_dump(exclude={"kind"})
-    repository.insert_provider(session, address=address, kind=request.kind, status=ProviderStatus.REGISTERED, **said)
+    new = {"kind": request.kind, "status": ProviderStatus.REGISTERED, "last_seen_at": utc_now()}
+    repository.insert_provider(session, address=address, **new, **said)
     provider = require(session, address, lock=True)
     if provider.kind != request.kind:
         raise KindFixed(f"{address} is registered as {provider.kind}", field="kind")
@@ -89,7 +91,6 @@ def register(session: Session, network: NetworkParameters, address: str, request
         repository.close_open_ask(session, address, "cancelled")
     for name, value in said.items():
         setattr(provider, name, value)
-    provider.last_seen_at = utc_now()
     if provider.kind == "verifier" and provider.status == ProviderStatus.REGISTERED:
         advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
     review_stake(session, network, provider)

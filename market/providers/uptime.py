@@ -124,13 +124,16 @@ def _judge(database: Database, storage: Storage, network: NetworkParameters, epo
 def _read(session: Session, network: NetworkParameters, epoch: int, usual: int) -> tuple[list[_Judged], int, int]:
     """The nodes that were seen or had committed to be up; the minutes that count; how many nodes are usual."""
     hours: dict[str, dict[int, int]] = {}
+    at_stake: dict[str, dict[int, int]] = {}
     stake_minutes: dict[str, int] = {}
     for row in records.hours_of(session, epoch):
         hours.setdefault(row.provider, {})[row.hour] = row.minutes
+        if row.stake_wei:  # a wallet costs nothing: whoever made many could call an outage by switching them off
+            at_stake.setdefault(row.provider, {})[row.hour] = row.minutes
         earned = stake_minutes.get(row.provider, 0) + row.minutes.bit_count() * row.stake_wei
         stake_minutes[row.provider] = earned
     seen = {address: uptime.seen_minutes(own) for address, own in hours.items()}
-    counted, usual = uptime.counted_minutes(list(seen.values()), usual)
+    counted, usual = uptime.counted_minutes([uptime.seen_minutes(own) for own in at_stake.values()], usual)
     start, end = (from_unix(EPOCH_SECONDS * number) for number in (epoch, epoch + 1))
     periods = records.periods_between(session, start, end)
     slas = {tier.id: tier.uptime_sla_bps for tier in network.tiers}

@@ -1,5 +1,6 @@
 """A market on a real chain on which days pass: nodes with stakes and heartbeats, judged and paid by the epoch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,11 +41,16 @@ class RewardsWorld:
         self.day = epoch_of(self.now().timestamp()) + 1
         for node in (PROVIDER, OTHER):
             self.chain.stake(node, STAKE)
+        self.register(NODES)
+        self.index()
+
+    def register(self, nodes: Sequence[Wallet]) -> None:
+        """Active nodes since yesterday."""
         with self.database.transaction() as session:
-            for node in NODES:
+            for node in nodes:
                 session.add(Account(address=node.address))
             session.flush()
-            for node in NODES:
+            for node in nodes:
                 session.add(
                     Provider(
                         address=node.address,
@@ -58,7 +64,6 @@ class RewardsWorld:
                         created_at=self.now() - timedelta(days=1),
                     )
                 )
-        self.index()
 
     def now(self) -> datetime:
         return from_unix(self.chain.client().head().timestamp)
@@ -79,9 +84,9 @@ class RewardsWorld:
                     session.add(HeartbeatHour(hour=number, provider=node.address, minutes=minutes, stake_wei=stake))
 
     def beat_all(self, **seen: int) -> None:
-        """All nodes were seen all day; those named only in their minutes."""
+        """All nodes were seen all day, two with a stake that earns nothing; those named only in their minutes."""
         for name, node in zip(("first", "second", "third", "fourth"), NODES, strict=True):
-            self.beat(node, seen.get(name, ALL_MINUTES), STAKE if node in (PROVIDER, OTHER) else 0)
+            self.beat(node, seen.get(name, ALL_MINUTES), STAKE if node in (PROVIDER, OTHER) else 1)
 
     def commit(self, node: Wallet) -> None:
         """The node promises on chain to be up for the next 30 days."""

@@ -1,5 +1,6 @@
 """A node's way to its tier and back to it, with a real training process that answers the market's challenges."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.accounts.models import Account as AccountRow
 from market.db.base import utc_now
 from market.db.session import Database
+from market.providers import benchmarks
 from market.providers.models import BenchmarkRun, Provider, Stake
 from training_gym.profile import CPU
 from zoo_compute.errors import ZooError
@@ -59,6 +61,48 @@ def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
     assert heartbeat(standing)["benchmark_by"] is None
     with database.transaction() as session:
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: Standing, database: Database) -> None:
+    """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
+    standing.advance("registered")
+    with database.transaction() as session:
+        session.get_one(Provider, standing._wallet.address).status = "demoted"
+    holds, release = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with standing._executor.exclusively():
+            holds.set()
+            release.wait(30)
+
+    unit = threading.Thread(target=train)
+    unit.start()
+    holds.wait()
+    try:
+        standing.advance("demoted")
+        standing.advance("demoted")
+        assert heartbeat(standing)["status"] == "demoted"
+        assert unit.is_alive()
+    finally:
+        release.set()
+        unit.join()
+    standing.close()
+    assert heartbeat(standing)["status"] == "benchmarked"
+    with database.transaction() as session:
+        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+
+
+def test_a_node_waits_until_its_answer_is_checked(standing: Standing) -> None:
+    """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
+    standing._market._connection._patience = 0.1
+    benchmarks._CHECKS.acquire()
+    others = threading.Timer(3, benchmarks._CHECKS.release)
+    others.start()
+    try:
+        standing.advance("registered")
+    finally:
+        others.join()
+    assert heartbeat(standing)["status"] == "benchmarked"
 
 
 def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import httpx
 from rewards_world import NODES, STAKE, RewardsWorld, ninety_percent
 from sqlalchemy import select, update
-from support.chain import OTHER, PROVIDER
+from support.chain import OTHER, PROVIDER, wallet
 
 from market.chain.models import TxIntent
 from market.domain.lifecycle import ProviderStatus
@@ -74,6 +74,23 @@ def test_an_outage_of_the_market_is_held_against_nobody(market: RewardsWorld) ->
     assert market.rows(select(HeartbeatHour)) == []
     reviews.review(market.database, DEVNET, market.now())
     assert {market.node(node).reliability_bps for node in NODES} == {8_000}
+
+
+def test_wallets_without_stake_excuse_nobody(market: RewardsWorld) -> None:
+    """They cost nothing: twice as many as there are nodes, up for a day and then off, would make any day an outage."""
+    market.commit(PROVIDER)
+    strangers = [wallet(20 + number) for number in range(8)]
+    market.register(strangers)
+    market.pass_day()
+    market.beat_all()
+    for stranger in strangers:
+        market.beat(stranger, stake=0)
+    market.pass_day()
+    day = market.day
+    market.beat_all(first=ninety_percent())
+    market.pass_day()
+    market.judge()
+    assert [(row.provider, row.epoch) for row in market.rows(select(DowntimePenalty))] == [(PROVIDER.address, day)]
 
 
 def test_an_unreliable_provider_is_demoted_until_a_benchmark_or_recovery(market: RewardsWorld) -> None:

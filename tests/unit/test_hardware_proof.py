@@ -1,6 +1,9 @@
 """The hardware proof of work: honest answers pass, made-up steps are found, and each tier asks for what it says."""
 
+import hashlib
 import math
+import sys
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -150,6 +153,40 @@ def test_each_lane_depends_on_all_of_the_one_beside_it() -> None:
     assert twice.mean() > 0.9  # everything
 
 
+def test_no_lane_is_served_from_the_memory_of_another() -> None:
+    """Or one device that holds one pool would pass for as many as there are lanes."""
+    challenge = Challenge(WORK, SEED, NONCE)
+    drawn = [
+        {index for n in range(100) for index in challenge.indices([bytes([n]) * 32] * WORK.lanes, lane)}
+        for lane in range(WORK.lanes)
+    ]
+    assert [len(own) for own in drawn] == [WORK.pool] * WORK.lanes
+    assert len(set.union(*drawn)) == WORK.lanes * WORK.pool
+
+
+def test_a_proof_leaves_training_exact() -> None:
+    """It multiplies in TF32, which a node whose hardware is shown again must not go on with: its units would differ."""
+    said = torch.backends.cuda.matmul
+    was = said.allow_tf32
+    during = []
+    honest: Step = Prover._step
+
+    class Watched(Prover):
+        def _step(self, indices: tuple[int, int], state: torch.Tensor, lane: int) -> torch.Tensor:
+            during.append(said.allow_tf32)
+            return honest(self, indices, state, lane)
+
+    try:
+        said.allow_tf32 = False
+        prover = Watched(WORK, SEED, CPU)
+        assert not said.allow_tf32
+        prover.work(NONCE)
+        assert set(during) == {True}
+        assert not said.allow_tf32
+    finally:
+        said.allow_tf32 = was
+
+
 def test_products_are_exact_at_the_largest_size() -> None:
     largest = np.full((1, hardware_proof.MAX_SIZE), HALF, np.float32)
     assert (largest @ largest.T).item() == hardware_proof.MAX_SIZE * HALF**2 < 2**24
@@ -159,6 +196,23 @@ def test_digests_do_not_depend_on_who_hashes() -> None:
     state = np.random.default_rng(0).integers(0, PRIME, 9 << 20, np.uint8).tobytes()
     assert state_digest(state) == state_digest(state, lambda function, items: list(map(function, items)))
     assert state_digest(state) != state_digest(state[:-1])
+
+
+def test_a_market_that_checks_an_answer_goes_on_meanwhile() -> None:
+    """Two dozen matrices are made for a check; none may keep the other threads of the process waiting."""
+    length, turns, before = 1 << 24, 0, sys.getswitchinterval()
+    made = threading.Thread(target=hardware_proof._stream, args=(b"seed", length))
+    sys.setswitchinterval(1e-4)
+    try:
+        made.start()
+        while made.is_alive():
+            made.join(1e-4)
+            turns += 1
+    finally:
+        sys.setswitchinterval(before)
+    assert turns > 20
+    for size in (1, 1 << 16, (1 << 16) + 1):
+        assert hardware_proof._stream(b"seed", size) == hashlib.shake_256(b"seed").digest(size)
 
 
 def test_draws_cover_all_steps_and_lanes() -> None:
@@ -184,11 +238,18 @@ BUS_BYTES_PER_SECOND = {"bronze": 25e9, "silver": 25e9, "gold": 63e9}
 """What a device reads of its host's memory at best: PCIe 4.0 x16 as measured by its makers' tools, 5.0 by its rate."""
 
 
+SECONDS_OF_A_MATRIX = 0.28
+"""To hash one of 8,192 rows: 237 MB/s of SHAKE256 on one core of the machine that this was written on."""
+
+
 @pytest.mark.parametrize("tier", MAINNET.tiers, ids=lambda tier: str(tier.name))
 def test_a_tier_asks_for_its_memory_its_speed_and_a_cheap_check(tier: Tier) -> None:
     work, terms = work_of(tier.benchmark), tier.benchmark
     assert work.lanes == tier.gpus
     assert 0.6 <= work.pool_bytes / (tier.gpu_memory_gb * 1e9) <= 0.75
+    assert work.lanes * work.pool_bytes > 1.3 * 80e9, "one device of today would hold the pools of all"
+    assert work.lanes * work.pool * SECONDS_OF_A_MATRIX < terms.ready_seconds / 2
+    assert terms.ready_seconds < MAINNET.rebenchmark_within_seconds / 2
     assert work.flops / work.check_flops >= 1_000
     from_host = work.walk_bytes / BUS_BYTES_PER_SECOND[tier.name]
     assert from_host > terms.seconds, "a pool in the host's memory would be quick enough, were products free"

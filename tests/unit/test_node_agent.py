@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Lease
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.quotes import Attesting
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import RAW, of_block
 from zoo_protocol.hashing import to_hex
@@ -255,3 +257,29 @@ def busy(executor: Executor) -> Iterator[None]:
     finally:
         may_end.set()
         thread.join()
+
+
+def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's service may let it wait for minutes, each of which would be one of downtime."""
+    standing, asked, answered = Standing(), threading.Event(), threading.Event()
+
+    def keep(_: object) -> None:
+        asked.set()
+        answered.wait(60)
+
+    monkeypatch.setattr(running, "_join", lambda: standing)
+    monkeypatch.setattr(Attesting, "keep", keep)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    running._config = replace(running._config, attest=True)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        assert asked.wait(60)
+        for _ in range(3):
+            assert standing.heard.acquire(timeout=30)
+        assert not answered.is_set()
+    finally:
+        answered.set()
+        running.stop()
+        thread.join(60)

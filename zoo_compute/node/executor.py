@@ -122,7 +122,7 @@ class Executor:
             try:
                 return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
-                if error.code == "out_of_memory":
+                if error.code in ("out_of_memory", "environment_changed"):  # a fresh one may do
                     self._discard()
                 raise ExecutorError(error.code, error.field, error.message) from None
             except BaseException:

@@ -12,6 +12,7 @@ from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
+_CHECKED_WITHIN_SECONDS = 1_800.0  # who gives up its answer waits for a day
 _MARGIN_SECONDS = 10.0
 _ROUND_TRIPS = 8
 _LONGEST_ROUND_TRIP_MS = 60_000
@@ -105,9 +106,11 @@ class Market:
         return answer
 
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
-        """The verdict on an uploaded answer."""
+        """The verdict on an uploaded answer, which counts as of its upload; others may be checked before it."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
-        answer: dict[str, Any] = self._connection.post(path, {"cid": cid}, repeatable=True)
+        answer: dict[str, Any] = self._connection.call(
+            "POST", path, repeatable=True, patience=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
+        )
         return answer
 
     def attested_until(self, address: str) -> str | None:

@@ -28,7 +28,7 @@ GRAMINE_DEVICE = Path("/dev/attestation")
 
 RENEW_SECONDS = 3 * 86_400
 _RETRY_SECONDS = 600.0
-_COLLATERAL_SECONDS = 15.0  # the thread that asks also sends the heartbeats
+_COLLATERAL_SECONDS = 15.0
 _REPORT_DATA_BYTES = 64
 
 Collateral = dict[str, str]

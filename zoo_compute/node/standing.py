@@ -126,7 +126,8 @@ class Standing:
             self._pass_benchmark()
         elif is_provider and (must_prove or status == "demoted"):
             if not self._proof.is_alive():
-                self._proof = threading.Thread(target=self._prove_again, name="proof")  # it may wait for a unit to end
+                # It may wait for a unit to end, and its pools take long: a promise to be up holds meanwhile.
+                self._proof = threading.Thread(target=self._prove_again, name="proof")
                 self._proof.start()
         elif status == "benchmarked":
             self._stake()
@@ -180,7 +181,8 @@ class Standing:
             answer = Path(directory) / "answer"
             task = {"kind": "prove_open", "secret": openings["secret"], "output": str(answer)}
             executor.run(task, _PROOF_SECONDS)
-            return market.answer_benchmark(run["id"], market.upload(answer.read_bytes()))
+            content = answer.read_bytes()
+        return market.answer_benchmark(run["id"], market.upload(content))  # training goes on meanwhile
 
     def _stake(self) -> None:
         """Bring the stake to the minimum; the market sees it once it is final."""

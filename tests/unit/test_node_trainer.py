@@ -1,0 +1,32 @@
+"""What the training process of a node holds itself to."""
+
+import pytest
+
+from training_gym.errors import GymError
+from training_gym.profile import CPU, ExecutionProfile
+from zoo_compute.node import trainer
+from zoo_compute.node.trainer import Trainer
+
+
+@pytest.mark.parametrize("kind", ["train", "replay"])
+def test_a_process_that_computes_otherwise_than_at_its_start_gives_no_result(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit of it would be refuted by replays, which costs an honest node its stake."""
+    classes = ["0x" + "11" * 32, "0x" + "11" * 32, "0x" + "22" * 32]
+    drawn = iter([5, 0, 0])
+
+    def probed(_: ExecutionProfile) -> str:
+        return classes.pop(0)
+
+    monkeypatch.setattr(trainer, "configure", lambda _: None)
+    monkeypatch.setattr(trainer, "environment_class", probed)
+    monkeypatch.setattr(trainer.secrets, "randbelow", lambda _: next(drawn))
+    process = Trainer(CPU)
+    found = []
+    for _ in range(3):
+        with pytest.raises(GymError) as refused:
+            process.run({"kind": kind}, lambda _: None)
+        found.append(refused.value.code)
+    assert found == ["invalid_task", "invalid_task", "environment_changed"]
+    assert not classes
