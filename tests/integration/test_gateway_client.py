@@ -6,14 +6,12 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from ipfs_processes import StoreProcess, faulty, store
+from ipfs_processes import StoreProcess, faulty
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
-
-assert store  # fixture
 
 SEVERAL = random.Random(2).randbytes(5 * 262_144 + 1)
 ABSENT = cid_of_raw(b"nobody stores this")

@@ -14,15 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from ipfs_processes import StoreProcess, own_store, store
+from ipfs_processes import StoreProcess
 
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import __main__ as ipfs_store
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import cid_of_raw, of_block, parse
-
-assert store
-assert own_store  # fixtures
 
 SEVERAL = random.Random(1).randbytes(3 * 262_144 + 7)
 ABSENT = cid_of_raw(b"nobody stores this")

@@ -1,7 +1,5 @@
-"""Quotes, jobs and leases over HTTP: what is accepted, and that every bad input is named and writes nothing."""
+"""Quotes and jobs over HTTP: what is accepted, and that every bad input is named and writes nothing."""
 
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,9 +10,8 @@ import pytest
 from api_support import Caller, sign_in
 from eth_account import Account as Wallets
 from fastapi import FastAPI
-from jobs_world import SPEC, ZEN, FakeChain, World, opened, store_dataset
+from jobs_world import SPEC, ZEN, FakeChain, opened, store_dataset
 from sqlalchemy import func, select
-from unit_work import Work
 
 from market.api.services import Services
 from market.chain.contracts import encode_call
@@ -22,7 +19,7 @@ from market.chain.models import TxIntent
 from market.domain.lifecycle import IntentStatus
 from market.domain.placement import Requirements
 from market.events.models import IdempotentRequest
-from market.jobs import leases, submission
+from market.jobs import submission
 from market.jobs.facts import get, start_settling
 from market.jobs.models import Job
 from market.jobs.payment import jobs_to_settle
@@ -410,53 +407,3 @@ def test_pages_of_jobs(api: httpx.Client, payer: Caller, body: Body) -> None:
         assert {job["id"] for job in found} == set(ids)
     assert api.get("/v1/jobs", params={"tier": "tin"}, headers=payer.headers).json()["code"] == "unknown-tier"
     assert api.get("/v1/jobs", params={"after": "0x12"}, headers=payer.headers).json()["code"] == "invalid-request"
-
-
-# --- leases
-
-
-def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: World) -> None:
-    node, job_id = sign_in(api), world.job()
-    assert api.post("/v1/leases/next", json={}, headers=node.headers).status_code == 204
-    offered_at: list[float] = []
-
-    def offer() -> None:
-        time.sleep(0.5)
-        with world.database.transaction() as session:
-            leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
-        offered_at.append(time.monotonic())
-
-    thread = threading.Thread(target=offer)
-    thread.start()
-    request = {"wait_seconds": 25, "kinds": ["pin", "reveal"]}
-    lease = api.post("/v1/leases/next", json=request, headers=node.headers).json()
-    thread.join()
-    assert (lease["kind"], lease["task"]) == ("pin", {"a": 1})
-    assert time.monotonic() - offered_at[0] < 10  # long before the wait was over
-    assert api.post("/v1/leases/next", json=request | {"wait_seconds": 0}, headers=node.headers).status_code == 204
-
-
-def test_a_units_lease_over_http(api: httpx.Client, services: Services, world: World) -> None:
-    node = sign_in(api)
-    world.wallets[node.address] = node.wallet
-    world.register(node.address)
-    job_id = world.running([node.address], redundancy=1)
-    headers = node.headers
-    answer = api.post("/v1/leases/next", json={"kinds": ["train"]}, headers=headers)
-    lease = leases.LeaseView.model_validate(answer.json())
-    path = f"/v1/leases/{lease.id}"
-    beat = api.post(f"{path}/heartbeat", json={"token": lease.token, "step": 1}, headers=headers)
-    assert datetime.fromisoformat(beat.json()["expires_at"]) > lease.expires_at
-    work = Work(world, lease, node.address)
-    commitment = work.commitment(services.domain).model_dump(mode="json")
-    assert api.post(f"{path}/commit", json=commitment, headers=headers).json()["status"] == "active"
-    completion = work.completion().model_dump(mode="json")
-    unknown = api.post(f"{path}/complete", json={**completion, "leafs": []}, headers=headers).json()
-    assert unknown["code"] == "invalid-request"
-    assert "leaves" in unknown["remedy"]
-    wrong = {"token": lease.token, "proof": "0x" + "00" * 32}
-    assert api.post(f"{path}/complete", json=wrong, headers=headers).json()["code"] == "wrong-step"
-    assert api.post(f"{path}/complete", json=completion, headers=headers).json()["status"] == "done"
-    late = api.post(f"{path}/fail", json={"token": lease.token, "code": "gave_up"}, headers=headers)
-    assert (late.status_code, late.json()["code"]) == (409, "lease-lost")
-    assert [unit.status for unit in world.units(job_id)] == ["uploaded"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ipfs_processes import StoreProcess, store  # noqa: F401
-from test_node_work import JOB, MODEL, TEXT
+from ipfs_processes import StoreProcess
+from node_work_world import JOB, MODEL, TEXT
 
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from training_gym.config import TrainingSpec
@@ -25,7 +25,7 @@ from zoo_protocol.unixfs import cid_of_file
 class History:
     """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
 
-    def __init__(self, store: StoreProcess, rounds: int) -> None:  # noqa: F811
+    def __init__(self, store: StoreProcess, rounds: int) -> None:
         self.store = store
         split = describe_split(store.add(TEXT), TEXT)
         dataset = store.add(DatasetManifest(split, split).to_bytes())
@@ -73,12 +73,12 @@ def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> b
     return Path(task["checkpoint"]).read_bytes()
 
 
-def test_a_node_follows_by_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+def test_a_node_follows_by_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=4)
     assert model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(4)]) == history.models[4]
 
 
-def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=2)
     other = replace(history.manifests[2], update=history.manifests[1].update)
     cid = store.add(other.to_bytes())
@@ -88,7 +88,7 @@ def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_p
     assert model_of(history, tmp_path / "there", [history.cid(0), cid]) == history.models[2]
 
 
-def test_a_node_that_was_away_for_long_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:  # noqa: F811
+def test_a_node_that_was_away_for_long_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=MAX_UPDATES + 1)
     with pytest.raises(BlockNotFound):
         model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES + 1)])

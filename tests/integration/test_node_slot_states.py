@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
-from test_node_work import (
+from ipfs_processes import StoreProcess
+from node_work_world import (
     JOB,
     Killed,
     Market,
     lease,
-    train_task,  # noqa: F401  (a fixture)
     work,
 )
 
@@ -32,13 +31,13 @@ def next_task(task: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two_rounds(train_task: dict[str, Any]) -> dict[str, Any]:  # noqa: F811
+def two_rounds(train_task: dict[str, Any]) -> dict[str, Any]:
     """As ``train_task``, of a job with two rounds."""
     spec = train_task["spec"] | {"training_config": train_task["spec"]["training_config"] | {"rounds": 2}}
     return train_task | {"spec": TrainingSpec.from_dict(spec).to_dict()}
 
 
-def is_stored(store: StoreProcess, cid: str) -> bool:  # noqa: F811
+def is_stored(store: StoreProcess, cid: str) -> bool:
     try:
         with GatewayClient([store.gateway_url], attempts=1) as gateway:
             gateway.fetch(cid, max_bytes=1 << 30)
@@ -48,7 +47,7 @@ def is_stored(store: StoreProcess, cid: str) -> bool:  # noqa: F811
 
 
 def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_what_stayed(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
@@ -81,7 +80,7 @@ def test_a_completion_uploads_the_payload_alone_and_the_next_unit_starts_from_wh
 
 
 def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
@@ -107,7 +106,7 @@ def test_a_drawn_units_slot_state_is_revealed_and_its_replay_agrees(
 
 
 def test_a_restored_start_is_the_same_on_every_machine(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     two_rounds: dict[str, Any],
     tmp_path: Path,
@@ -132,7 +131,7 @@ def test_a_restored_start_is_the_same_on_every_machine(
 
 
 def test_a_killed_node_goes_on_with_its_background_upload(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
 ) -> None:

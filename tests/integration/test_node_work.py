@@ -7,152 +7,34 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
+from ipfs_processes import StoreProcess
+from node_work_world import DOMAIN, JOB, WALLET, Killed, Market, lease, work
 
-from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
-from training_gym.compression.wire import payload_size
-from training_gym.config import TrainingSpec
-from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.link import Background, Link
 from zoo_compute.node import work as node_work
-from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_compute.node.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.held import HeldLease, LeaseLost
-from zoo_compute.node.market import Lease
+from zoo_compute.node.held import LeaseLost
 from zoo_compute.node.traces import TraceLost, Traces
-from zoo_compute.node.work import LinkTooSlow, Worker, require_link
 from zoo_compute.node.workspace import Workspace
-from zoo_compute.wallet import Wallet
 from zoo_protocol import trace
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import (
-    Acknowledgement,
-    Domain,
     UnitCommitment,
-    omissions_domain,
     recover,
     typed_data,
 )
-from zoo_protocol.record import leaf_of
 from zoo_protocol.unixfs import cid_of_file
-
-JOB = "0x" + "ab" * 32
-DOMAIN = Domain(31337, "0x" + "e5" * 20)
-WALLET = Wallet("0x" + "33" * 32)
-ACKNOWLEDGER = Wallet("0x" + "44" * 32)
-OMISSIONS = omissions_domain(31337, "0x" + "e6" * 20)
-TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
-TRAINING = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
-MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
-
-
-class Killed(BaseException):
-    """This process died here."""
-
-
-@dataclass
-class Market:
-    """Keeps what a node tells it, in order, and acknowledges; raises ``fault`` at the first call of ``at``."""
-
-    store: StoreProcess
-    at: str = ""
-    fault: BaseException | None = None
-    silent: int = 0  # so many commitments are taken and not acknowledged
-    link: Link | None = None  # over which pieces come, if any do
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    def _called(self, name: str, body: dict[str, Any]) -> None:
-        if name == self.at and self.fault is not None:
-            fault, self.fault = self.fault, None
-            raise fault
-        self.calls.append((name, body))
-
-    def keep_lease(self, lease: Lease, step: int) -> None:
-        self._called("keep", {"step": step})
-
-    def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
-        self._called("commit", body)
-        if "trace_root" not in body:
-            return {}
-        if self.silent > 0:
-            self.silent -= 1
-            return {"acknowledgement": None}
-        place = (lease.task["round"], lease.task["slot"])
-        unit = UnitCommitment(JOB, *place, WALLET.address, body["trace_root"], body["payload_hash"])
-        promise = Acknowledgement(to_hex(leaf_of(unit)), int(time.time()) + 600)
-        signature = ACKNOWLEDGER.sign_typed_data(typed_data(OMISSIONS, promise))
-        return {"acknowledgement": {"include_by": promise.includeBy, "signature": signature}}
-
-    def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:
-        self._called("complete", body)
-
-    def upload(self, content: bytes | Background) -> str:
-        self._called("upload", {"size": len(content)})
-        return self.store.add(content if isinstance(content, bytes) else b"".join(content))
-
-    def put_piece(self, _lease: Lease, cid: str, number: int, piece_cid: str, content: bytes) -> None:
-        assert (cid, number, cid_of_file(content)) == (piece_cid, 0, piece_cid)
-        self._called("put_piece", {"size": len(content)})
-        if self.link is not None:
-            self.link.up.pass_on(len(content))
-
-    def order(self) -> list[str]:
-        return [name for name, _ in self.calls if name != "keep"]
-
-    def body(self, name: str) -> dict[str, Any]:
-        return next(body for called, body in self.calls if called == name)
-
-
-@pytest.fixture(scope="module")
-def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:  # noqa: F811
-    split = describe_split(store.add(TEXT), TEXT)
-    dataset = store.add(DatasetManifest(split, split).to_bytes())
-    document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": TRAINING}
-    spec = TrainingSpec.from_dict(document)
-    model = store.add(initial_checkpoint(spec))
-    manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash())
-    return {
-        "job_id": JOB,
-        "spec": spec.to_dict(),
-        "round": 0,
-        "slot": 2,
-        "checkpoint_cid": store.add(manifest.to_bytes()),
-        "slot_state_cid": None,
-        "restored_payload_cid": None,
-        "eager_payload_cid": None,
-        "environment": executor.environment_class,
-    }
-
-
-def lease(kind: str, task: dict[str, Any]) -> Lease:
-    return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
-
-
-def work(market: Market, directory: Path, executor: Executor, held: Lease, link: Link | None = None) -> Worker:
-    """One life of a node that does one lease."""
-    workspace = Workspace(directory)
-    gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
-    network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
-    terms = SimpleNamespace(compensation=1)
-    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
-    taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())  # type: ignore[arg-type]
-    with HeldLease(market, held) as holding:  # type: ignore[arg-type]
-        worker.do(holding)
-    return worker
 
 
 def test_a_unit_is_committed_before_anything_is_uploaded(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -172,7 +54,7 @@ def test_a_unit_is_committed_before_anything_is_uploaded(
 
 
 def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -195,7 +77,7 @@ def test_nothing_is_uploaded_before_the_commitment_is_acknowledged(
 
 @pytest.mark.parametrize("moment", ["commit", "upload", "complete"])
 def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -214,7 +96,7 @@ def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
 
 
 def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -238,7 +120,7 @@ def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
 
 
 def test_work_stops_when_the_lease_is_lost(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -250,7 +132,7 @@ def test_work_stops_when_the_lease_is_lost(
 
 
 def test_a_missed_heartbeat_does_not_stop_the_work(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -261,7 +143,7 @@ def test_a_missed_heartbeat_does_not_stop_the_work(
 
 
 def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,
@@ -289,7 +171,7 @@ def test_another_verifier_gets_the_same_leaf_and_hides_it_until_it_reveals(
 
 
 def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
 ) -> None:
@@ -305,7 +187,7 @@ def test_a_pin_is_proven_over_every_byte_and_survives_a_restart(
 
 
 def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
 ) -> None:
@@ -323,7 +205,7 @@ def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
 
 
 def test_a_release_comes_only_after_the_proof_of_the_newer_checkpoint(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
 ) -> None:
@@ -355,85 +237,8 @@ def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
     assert young.exists()
 
 
-@pytest.mark.parametrize(
-    ("mbps", "hidden_size", "taken"),
-    [
-        (None, 1024, True),  # not known yet
-        (4.0, 1024, True),  # what deadlines count on
-        (3.9, 1024, True),  # the lease periods have room for a little less
-        (2.0, 1024, False),
-        (1.0, 1024, False),
-        (1.0, 64, True),  # small states are there in the lease periods
-    ],
-)
-def test_a_unit_whose_states_could_not_be_shown_in_time_is_not_begun(
-    train_task: dict[str, Any], mbps: float | None, hidden_size: int, taken: bool
-) -> None:
-    model = {**MODEL, "hidden_size": hidden_size}
-    task = {**train_task, "spec": {**train_task["spec"], "model_config": model}}
-    lease = Lease("l", "train", JOB, "t", task, 30.0)
-    rate = None if mbps is None else round(mbps * 1e6 / 8)
-    if taken:
-        require_link(lease, rate)
-        return
-    with pytest.raises(LinkTooSlow, match=f"at {mbps} Mb/s") as refused:
-        require_link(lease, rate)
-    assert refused.value.code == "link_too_slow"
-
-
-def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
-    store: StoreProcess,  # noqa: F811
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
-    slow = Link()
-    slow.up.note(1 << 20, 10.0)
-    market = Market(store)
-    with pytest.raises(LinkTooSlow):
-        work(market, tmp_path, executor, lease("train", train_task), link=slow)
-    assert market.order() == ["put_piece"]  # as it is now
-
-
-def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
-    store: StoreProcess,  # noqa: F811
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its next payload would tell that it has recovered, but who takes no unit has none."""
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: size / 100_000)
-    link = Link()
-    for _ in range(16):
-        link.up.note(1 << 20, 1000.0)
-    market = Market(store, link=link)
-    work(market, tmp_path, executor, lease("train", train_task), link=link)
-    assert market.order() == ["put_piece", "commit", "upload", "complete"]
-    assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(train_task["spec"]))
-
-
-def test_a_unit_that_is_trained_already_is_delivered_over_whatever_link(
-    store: StoreProcess,  # noqa: F811
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    killed = Market(store, at="upload", fault=Killed())
-    with pytest.raises(Killed):
-        work(killed, tmp_path, executor, lease("train", train_task))
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
-    slow, market = Link(), Market(store)
-    slow.up.note(1 << 20, 10.0)
-    work(market, tmp_path, executor, lease("train", train_task), link=slow)
-    assert market.order() == ["commit", "upload", "complete"]
-
-
 def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_it(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     tmp_path: Path,
 ) -> None:
@@ -448,7 +253,7 @@ def test_what_was_pinned_of_a_checkpoint_that_could_not_be_had_is_released_with_
 
 
 def test_a_child_that_says_nothing_is_given_up_with_the_lease(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     executor: Executor,
     train_task: dict[str, Any],
     tmp_path: Path,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
+from ipfs_processes import StoreProcess
 
 from training_gym.profile import CPU
 from zoo_compute.gateway import GatewayClient
@@ -72,7 +72,7 @@ while (at := CheckpointManifest.from_bytes(get(cid))).round < rounds:
 """
 
 
-def trained(store: StoreProcess, start: str) -> list[str]:  # noqa: F811
+def trained(store: StoreProcess, start: str) -> list[str]:
     """CIDs of the checkpoints that a process of its own makes, from ``start`` on."""
     command = [sys.executable, "-c", TRAIN, store.rpc_url, store.gateway_url, start, str(ROUNDS)]
     environment = os.environ | CPU.variables | {"PYTHONPATH": str(ROOT)}
@@ -82,14 +82,14 @@ def trained(store: StoreProcess, start: str) -> list[str]:  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def whole(store: StoreProcess) -> list[str]:  # noqa: F811
+def whole(store: StoreProcess) -> list[str]:
     """The checkpoints of a job that nothing interrupted."""
     return trained(store, "none")
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_another_process_goes_on_from_any_round_with_the_same_bits(
-    store: StoreProcess,  # noqa: F811
+    store: StoreProcess,
     whole: list[str],
     round_: int,
 ) -> None:

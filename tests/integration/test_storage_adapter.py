@@ -11,16 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ipfs_processes import StoreProcess, faulty, own_store, store
+from ipfs_processes import StoreProcess, faulty
 
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
 from zoo_protocol import unixfs
 from zoo_protocol.cid import InvalidCid, cid_of_raw, digest_of
 from zoo_protocol.hashing import sha256
-
-assert store
-assert own_store  # fixtures
 
 SEVERAL = random.Random(3).randbytes(3 * 262_144 + 9)
 ABSENT = cid_of_raw(b"nobody stores this")

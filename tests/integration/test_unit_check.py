@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ipfs_processes import StoreProcess, store  # noqa: F401  (a fixture)
+from ipfs_processes import StoreProcess
 
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint
 from training_gym.config import TrainingSpec
@@ -84,7 +84,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> World:  # noqa: F811
+def built(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> World:
     directory = tmp_path_factory.mktemp("attempts")
     split = describe_split(store.add(TEXT), TEXT)
     dataset = store.add(DatasetManifest(split, split).to_bytes())
