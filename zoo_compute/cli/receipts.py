@@ -32,7 +32,7 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
     _print_rows(
-        ("round", "slot", "provider", "status", "reason", "paid", "replayed", "detection", "payload_cid"),
+        ("round", "slot", "provider", "status", "reason", "paid", "drawn", "detection", "payload_cid"),
         [unit | _verification(unit) for unit in receipt["units"]],
     )
     if receipt["slashes"]:
@@ -45,8 +45,8 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     """Which segments were drawn, and how probable it was before that one false segment would be among them."""
     chance = unit["detection_probability"]
     if chance is None:
-        return {"replayed": None, "detection": None}
-    return {"replayed": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
+        return {"drawn": None, "detection": None}
+    return {"drawn": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
 def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
