@@ -15,7 +15,9 @@ class ReceiptUnit(BaseModel):
     trace_root: str | None
     payload_cid: str | None
     sampling_bps: int | None = Field(description="Rate at which its segments were drawn; null if none were.")
-    drawn_segments: list[int] = Field(description="Its segments that the seed drew to be replayed; of a verified unit all were.")
+    drawn_segments: list[int] = Field(
+        description="Its segments that the seed drew to be replayed; of a verified unit all were."
+    )
     detection_probability: float | None = Field(
         description="Chance, before the draw, that one falsified segment of it would be replayed: with N segments and "
         "q drawn `1 - C(N-1, q) / C(N, q)`, the mean over both q if N times the rate is no whole number."
