@@ -4,6 +4,7 @@ The market only keeps the proofs and says when they are good: the claim is a tra
 """
 
 from collections.abc import Callable
+from uuid import uuid4
 
 import structlog
 from sqlalchemy.orm import Session
@@ -53,7 +54,8 @@ def collect_fees(database: Database, chain_time: Callable[[], int]) -> None:
         if not due:
             return
         ids = [batch.batch_id for batch in due]
-        key = f"collect_fees:{ids[0]}:{ids[-1]}:{len(ids)}:{now}"
+        # a collection of its own each time: a batch can be due again, also within the same second of the chain
+        key = f"collect_fees:{ids[0]}:{ids[-1]}:{uuid4().hex}"
         for batch in due:
             batch.fees_key = key
         queue_intent(
