@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.corpus import standard_library
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import Tokens
@@ -77,6 +79,7 @@ class Plan:
 FULL = Plan({"small": 36, "adamw": 16, "demo": 8, "wide": 4})
 QUICK = Plan({"small": 2, "adamw": 1})
 PLANS = {"full": FULL, "quick": QUICK}
+_PAYLOAD, _SLOT_STATE = "payload.bin", "slot-state.safetensors"
 DRIFT_UNITS = 4
 """Units of each specification and class whose ends are compared across classes."""
 
@@ -138,6 +141,8 @@ def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> An
         folder.mkdir(parents=True)
         result = run_unit(unit_of(spec, number, environment), folder)
         leaves[f"{spec} {number}"] = [to_hex(leaf) for leaf in result.leaves]
+        (folder / _PAYLOAD).write_bytes(result.payload)
+        (folder / _SLOT_STATE).write_bytes(result.slot_state)
     trained = {"environment": environment, "leaves": leaves}
     (directory / class_name / "trained.json").write_text(json.dumps(trained))
     return trained
@@ -186,11 +191,13 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
 def _drift(directory: Path, others: list[str]) -> Any:
     """How far this class's replays end from the honest states of others, by specification: (whole, widest) each.
 
-    Segment by segment from the other's own start state, as a verifier replays; the last end is none of a file's.
+    Segment by segment from the other's own start state, as a verifier replays; the last end is what payload and slot
+    state say.
     """
     from training_gym.distributed.trace import load_boundary_state
     from training_gym.distributed.unit import replayed
-    from training_gym.tolerance import difference
+    from training_gym.slot_state import load_slot_state
+    from training_gym.tolerance import claimed_end, difference
 
     found: dict[str, list[tuple[float, float]]] = {}
     for other in others:
@@ -204,9 +211,12 @@ def _drift(directory: Path, others: list[str]) -> Any:
                 _folder(directory, other, spec, int(number)),
             )
             states = [state_path(folder, segment).read_bytes() for segment in range(unit.spec.segments)]
-            for segment, claimed in enumerate(states[1:]):
+            slot_state = load_slot_state(unit.spec, (folder / _SLOT_STATE).read_bytes())
+            claims = [load_boundary_state(unit.spec, state) for state in states[1:]]
+            claims.append(claimed_end(unit, slot_state, (folder / _PAYLOAD).read_bytes()))
+            for segment, claimed in enumerate(claims):
                 ended, _ = replayed(unit, segment, from_hex(leaves[segment]), states[segment])
-                apart = difference(load_boundary_state(unit.spec, claimed), ended)
+                apart = difference(claimed, ended)
                 found.setdefault(spec, []).append((apart.whole, apart.widest))
     return found
 
@@ -236,6 +246,42 @@ def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
                 false, _ = cheating(cheat, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
                 apart = difference(false, honest)
                 found.setdefault(spec, {}).setdefault(cheat.value, []).append((apart.whole, apart.widest))
+    return found
+
+
+def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
+    """Whether a verifier of another class refuses payloads that are not of the unit's result, by cheat.
+
+    What is sent is called sent, and the rest unsent, so that both together are what the unit learned.
+    """
+    from training_gym.compression.wire import decode, encode
+    from training_gym.distributed.unit import run_unit
+    from training_gym.errors import ResultMismatch
+    from training_gym.slot_state import load_slot_state
+    from training_gym.tolerance import claimed_end
+
+    found: dict[str, list[bool]] = {}
+    for spec in specs:
+        other = decode(SPECS[spec], run_unit(unit_of(spec, 0, environment), directory).payload).dense()
+        unit = unit_of(spec, 1, environment)
+        result = run_unit(unit, directory)
+        sent, left = decode(unit.spec, result.payload).dense(), load_slot_state(unit.spec, result.slot_state)
+        wanted = left.error_feedback + sent
+        false = {
+            "flipped, five times as large": -5 * sent,
+            "nothing": 0 * sent,
+            "3 % smaller": np.float32(0.97) * sent,
+            "another unit's": other,
+        }
+        for cheat, vector in false.items():
+            payload = encode(unit.spec, vector)
+            rest = wanted - decode(unit.spec, payload).dense()
+            try:
+                claimed_end(unit, replace(left, error_feedback=rest), payload)
+                refused = False
+            except ResultMismatch:
+                refused = True
+            found.setdefault(cheat, []).append(refused)
     return found
 
 
@@ -293,6 +339,8 @@ def main() -> None:
             answer = _drift(folder, arguments)
         case "cheats-apart":
             answer = _cheats_apart(folder, environment, arguments)
+        case "payloads":
+            answer = _payloads(folder, environment, arguments)
         case "time":
             answer = _time(folder, environment, arguments[0], int(arguments[1]))
         case _:

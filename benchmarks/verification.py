@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.verification --json``. Draws, verdicts, penalties, sampling rates and prices are the market's own
 rules; units are trained and replayed for real in processes of eight environment classes (``replays.py``); disputes are
-played against the contracts on anvil; strategies are simulated (``strategies.py``, which says what it assumes).
+played against the contracts on anvil; a proof of hardware is made and checked on one core (``hardware_check.py``);
+strategies are simulated (``strategies.py``, which says what it assumes).
 """
 
 import math
@@ -12,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import consistency, gas, lazy_verifiers, profits, replays
+from benchmarks import consistency, gas, hardware_check, lazy_verifiers, profits, replays
 from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
@@ -36,6 +37,7 @@ def measure(quick: bool) -> list[Row]:
             *_consistency(quick),
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
+            *hardware_check.rows(1_024 if quick else None),
             *_disputes(LENGTHS[:3] if quick else LENGTHS),
             *profits.rows(40 if quick else 1_000),
             *lazy_verifiers.rows(100 if quick else CHEATERS),
@@ -146,6 +148,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
     progress("comparing the ends of cheats")
     specs = ["small"] if quick else list(replays.SPECS)
     cheats = replays.call("cheats-apart", CPU, directory, *specs)
+    refused = replays.call("payloads", CPU, directory, *specs)
     ends = [end for of_spec in honest.values() for end in of_spec]
     beyond = sum(not limit.passes(*end) for end in ends)
     drifts = [whole for whole, _ in ends]
@@ -187,6 +190,7 @@ def _classes(directory: Path, quick: bool) -> list[Row]:
             [least / CAP],
             f"the cap of every tolerance is {CAP:.0e}; aim above 1; {least / limit.whole:,.0f} times the usual one",
         ),
+        _caught("false_payloads_refused", refused, "payloads, what they hold back being called unsent, across classes"),
     ]
 
 
@@ -221,11 +225,16 @@ def _cheats(directory: Path, quick: bool) -> list[Row]:
     progress("cheating as little as possible")
     specs = ["small"] if quick else list(replays.SPECS)
     found = replays.call("cheat", CPU, directory, *specs)
-    shares = {name: 100 * fmean(caught) for name, caught in found.items()}
+    return [_caught("smallest_cheats_found", found, "segments, each replayed")]
+
+
+def _caught(name: str, found: dict[str, list[bool]], what: str) -> Row:
+    """The share of false results that were found, by cheat."""
+    shares = {cheat: 100 * fmean(caught) for cheat, caught in found.items()}
     tried = sum(len(caught) for caught in found.values())
-    note = f"of {tried} false segments, each replayed: " + ", ".join(f"{n} {s:.0f} %" for n, s in shares.items())
+    note = f"of {tried} false {what}: " + ", ".join(f"{cheat} {share:.0f} %" for cheat, share in shares.items())
     caught = sum(sum(hits) for hits in found.values())
-    return [Row("smallest_cheats_found", 100 * caught / tried, "%", min(shares.values()), max(shares.values()), note)]
+    return Row(name, 100 * caught / tried, "%", min(shares.values()), max(shares.values()), note)
 
 
 def _cost(directory: Path, quick: bool) -> list[Row]:

@@ -9,8 +9,9 @@ one device with one pool could serve them all. Then, from a nonce that is told o
 - The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for all lanes l side by side. The
   transpose makes every entry depend on all entries before it, and the next lane on this one, so machines that split
   the work would have to exchange whole matrices in every round.
-- The **walk** shows memory: v[t][l] = f(B[j] v[t-1][l] + B[k]) with 16 columns only, so that reading B is all the time
-  it takes. Where B is not resident it comes over a bus that is many times slower, or from the hash, slower still.
+- The **walk** shows memory: v[t][l] = f(B[j] v[t-1][l] + B'[k]) with 16 columns only, so that reading B is all the time
+  it takes; B' are B's first 16 rows, transposed. Where B is not resident it comes over a bus that is many times slower,
+  or from the hash, slower still.
 
 j and k are drawn from the digests of the state before, so nothing can be prepared; f(x) = x**7 is a permutation modulo
 P, so products cannot be merged. Without B[k], one made-up state of zeros would make all later steps free. The prover
@@ -35,15 +36,21 @@ WALK_COLUMNS = 16
 MAX_SIZE = 1 << 14
 MAX_ANSWER_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 22
+_BLOCK_ROWS = 256
+"""Of a matrix that are in memory at a time as float32 in a check: at most 16 MiB of a gigabyte."""
 _STREAM_BYTES = 1 << 16
 
 Residues = NDArray[np.float32]
+
+_AS_RESIDUES = bytes(value % PRIME for value in range(256))
 
 POWERS = np.array([(pow(x - HALF, POWER, PRIME) + HALF) % PRIME - HALF for x in range(PRIME)], np.float32)
 """f(x) by x + 30."""
 ROOTS = np.empty(PRIME, np.float32)
 ROOTS[(POWERS + HALF).astype(np.intp)] = np.arange(PRIME, dtype=np.float32) - HALF
 """The inverse of f by x + 30."""
+_AS_ROOTS = bytes((ROOTS + HALF).astype(np.uint8)) + bytes(256 - PRIME)
+_AS_THEMSELVES = bytes(range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Work:
     """What a challenge asks for.
 
     Attributes:
-        size: rows and columns of each matrix, 1..16,384.
+        size: rows and columns of each matrix, 16..16,384.
         pool: matrices that must be resident for each lane, ``size**2`` bytes each where entries are kept as bytes.
         lanes: devices that work side by side.
         rounds: products in the chain of each lane.
@@ -67,8 +74,8 @@ class Work:
     opened: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= MAX_SIZE or self.size * HALF**2 >= 1 << 24:
-            raise ValueError(f"size={self.size} must be 1..{MAX_SIZE}")
+        if not WALK_COLUMNS <= self.size <= MAX_SIZE or self.size * HALF**2 >= 1 << 24:
+            raise ValueError(f"size={self.size} must be {WALK_COLUMNS}..{MAX_SIZE}")
         if min(self.pool, self.lanes, self.rounds, self.steps, self.opened) < 1:
             raise ValueError("there must be at least one of each")
         if self.answer_bytes > MAX_ANSWER_BYTES:
@@ -115,15 +122,28 @@ class Challenge:
 
     def matrix(self, index: int) -> Residues:
         """B[index], shape (size, size)."""
-        return residues(b"zoo-pool-2" + self.seed, index, (self.work.size, self.work.size))
+        return np.concatenate(list(self._blocks(index, self.work.size)))
 
-    def start(self, lane: int) -> Residues:
-        """X[0][lane], shape (size, size)."""
-        return residues(b"zoo-chain-2" + self.nonce, lane, (self.work.size, self.work.size))
+    def times(self, index: int, right: Residues) -> Residues:
+        """B[index] @ right, without the whole of B[index] in memory."""
+        return reduce(np.concatenate([block @ right for block in self._blocks(index, self.work.size)]))
 
-    def walk_start(self, digests: Sequence[bytes], lane: int) -> Residues:
-        """v[0][lane], shape (size, 16), from the digests of the chain's last states."""
-        return residues(b"zoo-walk-2" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS))
+    def walk_addend(self, index: int) -> Residues:
+        """B'[index], shape (size, 16)."""
+        return np.concatenate(list(self._blocks(index, WALK_COLUMNS))).T
+
+    def _blocks(self, index: int, rows: int) -> Iterator[Residues]:
+        """The first rows of B[index], up to 256 at a time."""
+        for block in _stream(b"zoo-pool-2" + self.seed, index, (rows, self.work.size)):
+            yield entries(block, self.work.size)
+
+    def start(self, lane: int) -> bytes:
+        """X[0][lane], its bytes."""
+        return b"".join(_stream(b"zoo-chain-2" + self.nonce, lane, (self.work.size, self.work.size)))
+
+    def walk_start(self, digests: Sequence[bytes], lane: int) -> bytes:
+        """v[0][lane], its bytes, from the digests of the chain's last states."""
+        return b"".join(_stream(b"zoo-walk-3" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS)))
 
     def indices(self, digests: Sequence[bytes], lane: int) -> tuple[int, int]:
         """Which matrices are multiplied with and added next, of the lane's pool; by the digests of all states before.
@@ -177,9 +197,9 @@ def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes)
         return False
     chain, walk = _by_step(digests, work)
     for lane in range(work.lanes):
-        if state_digest(to_bytes(challenge.start(lane))) != chain[0][lane]:
+        if state_digest(challenge.start(lane)) != chain[0][lane]:
             return False
-        if state_digest(to_bytes(challenge.walk_start(chain[-1], lane))) != walk[0][lane]:
+        if state_digest(challenge.walk_start(chain[-1], lane)) != walk[0][lane]:
             return False
     at = 32 * work.digests
     whole, narrow = work.size**2, work.size * WALK_COLUMNS
@@ -192,33 +212,60 @@ def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes)
         expected = (chain[round_ - 1][source], chain[round_][lane], walk[step - 1][lane], walk[step][lane])
         if any(state_digest(part) != digest for part, digest in zip(parts, expected, strict=True)):
             return False
-        states = [_entries(part, work.size) for part in parts]
-        if any(state is None for state in states):
+        if any(np.frombuffer(part, np.uint8).max() >= PRIME for part in parts):
             return False
-        before, after, walked_from, walked_to = (state for state in states if state is not None)
-        factor, addend = (challenge.matrix(index) for index in challenge.indices(chain[round_ - 1], lane))
-        probe = residues(b"zoo-freivalds-2" + secret, number, (work.size, COLUMNS))
-        expected_probe = reduce(factor @ reduce(before.T @ probe)) + reduce(addend @ probe)
-        if not np.array_equal(reduce(_looked_up(ROOTS, after) @ probe), reduce(expected_probe)):
+        before, after, walked_from, walked_to = parts
+        factor, addend = challenge.indices(chain[round_ - 1], lane)
+        probe = _probe(b"zoo-freivalds-2" + secret, number, work.size)
+        expected_probe = challenge.times(factor, _transposed_times(before, probe)) + challenge.times(addend, probe)
+        if not np.array_equal(_roots_times(after, probe), reduce(expected_probe)):
             return False
-        factor, addend = (challenge.matrix(index) for index in challenge.indices(walk[step - 1], lane))
-        walked = reduce(reduce(factor @ walked_from) + addend[:, :WALK_COLUMNS])
-        if not np.array_equal(walked_to, _looked_up(POWERS, walked)):
+        factor, addend = challenge.indices(walk[step - 1], lane)
+        product = challenge.times(factor, entries(walked_from, WALK_COLUMNS))
+        walked = reduce(product + challenge.walk_addend(addend))
+        if to_bytes(POWERS[(walked + HALF).astype(np.uint8)]) != walked_to:
             return False
     return True
 
 
-def residues(seed: bytes, index: int, shape: tuple[int, int]) -> Residues:
-    """Residues -30..30 from a hash stream; a byte modulo P favours some of them by a quarter, which harms nothing."""
-    entries = np.frombuffer(_stream(seed + index.to_bytes(8, "big"), shape[0] * shape[1]), np.uint8)
-    return (entries % PRIME).astype(np.float32).reshape(shape) - HALF
+def _probe(seed: bytes, number: int, size: int) -> Residues:
+    """Random columns, shape (size, 8), by which Freivalds' check tells two matrices apart."""
+    return np.concatenate([entries(block, COLUMNS) for block in _stream(seed, number, (size, COLUMNS))])
 
 
-def _stream(seed: bytes, length: int) -> bytes:
-    """SHAKE256, bit by bit: hashlib would stop all other threads of the market for half a second a matrix."""
-    xof = XOFHash(SHAKE256(length))
-    xof.update(seed)
-    return b"".join(xof.squeeze(min(_STREAM_BYTES, length - at)) for at in range(0, length, _STREAM_BYTES))
+def _transposed_times(state: memoryview, right: Residues) -> Residues:
+    """X^T @ right, of a state's bytes X, shape (size, 8)."""
+    total = np.zeros_like(right)
+    for at, block in _rows(state, len(right), _AS_THEMSELVES):
+        total += block.T @ right[at : at + len(block)]
+    return reduce(total)
+
+
+def _roots_times(state: memoryview, right: Residues) -> Residues:
+    """f^-1(X) @ right, of a state's bytes X, shape (size, 8)."""
+    return reduce(np.concatenate([block @ right for _, block in _rows(state, len(right), _AS_ROOTS)]))
+
+
+def _rows(state: memoryview, size: int, table: bytes) -> Iterator[tuple[int, Residues]]:
+    """Up to 256 rows of a state at a time, with the number of the first, its bytes looked up in a table."""
+    for at in range(0, size, _BLOCK_ROWS):
+        block = bytes(state[at * size : (at + _BLOCK_ROWS) * size])
+        yield at, entries(block.translate(table), size)
+
+
+def _stream(seed: bytes, index: int, shape: tuple[int, int]) -> Iterator[bytes]:
+    """The bytes of residues from a hash stream, up to 256 rows at a time. A residue of a byte modulo P is favoured by
+    a quarter at most, which harms nothing.
+
+    SHAKE256, bit by bit: hashlib would stop all other threads of the market for half a second a matrix.
+    """
+    rows, columns = shape
+    xof = XOFHash(SHAKE256(rows * columns))
+    xof.update(seed + index.to_bytes(8, "big"))
+    for row in range(0, rows, _BLOCK_ROWS):
+        length = min(_BLOCK_ROWS, rows - row) * columns
+        pieces = [xof.squeeze(min(_STREAM_BYTES, length - at)) for at in range(0, length, _STREAM_BYTES)]
+        yield b"".join(pieces).translate(_AS_RESIDUES)
 
 
 def reduce(values: Residues) -> Residues:
@@ -231,15 +278,11 @@ def to_bytes(state: Residues) -> bytes:
     return (state + HALF).astype(np.uint8).tobytes()
 
 
-def _looked_up(table: Residues, state: Residues) -> Residues:
-    found: Residues = table[(state + HALF).astype(np.uint8)]
-    return found
-
-
-def _entries(state: memoryview, rows: int) -> Residues | None:
-    """The residues in a state's bytes; None if a byte is none."""
-    entries = np.frombuffer(state, np.uint8)
-    return None if entries.max() >= PRIME else entries.astype(np.float32).reshape(rows, -1) - HALF
+def entries(state: bytes | memoryview, columns: int) -> Residues:
+    """The residues in a state's bytes, row by row."""
+    found = np.frombuffer(state, np.uint8).astype(np.float32)
+    found -= HALF
+    return found.reshape(-1, columns)
 
 
 def _by_step(digests: Sequence[bytes], work: Work) -> tuple[list[list[bytes]], list[list[bytes]]]:

@@ -33,6 +33,8 @@ ROWS = {
         "false_slashes",
         "honest_replays",
         "smallest_cheats_found",
+        "false_payloads_refused",
+        "hardware_check_bronze",
         "extra_compute_points",
         "hashing_share",
         "dispute_transactions",
