@@ -9,9 +9,9 @@ one device with one pool could serve them all. Then, from a nonce that is told o
 - The **chain** shows arithmetic: X[i][l] = f(B[j] X[i-1][l+1]^T + B[k]), for all lanes l side by side. The
   transpose makes every entry depend on all entries before it, and the next lane on this one, so machines that split
   the work would have to exchange whole matrices in every round.
-- The **walk** shows memory: v[t][l] = f(B[j] v[t-1][l] + B'[k]) with 16 columns only, so that reading B is all the time
-  it takes; B' are B's first 16 rows, transposed. Where B is not resident it comes over a bus that is many times slower,
-  or from the hash, slower still.
+- The **walk** shows memory: v becomes f(B[j] v + B'[k]), four times in each step, with 16 columns only, so that reading
+  B is all the time it takes; B' are B's first 16 rows, transposed. Where B is not resident it comes over a bus that is
+  many times slower, or from the hash, slower still. Four times, so that what the host does between steps matters less.
 
 j and k are drawn from the digests of the state before, so nothing can be prepared; f(x) = x**7 is a permutation modulo
 P, so products cannot be merged. Without B[k], one made-up state of zeros would make all later steps free. The prover
@@ -21,6 +21,7 @@ makes a share s of the steps up is found with probability 1 - (1-s)**opened.
 """
 
 import hashlib
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ POWER = 7
 HALF = PRIME // 2
 COLUMNS = 8
 WALK_COLUMNS = 16
+WALK_PRODUCTS = 4
 MAX_SIZE = 1 << 14
 MAX_ANSWER_BYTES = 1 << 30
 _BLOCK_BYTES = 1 << 22
@@ -62,7 +64,7 @@ class Work:
         pool: matrices that must be resident for each lane, ``size**2`` bytes each where entries are kept as bytes.
         lanes: devices that work side by side.
         rounds: products in the chain of each lane.
-        steps: of the walk of each lane.
+        steps: of the walk of each lane, of four products each.
         opened: steps of the chain, and as many of the walk, that are checked.
     """
 
@@ -89,7 +91,7 @@ class Work:
     @property
     def walk_bytes(self) -> int:
         """Bytes that one lane's walk reads, an entry being one."""
-        return self.size**2 * self.steps
+        return self.size**2 * self.steps * WALK_PRODUCTS
 
     @property
     def pool_bytes(self) -> int:
@@ -99,7 +101,7 @@ class Work:
     @property
     def check_flops(self) -> int:
         """Floating-point operations of a check, without hashing."""
-        return self.opened * 2 * self.size**2 * (4 * COLUMNS + WALK_COLUMNS)
+        return self.opened * 2 * self.size**2 * (4 * COLUMNS + WALK_PRODUCTS * WALK_COLUMNS)
 
     @property
     def digests(self) -> int:
@@ -145,14 +147,16 @@ class Challenge:
         """v[0][lane], its bytes, from the digests of the chain's last states."""
         return b"".join(_stream(b"zoo-walk-3" + b"".join(digests), lane, (self.work.size, WALK_COLUMNS)))
 
-    def indices(self, digests: Sequence[bytes], lane: int) -> tuple[int, int]:
-        """Which matrices are multiplied with and added next, of the lane's pool; by the digests of all states before.
+    def indices(self, digests: Sequence[bytes], lane: int, count: int) -> list[tuple[int, int]]:
+        """Which matrices are multiplied with and added in the ``count`` products of the next step, of the lane's pool;
+        by the digests of all states before.
 
         Lane l has those from ``l * pool`` on.
         """
-        drawn = hashlib.sha256(b"zoo-index-3" + b"".join(digests) + lane.to_bytes(4, "big")).digest()
+        told = b"zoo-index-4" + b"".join(digests) + lane.to_bytes(4, "big")
+        words = struct.unpack(f">{2 * count}Q", hashlib.shake_256(told).digest(16 * count))
         first, pool = lane * self.work.pool, self.work.pool
-        return first + int.from_bytes(drawn[:8], "big") % pool, first + int.from_bytes(drawn[8:16], "big") % pool
+        return [(first + words[at] % pool, first + words[at + 1] % pool) for at in range(0, 2 * count, 2)]
 
 
 def draws(work: Work, secret: bytes) -> Iterator[tuple[int, int, int]]:
@@ -174,7 +178,7 @@ def state_digest(state: bytes | memoryview, each: Callable[..., Iterable[bytes]]
     Args:
         each: as ``map``; another one may hash the blocks side by side.
     """
-    view = memoryview(state)
+    view = memoryview(state).cast("B")
     blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
     return hashlib.sha256(b"".join(each(lambda block: hashlib.sha256(block).digest(), blocks))).digest()
 
@@ -215,15 +219,16 @@ def verify(challenge: Challenge, committed: bytes, secret: bytes, answer: bytes)
         if any(np.frombuffer(part, np.uint8).max() >= PRIME for part in parts):
             return False
         before, after, walked_from, walked_to = parts
-        factor, addend = challenge.indices(chain[round_ - 1], lane)
+        ((factor, addend),) = challenge.indices(chain[round_ - 1], lane, 1)
         probe = _probe(b"zoo-freivalds-2" + secret, number, work.size)
         expected_probe = challenge.times(factor, _transposed_times(before, probe)) + challenge.times(addend, probe)
         if not np.array_equal(_roots_times(after, probe), reduce(expected_probe)):
             return False
-        factor, addend = challenge.indices(walk[step - 1], lane)
-        product = challenge.times(factor, entries(walked_from, WALK_COLUMNS))
-        walked = reduce(product + challenge.walk_addend(addend))
-        if to_bytes(POWERS[(walked + HALF).astype(np.uint8)]) != walked_to:
+        walked = entries(walked_from, WALK_COLUMNS)
+        for factor, addend in challenge.indices(walk[step - 1], lane, WALK_PRODUCTS):
+            product = reduce(challenge.times(factor, walked) + challenge.walk_addend(addend))
+            walked = POWERS[(product + HALF).astype(np.uint8)]
+        if to_bytes(walked) != walked_to:
             return False
     return True
 

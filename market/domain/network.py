@@ -40,16 +40,6 @@ class Benchmark:
     ready_seconds: int
     answer_seconds: int
 
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of the chain."""
-        return 2 * self.size**3 * self.lanes * self.rounds
-
-    @property
-    def seconds(self) -> float:
-        """How long the work may take by the market's clock."""
-        return self.flops / (self.min_mflops * 10**6) + self.size**2 * self.steps / (self.min_walk_mbps * 10**6)
-
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -187,7 +177,7 @@ MAINNET = NetworkParameters(
             5 * ZEN // 2,
             1_000 * ZEN,
             125 * 10**12,
-            Benchmark(8_192, 400, 4, 512, 80_000, 6, 40_000_000, 56_000, 1_000, 1_800, 300),
+            Benchmark(8_192, 400, 4, 512, 20_000, 6, 40_000_000, 56_000, 1_000, 1_800, 300),
         ),
         Tier(
             2,
@@ -201,7 +191,7 @@ MAINNET = NetworkParameters(
             4 * ZEN,
             5_000 * ZEN,
             125 * 10**12,
-            Benchmark(8_192, 800, 8, 512, 80_000, 6, 80_000_000, 56_000, 1_000, 5_400, 300),
+            Benchmark(8_192, 800, 8, 512, 20_000, 6, 80_000_000, 56_000, 1_000, 5_400, 300),
         ),
         Tier(
             3,
@@ -215,7 +205,7 @@ MAINNET = NetworkParameters(
             8 * ZEN,
             20_000 * ZEN,
             400 * 10**12,
-            Benchmark(8_192, 800, 8, 512, 80_000, 6, 160_000_000, 100_000, 2_000, 5_400, 300),
+            Benchmark(8_192, 800, 8, 512, 20_000, 6, 160_000_000, 100_000, 2_000, 5_400, 300),
         ),
     ),
     fee_bps=500,

@@ -58,6 +58,12 @@ def work_of(benchmark: Benchmark) -> Work:
     return Work(benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened)
 
 
+def seconds_of(benchmark: Benchmark) -> float:
+    """How long a tier's work may take by the market's clock."""
+    work = work_of(benchmark)
+    return work.flops / (benchmark.min_mflops * 10**6) + work.walk_bytes / (benchmark.min_walk_mbps * 10**6)
+
+
 def start_benchmark(session: Session, network: NetworkParameters, address: str, tier_name: str) -> BenchmarkRun:
     """A fresh challenge for a tier: the pool that has to be made before the clock runs.
 
@@ -99,7 +105,7 @@ def begin_work(session: Session, network: NetworkParameters, address: str, run_i
         _check_in_time(run, now)
         run.nonce = to_hex(secrets.token_bytes(32))
         run.started_at = now
-        run.deadline_at = now + timedelta(seconds=tier_of(network, run).benchmark.seconds)
+        run.deadline_at = now + timedelta(seconds=seconds_of(tier_of(network, run).benchmark))
     return run
 
 

@@ -65,7 +65,7 @@ def test_a_wrong_slow_late_or_foreign_answer_earns_nothing(
 def test_an_answer_may_be_as_large_as_the_proof_and_is_kept_until_it_is_checked(
     api: httpx.Client, services: Services, app: FastAPI
 ) -> None:
-    """On the main network it has up to 827 MB, more than anybody may upload at once."""
+    """On the main network it has up to 812 MB, more than anybody may upload at once."""
     limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
     app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
     node = sign_in(api)

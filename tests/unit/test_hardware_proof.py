@@ -4,14 +4,14 @@ import hashlib
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from market.domain.network import DEVNET, MAINNET, Tier
-from market.providers.benchmarks import work_of
+from market.providers.benchmarks import seconds_of, work_of
 from training_gym import hardware_proof
 from training_gym.hardware_proof import (
     HALF,
@@ -94,20 +94,18 @@ def test_states_that_were_not_kept_are_opened_too() -> None:
     assert opened == set(range(16))
 
 
-@pytest.mark.parametrize("width", [WORK.size, hardware_proof.WALK_COLUMNS])
-def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """Some of the chain's, or of the walk's: each of four openings hits one with the probability of their share."""
-    honest: Step = Prover._step
+@pytest.mark.parametrize("course", ["_next_of_chain", "_next_of_walk"])
+def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.MonkeyPatch, course: str) -> None:
+    """Some of the chain's, or of the walk's: each of two openings hits one with the probability of their share."""
+    honest = getattr(Prover, course)
     made_up: list[bool] = []
 
-    def step(prover: Prover, factor: torch.Tensor, state: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
-        found = honest(prover, factor, state, addend)
-        if state.shape[1] != width:
-            return found
+    def advance(prover: Prover, states: list[torch.Tensor], digests: Sequence[bytes], lane: int) -> torch.Tensor:
+        found: torch.Tensor = honest(prover, states, digests, lane)
         made_up.append(found.sum().item() % 2 == 0)  # of the state's own, so that it is the same when it is opened
         return found.roll(1, 0) if made_up[-1] else found
 
-    monkeypatch.setattr(Prover, "_step", step)
+    monkeypatch.setattr(Prover, course, advance)
     work = Work(48, 5, 2, 40, 40, 2)
     prover = Prover(work, SEED, CPU)
     committed = prover.work(NONCE)
@@ -115,9 +113,8 @@ def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.
     assert 0.3 < honest_share < 0.7
     expected = 100 * honest_share**work.opened
     challenge = Challenge(work, SEED, NONCE)
-    passed = [
-        verify(challenge, committed, secret, prover.open(secret)) for secret in (bytes([n]) * 32 for n in range(100))
-    ]
+    secrets = (bytes([number]) * 32 for number in range(100))
+    passed = [verify(challenge, committed, secret, prover.open(secret)) for secret in secrets]
     assert abs(sum(passed) - expected) <= 4 * math.sqrt(expected)
 
 
@@ -126,11 +123,11 @@ def test_a_made_up_state_makes_no_later_step_free() -> None:
     prover = Prover(WORK, SEED, CPU)
     states = [torch.zeros(WORK.size, WORK.size)] * WORK.lanes
     for _ in range(2):
-        states = prover._next_round(states, [bytes(32)] * WORK.lanes)
+        states = [prover._next_of_chain(states, [bytes(32)] * WORK.lanes, lane) for lane in range(WORK.lanes)]
         assert [torch.linalg.matrix_rank(state) for state in states] == [WORK.size] * WORK.lanes
     walked = [torch.zeros(WORK.size, hardware_proof.WALK_COLUMNS)] * WORK.lanes
     for _ in range(2):
-        walked = prover._next_step(walked, [bytes(32)] * WORK.lanes)
+        walked = [prover._next_of_walk(walked, [bytes(32)] * WORK.lanes, lane) for lane in range(WORK.lanes)]
         assert [torch.linalg.matrix_rank(state) for state in walked] == [hardware_proof.WALK_COLUMNS] * WORK.lanes
 
 
@@ -177,7 +174,12 @@ def test_no_lane_is_served_from_the_memory_of_another() -> None:
     """Or one device that holds one pool would pass for as many as there are lanes."""
     challenge = Challenge(WORK, SEED, NONCE)
     drawn = [
-        {index for n in range(100) for index in challenge.indices([bytes([n]) * 32] * WORK.lanes, lane)}
+        {
+            index
+            for n in range(100)
+            for pair in challenge.indices([bytes([n]) * 32] * WORK.lanes, lane, 4)
+            for index in pair
+        }
         for lane in range(WORK.lanes)
     ]
     assert [len(own) for own in drawn] == [WORK.pool] * WORK.lanes
@@ -275,7 +277,7 @@ def test_a_tier_asks_for_its_memory_its_speed_and_a_cheap_check(tier: Tier) -> N
     assert terms.ready_seconds < MAINNET.rebenchmark_within_seconds / 2
     assert work.flops / work.check_flops >= 10_000  # hashing takes most of a check: benchmarks.verification times it
     from_host = work.walk_bytes / BUS_BYTES_PER_SECOND[tier.name]
-    assert from_host > terms.seconds, "a pool in the host's memory would be quick enough, were products free"
+    assert from_host > seconds_of(terms), "a pool in the host's memory would be quick enough, were products free"
     assert terms.min_mflops * 10**6 >= tier.gpus * 10**13
 
 
