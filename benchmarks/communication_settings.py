@@ -61,10 +61,11 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     spec = TrainingSpec.from_dict(document)
     if method.how == "steps":
         return spec
-    rounds, left = divmod(scale.steps, spec.training.inner_steps)
+    length = min(spec.training.inner_steps, scale.steps)  # the small scale has fewer steps than the longest rounds
+    rounds, left = divmod(scale.steps, length)
     if left:
-        raise ValueError(f"{scale.steps} steps are no whole number of rounds of {spec.training.inner_steps}")
-    one_segment = replace(spec.training, rounds=rounds, segment_steps=spec.training.inner_steps)
+        raise ValueError(f"{scale.steps} steps are no whole number of rounds of {length}")
+    one_segment = replace(spec.training, rounds=rounds, inner_steps=length, segment_steps=length)
     return replace(spec, training=one_segment)
 
 
@@ -91,7 +92,7 @@ METHODS: dict[str, Method] = {
     "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
     "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
     "powersgd_4": Method("steps", ADAMW | {"powersgd_rank": 4}, processes=8),
-    "at_4000x": Method("rounds", rounds_of(30) | sparse(96)),
+    "at_4000x": Method("rounds", rounds_of(250) | sparse(4096) | {"outer_learning_rate": 1.0, "outer_momentum": 0.0}),
     "at_70x": Method("rounds", rounds_of(10) | sparse(4096, 4)),
     "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
     "powersgd_1": Method("steps", ADAMW | {"powersgd_rank": 1}, processes=8),
