@@ -60,13 +60,15 @@ def assign(
     All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
 
     Returns:
-        False, with nothing done, if the job has left the book, or one of the nodes was placed elsewhere or ceased to
-        meet the job's requirements meanwhile.
+        False, with nothing done, if the job has left the book or bids less by now, or one of the nodes was placed
+        elsewhere or ceased to meet the job's requirements meanwhile.
     """
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
     now = database_now(session)
     if job is None or job.status != JobStatus.MATCHING or job.expires_at <= now or job.paused_at is not None:
+        return False
+    if price > job_limit(job):
         return False
     if repository.slot_holders(session) & set(addresses):
         return False
@@ -91,7 +93,7 @@ def expire_due(database: Database, now: datetime) -> int:
     for job_id in due:
         with database.transaction() as session:
             job = repository.lock_job(session, job_id)
-            if job is not None and job.status == JobStatus.MATCHING:
+            if job is not None and job.status == JobStatus.MATCHING and job.expires_at <= now:
                 move_job(session, job, JobEvent.EXPIRE, reason="expired")
                 wake_after_commit(session, "settlement.settle")
     return len(due)
