@@ -11,6 +11,7 @@ from market.db.session import Database, database_now, wake_after_commit
 from market.domain.books import StandingBid
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.domain.placement import Requirements
+from market.events.service import MARKET
 from market.jobs import repository
 from market.jobs.access import lock_own_job
 from market.jobs.errors import NotCancellable
@@ -22,6 +23,7 @@ from market.providers import service as providers
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _CANCELLED = "cancelled_by_payer"
+_REFUNDED = "escrow_refunded"
 
 
 def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[StandingBid]:
@@ -129,6 +131,13 @@ def on_job_cancelled(session: Session, event: ChainEvent) -> None:
     job = repository.lock_job(session, event.args["jobId"])
     if job is not None and job.status in _CANCELLABLE:
         cancel_now(session, job, job.payer)
+
+
+def on_job_refunded(session: Session, event: ChainEvent) -> None:
+    """Nothing is left in escrow that could pay for more work: who still works on the job is told to stop."""
+    job = repository.lock_job(session, event.args["jobId"])
+    if job is not None and job.status in _CANCELLABLE:
+        cancel_now(session, job, MARKET, _REFUNDED)
 
 
 def cancel_now(session: Session, job: Job, actor: str, reason: str = _CANCELLED) -> None:
