@@ -11,7 +11,7 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus
 from market.domain.uptime import minute_of
-from market.jobs import aggregation, leases, matching, units
+from market.jobs import aggregation, leases, matching, repository, units
 from market.jobs.errors import LeaseLost, NotCancellable
 from market.jobs.models import Lease
 from market.providers import records
@@ -126,6 +126,15 @@ def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
     assert ("settlement.settle", ()) in world.wakes.seen
     assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
+
+
+def test_a_job_that_was_amended_to_wait_on_just_now_does_not_expire(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.job()
+    monkeypatch.setattr(repository, "jobs_past_waiting", lambda *_: [job_id])  # as it was read before
+    matching.expire_due(world.database, utc_now())
+    assert world.read(job_id).status == JobStatus.MATCHING
 
 
 def _retire(world: World, nodes: list[str]) -> None:
