@@ -59,7 +59,12 @@ class Outbox:
             if self._is_sending:
                 return
             self._is_sending = True
-        threading.Thread(target=self._run, name="wake-ups", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="wake-ups", daemon=True).start()
+        except RuntimeError as error:  # no thread can be had now; with the next message it is tried again
+            _log.warning("wake-ups wait", error=str(error))
+            with self._lock:
+                self._is_sending = False
 
     def _run(self) -> None:
         """Send until nothing is waiting."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from celery import Celery
 
 from market.settings import Settings
+from worker.ticks import KEPT_SECONDS, Repeatable
 
 TASKS = (
     "worker.tasks.chain",
@@ -21,7 +22,7 @@ TASKS = (
 
 def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
     """The application for these settings: JSON messages only, acknowledged after the work, one at a time."""
-    app = Celery("zoo", broker=settings.redis_url, include=tasks)
+    app = Celery("zoo", broker=settings.redis_url, include=tasks, task_cls=Repeatable)
     app.conf.update(
         task_acks_late=True,
         task_reject_on_worker_lost=True,
@@ -40,7 +41,7 @@ def create_app(settings: Settings, tasks: Sequence[str] = TASKS) -> Celery:
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, object]]:
-    """What beat sends. A tick that waits longer than its interval is dropped: the next one does its work."""
+    """What beat sends."""
     periods = {
         "chain.index": settings.chain_poll_seconds,
         "chain.send": settings.chain_poll_seconds,
@@ -59,5 +60,6 @@ def schedule(settings: Settings) -> dict[str, dict[str, object]]:
         "sweep.all": settings.sweep_interval_seconds,
     }
     return {
-        name: {"task": name, "schedule": seconds, "options": {"expires": seconds}} for name, seconds in periods.items()
+        name: {"task": name, "schedule": seconds, "options": {"expires": max(seconds, KEPT_SECONDS)}}
+        for name, seconds in periods.items()
     }

@@ -1,6 +1,10 @@
 """The clock (``celery -A worker.beat beat``): it sends names and needs none of the tasks' code."""
 
+from celery.signals import before_task_publish
+
 from market.settings import Settings
 from worker.app import create_app
+from worker.ticks import mark
 
 app = create_app(Settings(), tasks=())  # type: ignore[call-arg]  # an entry point: the environment has them
+before_task_publish.connect(mark)

@@ -110,6 +110,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["JobEscrow", "JobSettled"].append(settlement.on_job_settled)
     handlers["JobEscrow", "JobCancelled"].append(jobs.on_job_cancelled)
     handlers["JobEscrow", "JobRefunded"].append(settlement.on_job_refunded)
+    handlers["JobEscrow", "JobRefunded"].append(jobs.on_job_refunded)
     handlers["JobEscrow", "BatchPosted"].append(claims.on_batch_posted)
     handlers["JobEscrow", "BatchVetoed"].append(settlement.on_batch_vetoed)
     handlers["JobEscrow", "SettlementReverted"].append(settlement.on_settlement_reverted)

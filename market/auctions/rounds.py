@@ -102,7 +102,7 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
     waiting = {auction.zone for auction in closed}
     standing = providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds)
     unsold = frozenset(offer.provider for offer in standing) - jobs.busy_providers(session)
-    reservation = jobs.reserve(session, settings, tier.id, standing, unsold, now)
+    reservation = jobs.reserve(session, settings, tier, standing, unsold, now)
     free = _free_offers(standing, unsold, reservation)
     for zone in sorted(free.keys() - repository.zones(session, tier.id)):
         _open_round(session, tier.id, zone, 0, now + interval)

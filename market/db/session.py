@@ -5,9 +5,9 @@ only after it has committed, and dropped when it rolls back; a lost one is made 
 """
 
 import asyncio
+import hashlib
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -141,9 +141,11 @@ class Database:
     def exclusive(self, name: str) -> Iterator[bool]:
         """A session-level advisory lock on a connection of its own; yields False when somebody else holds it.
 
-        The lock ends with the connection, so a dead holder never blocks its successor.
+        The lock ends with the connection, so a dead holder never blocks its successor. Names hold ids that strangers
+        choose, by their nonces, so the key is of as many bits as the database takes: of 32, one that stands in the way
+        of the sweep or of a placement is soon found.
         """
-        key = zlib.crc32(name.encode())
+        key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         with self.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
             held = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())

@@ -1,6 +1,7 @@
 """Tells waiting subscribers, through Redis, that a job has new events."""
 
 from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
 
 import structlog
 from redis import Redis
@@ -17,6 +18,9 @@ def channel(job_id: str) -> str:
     """The Redis channel that wakes the subscribers of a job."""
     return f"zoo:job:{job_id}"
 
+
+_STEPS_KEPT = timedelta(days=1)
+"""How long it is told how far a unit was at some time; every heartbeat of every node tells it."""
 
 OnAnnounced = Callable[[Session, Collection[int]], None]
 
@@ -41,3 +45,8 @@ def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int
             _log.warning("redis cannot be told of job events", error=str(error))
             break
     return len(jobs)
+
+
+def forget_steps(session: Session, now: datetime) -> None:
+    """Delete what was told of units' steps, once it is old; called by the sweep."""
+    repository.forget_steps(session, now - _STEPS_KEPT)

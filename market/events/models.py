@@ -29,10 +29,14 @@ class JobEventRow(Base, CreatedAt):
     """
 
     __tablename__ = "job_events"
-    __table_args__ = (Index("ix_job_events_unannounced", "id", postgresql_where=text("announced_at IS NULL")),)
+    __table_args__ = (
+        Index("ix_job_events_unannounced", "id", postgresql_where=text("announced_at IS NULL")),
+        Index("ix_job_events_job_id_announced_at_id", "job_id", "announced_at", "id"),
+        Index("ix_job_events_steps", "created_at", postgresql_where=text("kind = 'step'")),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(Hash32, index=True)
+    job_id: Mapped[str] = mapped_column(Hash32)
     kind: Mapped[str] = mapped_column(String(32))  # webhooks.router.EventKind
     data: Mapped[dict[str, object]] = mapped_column(JSONB)
     announced_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,7 +1,9 @@
 """Queries on the outbox of job events."""
 
-from sqlalchemy import exists, func, select, tuple_, update
-from sqlalchemy.orm import Session
+from datetime import datetime
+
+from sqlalchemy import delete, exists, func, select, tuple_, update
+from sqlalchemy.orm import Session, aliased
 
 from market.events.models import JobEventRow
 
@@ -33,6 +35,16 @@ def announced_after(session: Session, job_id: str, last_id: int, limit: int) -> 
         statement = statement.where(position > tuple_(last.announced_at, last.id))
     statement = statement.order_by(JobEventRow.announced_at, JobEventRow.id).limit(limit)
     return list(session.scalars(statement))
+
+
+def forget_steps(session: Session, before: datetime) -> None:
+    """Delete the events of kind ``step`` that were written before then, but for the last of a job: readers that are up
+    to date go on from it."""
+    newer = aliased(JobEventRow)
+    own, later = (tuple_(row.announced_at, row.id) for row in (JobEventRow, newer))
+    is_followed = exists().where(newer.job_id == JobEventRow.job_id, later > own)
+    is_old = JobEventRow.kind == "step", JobEventRow.created_at < before, is_followed
+    session.execute(delete(JobEventRow).where(*is_old))
 
 
 def has_unannounced(session: Session, job_id: str) -> bool:

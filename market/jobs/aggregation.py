@@ -72,21 +72,24 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         stored, verdicts = _join(storage, job_id, round_)
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
-        tree.unpin_sums(storage, round_.leaves)
+        _drop_useless_leaves(database, storage, job_id)
 
 
 def _drop_useless_leaves(database: Database, storage: Storage, job_id: str) -> None:
-    """Forget the round's tree if a unit of it was rejected since it was planned. Its sums are let go of before that, so
-    that whatever ends in between is done again."""
+    """Forget the trees of rounds that are over, also with their job, and that of the round at hand if a unit of it was
+    rejected since it was planned. Sums are let go of before that, so that whatever ends in between is done again."""
     with database.transaction() as session:
         job = repository.job(session, job_id)
-        number = 0 if job is None else job.current_round
-        leaves = checkpoint_repository.leaves_of_round(session, job_id, number)
-        if tree.still_delivered(leaves, _units(session, job_id, number)):
+        found = checkpoint_repository.leaves_of_job(session, job_id)
+        if not found:
             return
-    tree.unpin_sums(storage, leaves)
+        number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
+        at_hand = [leaf for leaf in found if leaf.round == number]
+        if number is not None and tree.still_delivered(at_hand, _units(session, job_id, number)):
+            found = [leaf for leaf in found if leaf.round != number]
+    tree.unpin_sums(storage, found)
     with database.transaction() as session:
-        checkpoint_repository.drop_leaves(session, job_id, number)
+        checkpoint_repository.drop_leaves(session, job_id, {leaf.round for leaf in found})
 
 
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
@@ -206,7 +209,6 @@ def _apply(
     if not tree.all_delivered(round_.parts, units):
         wake_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
         return
-    checkpoint_repository.drop_leaves(session, job_id, round_.number)
     slots = {slot.slot: slot for slot in repository.slots(session, job_id)}
     joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
     restored = _to_restore(round_, verdicts)

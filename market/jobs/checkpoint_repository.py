@@ -1,7 +1,7 @@
 """Queries over checkpoints, over who keeps them, and over the leaves that a round is aggregated by."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -64,5 +64,10 @@ def leaves_of_round(session: Session, job_id: str, round_: int) -> list[Aggregat
     return list(session.scalars(query.order_by(AggregationLeaf.leaf).execution_options(populate_existing=True)))
 
 
-def drop_leaves(session: Session, job_id: str, round_: int) -> None:
-    session.execute(delete(AggregationLeaf).where(AggregationLeaf.job_id == job_id, AggregationLeaf.round == round_))
+def leaves_of_job(session: Session, job_id: str) -> list[AggregationLeaf]:
+    return list(session.scalars(select(AggregationLeaf).where(AggregationLeaf.job_id == job_id)))
+
+
+def drop_leaves(session: Session, job_id: str, rounds: Collection[int]) -> None:
+    of_rounds = AggregationLeaf.job_id == job_id, AggregationLeaf.round.in_(rounds)
+    session.execute(delete(AggregationLeaf).where(*of_rounds))

@@ -12,13 +12,16 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
+from market.events.service import MARKET
 from market.jobs import checkpoint_repository, pins, publishing, renewals, repository, slot_states, spares, state_pins
 from market.jobs.checkpoints import UnusableDataset, build_initial_checkpoint
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease, stop_training
+from market.jobs.matching import cancel_now
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.units import settle_if_decided, unit_spec
+from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym import lateness
@@ -27,6 +30,8 @@ from training_gym.config import TrainingSpec
 
 NO_CAPACITY_AFTER = 3
 """A round that cannot be closed fails its job after this many of the longest deadline."""
+
+_DATASET_UNUSABLE = "dataset_unusable"
 
 DEADLINE_ROUNDS = 4
 """So many rounds back, deliveries tell how long the next may take."""
@@ -89,8 +94,8 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = repository.lock_job(session, job_id)
         if job is None:
             return
-        if job.status == JobStatus.RUNNING and not usable:
-            _fail(session, job, "dataset_unusable")
+        if not usable:
+            _end_without_data(session, job)
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
@@ -99,6 +104,14 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job.status == JobStatus.RUNNING:
             publishing.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())
+
+
+def _end_without_data(session: Session, job: Job) -> None:
+    """End a job that nothing can be trained on; one that waits still, before it takes nodes that others could use."""
+    if job.status == JobStatus.RUNNING:
+        _fail(session, job, _DATASET_UNUSABLE)
+    elif job.status == JobStatus.MATCHING:
+        cancel_now(session, job, MARKET, _DATASET_UNUSABLE)
 
 
 def due_jobs(database: Database) -> list[str]:
@@ -112,7 +125,8 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
 
     Its deadline follows what the job's last rounds took, within what the settings allow.
     """
-    longest, started_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
+    longest, opened_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
+    started_at = opened_at
     share = lateness.LEAST_SLACK
     if slot_states.goes_on_when_delivered(job):
         started_at = lateness.begun([unit.created_at for unit in units], job.nodes) or started_at
@@ -126,7 +140,8 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
         delivered=sum(unit.status in repository.DELIVERED_UNIT for unit in units),
         started_at=started_at,
         deadline=timedelta(seconds=deadline),
-        patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
+        # Units are offered ahead, and before a pause: that the job is given up counts from when it could go on.
+        patience=timedelta(seconds=NO_CAPACITY_AFTER * longest) + max(opened_at - started_at, timedelta(0)),
         # What is committed already is coming in time, whenever it was offered.
         hopeless=sum(
             last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer
@@ -170,6 +185,15 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_hopeless(now):
+        _give_up(session, job, state, now)
+
+
+def _give_up(session: Session, job: Job, state: RoundState, now: datetime) -> None:
+    """Fail a job whose round cannot be closed. If that is because the market itself was away, and nodes are at work on
+    the round again, its time begins anew."""
+    if state.open and providers.was_silent(session, job.round_started_at or job.created_at, now):
+        job.round_started_at = now
+    else:
         _fail(session, job, "no_capacity")
 
 

@@ -11,6 +11,7 @@ from market.db.session import Database, database_now, wake_after_commit
 from market.domain.books import StandingBid
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.domain.placement import Requirements
+from market.events.service import MARKET
 from market.jobs import repository
 from market.jobs.access import lock_own_job
 from market.jobs.errors import NotCancellable
@@ -22,6 +23,7 @@ from market.providers import service as providers
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _CANCELLED = "cancelled_by_payer"
+_REFUNDED = "escrow_refunded"
 
 
 def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[StandingBid]:
@@ -60,13 +62,15 @@ def assign(
     All its nodes are of one environment class, so that any unit can be replayed bit for bit by the same verifiers.
 
     Returns:
-        False, with nothing done, if the job has left the book, or one of the nodes was placed elsewhere or ceased to
-        meet the job's requirements meanwhile.
+        False, with nothing done, if the job has left the book or bids less by now, or one of the nodes was placed
+        elsewhere or ceased to meet the job's requirements meanwhile.
     """
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
     now = database_now(session)
     if job is None or job.status != JobStatus.MATCHING or job.expires_at <= now or job.paused_at is not None:
+        return False
+    if price > job_limit(job):
         return False
     if repository.slot_holders(session) & set(addresses):
         return False
@@ -91,7 +95,7 @@ def expire_due(database: Database, now: datetime) -> int:
     for job_id in due:
         with database.transaction() as session:
             job = repository.lock_job(session, job_id)
-            if job is not None and job.status == JobStatus.MATCHING:
+            if job is not None and job.status == JobStatus.MATCHING and job.expires_at <= now:
                 move_job(session, job, JobEvent.EXPIRE, reason="expired")
                 wake_after_commit(session, "settlement.settle")
     return len(due)
@@ -127,6 +131,13 @@ def on_job_cancelled(session: Session, event: ChainEvent) -> None:
     job = repository.lock_job(session, event.args["jobId"])
     if job is not None and job.status in _CANCELLABLE:
         cancel_now(session, job, job.payer)
+
+
+def on_job_refunded(session: Session, event: ChainEvent) -> None:
+    """Nothing is left in escrow that could pay for more work: who still works on the job is told to stop."""
+    job = repository.lock_job(session, event.args["jobId"])
+    if job is not None and job.status in _CANCELLABLE:
+        cancel_now(session, job, MARKET, _REFUNDED)
 
 
 def cancel_now(session: Session, job: Job, actor: str, reason: str = _CANCELLED) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from market.db.base import Hash32
@@ -113,9 +113,11 @@ def jobs_past_waiting(session: Session, now: datetime) -> list[str]:
 
 
 def active_jobs(session: Session) -> list[str]:
-    """Ids of jobs that dispatch may have something to do for."""
+    """Ids of jobs that dispatch may have something to do for: of those that wait, only what has no checkpoint yet."""
     at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
-    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest)).order_by(Job.id)))
+    has_checkpoint = exists().where(Checkpoint.job_id == Job.id, Checkpoint.round == 0)
+    is_ready = (Job.status == JobStatus.MATCHING) & has_checkpoint
+    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), ~is_ready).order_by(Job.id)))
 
 
 def jobs_in(session: Session, statuses: Collection[JobStatus]) -> list[str]:

@@ -1,25 +1,28 @@
 """Nodes held back for a job that has waited long, so that a gang is not starved by jobs that fit sooner.
 
 Of jobs that stand in the book longer than ``reservation_after_seconds`` one at a time, of each tier, has a reservation:
-the one that was funded first, in the zone and class where most of what it needs is free. While fewer nodes than it
+the one that had none for the longest, of those that never had one the one that was funded first, in the zone and class
+where most of what it needs is free. While fewer nodes than it
 wants are free there, nobody else is sold them. Once there are enough, the next round of that book begins with the part
 in which the job stands. Its price is made like every other: a reservation keeps nodes from being sold, it buys none.
 
-A reservation that led to nothing ends after ``reservation_seconds``, and the job gets no other for as long again. So
-neither a job that is outbid nor one whose nodes do not come holds up the others for ever. Running jobs come first:
-their vacant slots are filled from reserved nodes too.
+A reservation that led to nothing ends after ``reservation_seconds``, and while its job waits on there is no other for
+as long again. So neither jobs that are outbid nor jobs whose nodes do not come hold up the others for ever, however
+many they are; one whose limit is below the tier's reserve, which nothing is sold under, gets none at all. Running jobs
+come first: their vacant slots are filled from reserved nodes too.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
 from sqlalchemy.orm import Session
 
 from market.domain.auction import gross_ask
+from market.domain.network import Tier
 from market.domain.placement import Requirements
 from market.jobs import repository
 from market.jobs.models import Job
@@ -28,6 +31,7 @@ from market.providers.service import Offer
 from market.settings import Settings
 
 _Book = tuple[str, str]  # zone and environment class
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Reservation:
 
 
 def reserve(
-    session: Session, settings: Settings, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
+    session: Session, settings: Settings, tier: Tier, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
     """The tier's reservation, if a job has one or one is due; the caller holds the books of the tier.
 
@@ -50,15 +54,17 @@ def reserve(
         offers: all that stand in the tier, those of busy nodes too.
         free: nodes that hold no slot.
     """
-    found = standing(session, tier_id, offers, free, now)
+    found = standing(session, tier.id, offers, free, now)
     if found is not None:
         return found
-    jobs, supply = repository.jobs_in_book(session, tier_id, now), _Supply(offers)
+    jobs, supply = repository.jobs_in_book(session, tier.id, now), _Supply(offers)
     waited_since = now - timedelta(seconds=settings.reservation_after_seconds)
     length = timedelta(seconds=settings.reservation_seconds)
-    for job in jobs:
+    if any(job.reserved_until is not None and job.reserved_until + length > now for job in jobs):
+        return None
+    for job in sorted(jobs, key=lambda job: job.reserved_until or _NEVER):
         waited = (job.funded_at or job.created_at) <= waited_since
-        if not waited or (job.reserved_until is not None and job.reserved_until + length > now):
+        if not waited or job_limit(job) < tier.reserve_price_wei:
             continue
         enough = {book: nodes for book, nodes in supply.within_limit(job).items() if len(nodes) >= job.nodes}
         if enough:

@@ -5,11 +5,12 @@ fetched from storage is fetched with no session open; the outcome is applied onl
 """
 
 import hmac
+from collections.abc import Sequence
 
 from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
@@ -34,6 +35,7 @@ from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
 from market.jobs.replaying import verification
 from market.jobs.result_checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
+from market.storage.errors import StorageError
 from market.storage.service import Storage
 from training_gym.lateness import MAX_STALENESS
 from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
@@ -102,6 +104,8 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
                 "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
             )
     checked = check(storage, lease, found, result)
+    if isinstance(checked, Accepted):
+        _keep(storage, _files_of(result))
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -115,6 +119,21 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
     if isinstance(checked, Refusal):
         raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
+
+
+def _keep(storage: Storage, cids: Sequence[str | None]) -> None:
+    """Pin what is accepted. Storage may have read it without keeping it: a piece that was never joined, or a file on a
+    node of IPFS elsewhere, which may be gone when the round is to be joined.
+
+    Raises:
+        StorageDown: it was not pinned; the result can be sent again.
+    """
+    try:
+        for cid in cids:
+            if cid is not None and not storage.is_pinned(cid):
+                storage.pin(cid, size=storage.stat(cid))
+    except StorageError as error:
+        raise StorageDown(str(error)) from error
 
 
 def _is_done(lease: Lease | None, address: str, token: str) -> bool:

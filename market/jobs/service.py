@@ -20,7 +20,7 @@ from market.jobs.facts import (
 )
 from market.jobs.leases import create_lease, expire_uploads, vacate
 from market.jobs.leases import expire_due as expire_due_leases
-from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, open_bids
+from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, on_job_refunded, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
 from market.jobs.operations import end_long_pauses
 from market.jobs.payment import (
@@ -113,6 +113,7 @@ __all__ = [
     "on_deposit_intent",
     "on_job_cancelled",
     "on_job_opened",
+    "on_job_refunded",
     "open_bids",
     "outstanding_acknowledgements",
     "pass_unit",

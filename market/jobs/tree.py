@@ -130,7 +130,8 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
                 weights = {part.place: part.weight for part in due.parts}
                 total = leaf_sum(due.spec, payloads, weights, decide_together(due.summaries))
                 stored = storage.put(save_sum(total), max_bytes=sum_bytes(due.spec))
-                _note(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid)
+                if not _note(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid):
+                    storage.unpin(stored.cid)
 
 
 def _due(database: Database, job_id: str, round_: int, leaf: int) -> _Due | None:
@@ -161,13 +162,17 @@ def _note(
     *,
     summary: Summary | None = None,
     sum_cid: str | None = None,
-) -> None:
-    """Write what a leaf computed, if its plan still stands; who is last of all leaves wakes the next step."""
+) -> bool:
+    """Write what a leaf computed, if its plan still stands; who is last of all leaves wakes the next step.
+
+    Returns:
+        Whether it is written, or some other leaf has this sum.
+    """
     with database.transaction() as session:
         repository.lock_job(session, job_id)  # or two leaves that end at once would each wait for the other
         found = {row.leaf: row for row in checkpoint_repository.leaves_of_round(session, job_id, round_)}
         if leaf not in found or found[leaf].seed != seed:
-            return
+            return sum_cid is not None and any(row.sum_cid == sum_cid for row in found.values())
         if summary is not None:
             found[leaf].summary = summary.to_json()
             if all(row.summary is not None for row in found.values()):
@@ -176,3 +181,4 @@ def _note(
             found[leaf].sum_cid = sum_cid
             if all(row.sum_cid is not None for row in found.values()):
                 wake_after_commit(session, "jobs.aggregate", job_id)
+        return True

@@ -8,6 +8,7 @@ from itertools import groupby
 from sqlalchemy.orm import Session
 
 from market.chain.service import final_events
+from market.db.base import from_unix
 from market.domain.lifecycle import JobStatus
 from market.domain.network import ZEN
 from market.jobs import service as jobs
@@ -89,11 +90,11 @@ def _parts(session: Session, settings: Settings, facts: Sequence[JobFacts]) -> l
 
 def _part(session: Session, settings: Settings, job: JobFacts) -> Part | None:
     """What can be settled of a job now; None if there is nothing, or if its turn has not come."""
-    settled = JobSettlement.from_events(
-        (event.name, event.args, event.tx_hash)
-        for event in final_events(session, job.id)
-        if event.contract == "JobEscrow"
-    )
+    events = [event for event in final_events(session, job.id) if event.contract == "JobEscrow"]
+    settled = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
+    if settled.over and job.status == JobStatus.SETTLING:  # it was refunded before its last units were decided
+        jobs.end_settlement(session, job.id, tx=events[-1].tx_hash, at=from_unix(events[-1].timestamp))
+        return None
     undisputed_units, disputed = undisputed(session, jobs.payable_units(session, job.id))
     units = _whole_rounds(undisputed_units, settings.settlement_max_units)
     is_over = job.status == JobStatus.SETTLING

@@ -9,7 +9,8 @@ import pytest
 from jobs_world import World, at_once
 from sqlalchemy import select, update
 
-from market.jobs import aggregation, tree, units
+from market.accounts.service import Principal
+from market.jobs import aggregation, matching, tree, units
 from market.jobs.models import AggregationLeaf, Checkpoint
 from market.providers.models import Provider
 from training_gym.checkpoint import CheckpointManifest
@@ -172,6 +173,54 @@ def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: l
     assert not any(world.storage.is_pinned(cid) for cid in sums)
 
 
+def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    for leaf in _leaves(world, job_id):
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    late, *others = [leaf for leaf in _leaves(world, job_id) if leaf.sum_cid is None]
+    for leaf in others:
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid for leaf in _leaves(world, job_id) if leaf.sum_cid is not None]
+    put = world.storage.put
+
+    def end_meanwhile(data: Any, **options: Any) -> Any:
+        payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+        world.rows(lambda session: matching.cancel(session, payer, job_id))
+        _aggregate(world, job_id)
+        stored = put(data, **options)
+        sums.append(stored.cid)
+        return stored
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.storage, "put", end_meanwhile)
+        tree.work_leaf(world.database, world.storage, job_id, 0, late.leaf)
+    assert len(sums) > 1
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+    assert not _leaves(world, job_id)
+
+
+def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World, far_apart: list[str]) -> None:
+    job_id = _delivered(world, far_apart)
+    _aggregate(world, job_id)
+    for _ in range(2):
+        for leaf in _leaves(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    sums = [leaf.sum_cid or "" for leaf in _leaves(world, job_id)]
+    with pytest.MonkeyPatch.context() as patch, suppress(WorkerDied):
+        patch.setattr(world.storage, "unpin", _die)
+        _aggregate(world, job_id)
+    assert world.read(job_id).current_round == 1
+    assert all(world.storage.is_pinned(cid) for cid in sums)
+    _aggregate(world, job_id)
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
+    assert not _leaves(world, job_id)
+
+
+def _die(*_args: Any) -> None:
+    raise WorkerDied
+
+
 def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,12 +238,12 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
     noted = []
     note = tree._note
-    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)))
+    monkeypatch.setattr(tree, "_note", lambda *given, **results: noted.append(note(*given, **results)) or noted[-1])
     with monkeypatch.context() as patch:
         due = tree._due
         patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
         tree.work_leaf(world.database, world.storage, job_id, 0, 0)
-    assert noted == [None]
+    assert noted == [False]
     assert all(leaf.summary is None for leaf in _leaves(world, job_id))
 
 

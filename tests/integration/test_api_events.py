@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -12,10 +14,13 @@ from api_support import Caller, refusal, sign_in
 from jobs_world import World
 from redis import Redis
 from sqlalchemy import text
+from sqlalchemy.event import listen
 
+from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import JobStatus
-from market.events.announcer import announce
+from market.events import repository
+from market.events.announcer import announce, forget_steps
 from market.events.service import emit
 from market.jobs.models import Job
 from market.settings import Settings
@@ -112,6 +117,50 @@ def test_a_reader_resumes_after_the_last_event_it_has(api: httpx.Client, job: Wa
     foreign = job.payer.headers | {"Last-Event-ID": "999999"}
     with api.stream("GET", job.path, headers=foreign) as response:
         assert list(read_events(response)) == everything
+
+
+def test_old_steps_are_forgotten_and_readers_that_are_up_to_date_notice_nothing(
+    api: httpx.Client, job: Watched
+) -> None:
+    with api.stream("GET", job.path, headers=job.payer.headers) as response:
+        events = read_events(response)
+        job.happens(1, 2, 3)
+        seen = [next(events) for _ in range(3)]
+        with job.database.transaction() as session:
+            forget_steps(session, utc_now() + timedelta(hours=23))
+            assert session.scalar(text("SELECT count(*) FROM job_events")) == 3
+            forget_steps(session, utc_now() + timedelta(hours=25))
+            assert session.scalar(text("SELECT count(*) FROM job_events")) == 1
+        job.happens(4)
+        job.ends(JobStatus.SETTLED)
+        job.happens()
+        seen += events
+    assert numbers(seen) == [1, 2, 3, 4]
+
+
+def test_what_follows_an_event_is_read_by_an_index(job: Watched) -> None:
+    """A job of weeks has millions of events, and each of its readers asks every second."""
+    with job.database.transaction() as session:
+        session.execute(
+            text(
+                "INSERT INTO job_events (job_id, kind, data, announced_at) SELECT :job_id, 'unit', '{}', "
+                "now() + n * interval '1 millisecond' FROM generate_series(1, 20000) n"
+            ),
+            {"job_id": job.id},
+        )
+        last = session.scalar(text("SELECT max(id) FROM job_events")) - 10
+        session.execute(text("ANALYZE job_events"))
+        plans: list[str] = []
+
+        def explain(connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+            if "ORDER BY" in statement and "EXPLAIN" not in statement:
+                plans.extend(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))
+
+        listen(job.database.engine, "before_cursor_execute", explain)
+        assert len(repository.announced_after(session, job.id, last, 200)) == 10
+    plan = "\n".join(plans)
+    assert "ix_job_events_job_id_announced_at_id" in plan
+    assert "Sort" not in plan
 
 
 def test_an_event_that_commits_late_is_not_skipped(api: httpx.Client, job: Watched) -> None:

@@ -356,6 +356,21 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
     assert sent == ["first", "second", "third"]
 
 
+def test_a_thread_that_cannot_be_started_costs_no_later_wake_up() -> None:
+    sent: list[str] = []
+    outbox = Outbox(lambda task, _arguments: sent.append(task))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread)
+        outbox("first", ())
+    assert not sent
+    outbox("second", ())
+    _wait_until(lambda: sent == ["first", "second"])
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def _wait_until(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + 120
     while not condition():

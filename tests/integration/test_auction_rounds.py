@@ -15,7 +15,7 @@ from market.db.base import utc_now
 from market.db.session import database_now
 from market.domain.lifecycle import JobStatus, ProviderStatus
 from market.domain.network import DEVNET
-from market.jobs import aggregation, matching
+from market.jobs import aggregation, matching, operations
 from market.jobs.models import Job, Slot
 from market.providers import asks
 from market.providers.models import AskRow, Provider
@@ -137,6 +137,16 @@ def test_a_job_that_ends_after_the_close_is_not_placed_and_its_node_stays_free(w
     assert len(world.rows(matching.busy_providers)) == 2
     assert matching.expire_due(world.database, world.rows(database_now)) == 1
     assert world.read(overdue).status == JobStatus.EXPIRED
+
+
+def test_a_job_that_bids_less_after_the_close_is_not_placed_above_that(world: World) -> None:
+    jobs, _nodes = thick(world)
+    clear_when_due(world)
+    payer = Principal(world.read(jobs[0]).payer, False, 1, "session")
+    world.rows(lambda session: operations.amend(session, payer, jobs[0], RESERVE, None))
+    assert draw(world) == 3
+    assert statuses(world, jobs) == ["matching", "running", "running", "running", "matching"]
+    assert rounds(world, number=0)[0].price_wei == 4 * ZEN
 
 
 def test_after_the_close_an_ask_binds_but_a_jailed_node_is_not_placed(world: World) -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+import zlib
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,16 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import struct_hash
 
 CAP = 5 * ZEN
+
+
+def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(database_url: str) -> None:
+    """Job ids are in the names, and a payer that may choose among nonces could meet a checksum of 32 bits."""
+    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
+    one, other = Database(database_url), Database(database_url)
+    with one.exclusive("plumless") as held, other.exclusive("buckeroo") as also, other.exclusive("plumless") as both:
+        assert (held, also, both) == (True, True, False)
+    with other.exclusive("plumless") as held:
+        assert held
 
 
 def test_two_hundred_requests_at_once_on_a_small_pool(api: httpx.Client, app: FastAPI, database_url: str) -> None:

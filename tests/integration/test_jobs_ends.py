@@ -8,10 +8,13 @@ from jobs_world import TEXT, World
 from sqlalchemy import select, update
 
 from market.accounts.service import Principal
+from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus
-from market.jobs import aggregation, leases, matching, units
+from market.domain.uptime import minute_of
+from market.jobs import aggregation, leases, matching, repository, units
 from market.jobs.errors import LeaseLost, NotCancellable
 from market.jobs.models import Lease
+from market.providers import records
 from market.providers.models import AskRow
 from training_gym.data.dataset import DatasetManifest, describe_split
 
@@ -30,6 +33,40 @@ def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: Worl
     [unit] = world.units(job_id, provider=delivered.node)
     world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
     assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_a_job_is_not_given_up_for_the_time_in_which_the_market_itself_was_away(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    ago = world.settings.round_deadline_seconds * 4
+    seen = [utc_now(), utc_now() - timedelta(seconds=ago + 60)]
+    for at in seen:
+        minute = minute_of(at.timestamp())
+        world.rows(lambda session, minute=minute: records.mark_minute(session, nodes[0], *minute))
+    world.start_round(job_id, ago=ago)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.RUNNING
+    for node in nodes:
+        world.deliver(node)
+    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
+    assert world.read(job_id).current_round == 1
+    world.dispatch(job_id)
+    world.start_round(job_id, ago=ago)
+    _retire(world, nodes)
+    for node in nodes:
+        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+    world.dispatch(job_id)  # nobody is at work: it is not the market that was away
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
+
+
+def test_a_waiting_job_whose_dataset_is_useless_ends_before_it_takes_nodes(world: World, nodes: list[str]) -> None:
+    stored = world.storage.put(TEXT, max_bytes=2**20).cid
+    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    job_id = world.job()
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.CANCELLED, "dataset_unusable")
+    assert ("settlement.settle", ()) in world.wakes.seen  # and is refunded
 
 
 def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World, nodes: list[str]) -> None:
@@ -89,6 +126,15 @@ def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
     assert ("settlement.settle", ()) in world.wakes.seen
     assert world.rows(lambda session: matching.open_bids(session, 1, "eu", end)) == []
+
+
+def test_a_job_that_was_amended_to_wait_on_just_now_does_not_expire(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.job()
+    monkeypatch.setattr(repository, "jobs_past_waiting", lambda *_: [job_id])  # as it was read before
+    matching.expire_due(world.database, utc_now())
+    assert world.read(job_id).status == JobStatus.MATCHING
 
 
 def _retire(world: World, nodes: list[str]) -> None:

@@ -7,12 +7,13 @@ from jobs_world import World, at_once
 from sqlalchemy import func, select
 from unit_work import DOMAIN, Work
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, StorageDown
 from market.domain.lifecycle import UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import leases
 from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
 from market.jobs.lease_schemas import CommitTraining, LeaseView
+from market.storage.errors import StorageUnavailable
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment, sign, typed_data
@@ -88,6 +89,30 @@ def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once
     assert [unit.status for unit in world.units(job_id, slot=0)] == [UnitStatus.UPLOADED]
     moves = world.rows(lambda session: session.scalar(select(func.count()).where(JobEventRow.kind == "unit")))
     assert moves == 2  # committed, uploaded
+
+
+def test_a_payload_that_storage_has_but_does_not_keep_is_kept_once_it_is_accepted(
+    world: World, nodes: list[str]
+) -> None:
+    """A node can send a piece and never have it joined, or serve the file itself: then it could vanish any time."""
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.commit()
+    completion = work.completion()
+    cid = completion.payload_cid
+    world.storage.unpin(cid)
+    failing = pytest.MonkeyPatch()
+    failing.setattr(type(world.storage), "pin", _out_of_order)
+    with pytest.raises(StorageDown):
+        world.complete(work.lease, work.node, completion)
+    assert world.units(job_id, slot=0)[0].status == UnitStatus.COMMITTED  # and it may be sent again
+    failing.undo()
+    world.complete(work.lease, work.node, completion)
+    assert world.storage.is_pinned(cid)
+
+
+def _out_of_order(*_args: Any, **_options: Any) -> None:
+    raise StorageUnavailable("no answer")
 
 
 def _with_token(lease: LeaseView, token: str) -> LeaseView:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import aggregation, checkpoint_repository, leases, matching, pins, units, validation
+from market.jobs import aggregation, checkpoint_repository, dispatch, leases, matching, pins, units, validation
 from market.jobs.errors import LeaseLost, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Lease, Unit
@@ -362,3 +362,12 @@ def _took(world: World, job_id: str, *, seconds: float) -> None:
         for unit in session.scalars(select(Unit).where(Unit.job_id == job_id, Unit.uploaded_at.is_not(None))):
             assert unit.uploaded_at is not None
             unit.created_at = unit.uploaded_at - timedelta(seconds=seconds)
+
+
+def test_the_sweep_leaves_a_waiting_job_alone_once_its_first_checkpoint_is_there(world: World) -> None:
+    job_id = world.job()
+    assert dispatch.due_jobs(world.database) == [job_id]
+    world.dispatch(job_id)
+    assert dispatch.due_jobs(world.database) == []
+    running = world.running([world.node()])
+    assert dispatch.due_jobs(world.database) == [running]

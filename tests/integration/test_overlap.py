@@ -9,9 +9,11 @@ from jobs_world import World
 from sqlalchemy import select, text, update
 from unit_work import Work
 
+from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import UnitStatus
-from market.jobs import aggregation, leases, payment, units
+from market.domain.network import DEVNET
+from market.jobs import aggregation, leases, operations, payment, units
 from market.jobs.checkpoints import load_outer, load_parameters
 from market.jobs.errors import LeaseLost, ResultRefused, WrongStep
 from market.jobs.models import Checkpoint, Job, Slot, Unit
@@ -276,6 +278,24 @@ def test_a_paused_job_gets_no_unit_of_any_round_and_rests_once_all_are_in(
     world.rows(lambda session: session.execute(resumed))
     world.dispatch(job_id)
     assert [unit.slot for unit in world.units(job_id, round=1)] == [0, 1, 2, 3]
+
+
+def test_a_job_that_goes_on_after_a_long_pause_is_not_given_up_for_it(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    """What was offered before the pause does not count: its quorum was lost while nobody was to be asked again."""
+    world.deliver(nodes[0])
+    payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
+    world.rows(lambda session: operations.pause(session, payer, job_id, DEVNET))
+    for node in nodes[1:]:
+        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+    world.dispatch(job_id)
+    _age(world, job_id, timedelta(seconds=world.settings.round_deadline_seconds * 4))
+    world.rows(lambda session: operations.resume(session, payer, job_id))
+    world.dispatch(job_id)
+    assert world.read(job_id).status == "running"
+    _deliver(world, job_id, *nodes[1:])
+    _close(world, job_id)
 
 
 def _committed(world: World, job_id: str, node: str) -> Work:

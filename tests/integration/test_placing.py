@@ -182,3 +182,45 @@ def test_a_reservation_that_leads_to_nothing_ends_and_others_have_their_turn(wor
     assert world.read(late).status == "running"
     free = world.rows(lambda session: session.scalar(select(func.count()).select_from(Slot)))
     assert (free, len(nodes), world.read(busy).status) == (2, 2, "running")
+
+
+def test_jobs_whose_nodes_never_come_do_not_take_turns_to_keep_others_from_theirs(world: World) -> None:
+    for _ in range(2):
+        world.node()
+    busy = world.job(nodes=1)
+    clear(world)
+    gangs = [world.job(nodes=2) for _ in range(2)]
+    waited = update(Job).where(Job.id.in_(gangs)).values(funded_at=utc_now() - timedelta(minutes=1))
+    world.rows(lambda session: session.execute(waited))
+    late = world.job(nodes=1)
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    reserved = []
+    for _ in range(4):  # each time a reservation has led to nothing and is over
+        assert world.read(late).status == "matching"
+        clear(world)
+        reserved = [job for job in (*gangs, late) if world.read(job).reserved_until is not None]
+        over = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now())
+        world.rows(lambda session, over=over: session.execute(over))
+        if world.read(late).status == "running":
+            break
+    assert world.read(late).status == "running"
+    assert (len(reserved), world.read(busy).status) == (1, "running")
+    cancel(world, late)
+    past = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now() - timedelta(days=1))
+    world.rows(lambda session: session.execute(past))
+    clear(world)
+    assert all(world.read(job).reserved_until is not None for job in gangs)  # now it is the other's turn
+
+
+def test_no_node_is_held_back_for_a_job_that_bids_less_than_anything_is_sold_for(world: World) -> None:
+    for _ in range(2):
+        world.node()
+    world.job(nodes=1)
+    clear(world)
+    cheap = world.job(nodes=2, max_price=2 * ZEN)  # both nodes ask less, but the reserve is 2.5
+    world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
+    clear(world)
+    late = world.job(nodes=1)
+    clear(world)
+    assert world.read(late).status == "running"
+    assert world.read(cheap).reserved_until is None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from market.db.base import utc_now
 from market.events.announcer import announce
 from market.webhooks import service
+from market.webhooks.router import EventKind
 from market.webhooks.models import WebhookDelivery
 from market.webhooks.sending import is_public, send, sign
 
@@ -98,6 +99,11 @@ def _deliveries(api: httpx.Client, caller: Caller, made: dict[str, Any]) -> list
         "items"
     ]
     return found
+
+
+def test_a_webhook_may_hear_of_everything(api: httpx.Client, payer: tuple[Caller, str], receiver: Receiver) -> None:
+    everything = sorted(get_args(EventKind))
+    assert _create(api, payer[0], receiver.url, events=everything)["events"] == everything
 
 
 def test_events_arrive_once_and_verify_by_the_reference_library(

@@ -7,7 +7,7 @@ from celery import shared_task
 from market.auctions import service as auctions
 from market.db.session import database_now
 from market.disputes import keeper, listing, verdicts
-from market.events.announcer import announce
+from market.events.announcer import announce, forget_steps
 from market.jobs import service as jobs
 from market.settlement import claims
 from market.settlement import service as settlement
@@ -63,7 +63,7 @@ def validate(job_id: str) -> None:
 
 @shared_task(name="jobs.release")
 def release() -> None:
-    """Let storage drop the states that nobody needs, and uploads that came to nothing."""
+    """Forget what is old, and let storage drop the states that nobody needs and uploads that came to nothing."""
     c = context()
     with c.database.exclusive("release") as held:
         if not held:
@@ -71,6 +71,7 @@ def release() -> None:
         with c.database.transaction() as session:
             now = database_now(session)
             quota.forget(session, now - quota.PERIOD)
+            forget_steps(session, now)
         jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
         verdicts.release_states(c.database, c.storage)
         jobs.release_states(c.database, c.storage, c.network, now)

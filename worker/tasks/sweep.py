@@ -12,6 +12,7 @@ from market.observability.workers import report_alive
 from market.providers import asks
 from worker.context import context
 from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
+from worker.ticks import repeated
 
 
 @shared_task(name="sweep.all")
@@ -33,8 +34,8 @@ def sweep() -> None:
         jobs.end_long_pauses(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate):
-                task.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
+                task.apply_async(args=(job_id,), **repeated())
         for job_id in jobs.jobs_to_validate(c.database):
-            validate.apply_async(args=(job_id,), expires=c.settings.sweep_interval_seconds)
+            validate.apply_async(args=(job_id,), **repeated())
     announce_events()
-    deliver_webhooks.apply_async(expires=c.settings.sweep_interval_seconds)
+    deliver_webhooks.apply_async(**repeated())
