@@ -22,6 +22,8 @@ from zoo_protocol.hashing import sha256, to_hex
 
 _HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
 _FILE_ALLOWANCE = 1 << 20
+_WAITED_FOR_BYTES = 4 << 30
+"""Of a split that is still to come from other IPFS nodes, a worker waits for so much; a larger one has to be here."""
 
 
 class UnusableDataset(Exception):
@@ -161,8 +163,9 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 def _pin_inputs(storage: Storage, spec: TrainingSpec) -> None:
     """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    for cid in (spec.dataset, manifest.train.cid, manifest.validation.cid):
-        storage.pin(cid)
+    storage.pin(spec.dataset)
+    for split in (manifest.train, manifest.validation):
+        storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))
 
 
 def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:

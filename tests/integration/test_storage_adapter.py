@@ -9,12 +9,15 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 from ipfs_processes import StoreProcess, faulty
 
+from market.jobs import checkpoints
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
+from training_gym.data.dataset import MAX_SPLIT_BYTES, DatasetManifest, Split
 from zoo_protocol import unixfs
 from zoo_protocol.cid import InvalidCid, cid_of_raw, digest_of
 from zoo_protocol.hashing import sha256
@@ -61,6 +64,25 @@ def test_pins_come_and_go_any_number_of_times(storage):
     for _ in range(2):
         storage.pin(cid)
         assert storage.is_pinned(cid)
+
+
+def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
+    """Kubo's ``timeout`` ends the whole command, and a large file's pin fails where only a search may take that long."""
+    cid = storage.put(b"said to be large", max_bytes=16).cid
+    with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
+        Storage(url, lookup_timeout=5.0).pin(cid)
+        Storage(url, lookup_timeout=5.0).pin(cid, size=1_000_000_000)
+    assert ["timeout=5000ms" in asked[0], "timeout=105000ms" in asked[1]] == [True, True]
+
+
+def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
+    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (1_000_000, MAX_SPLIT_BYTES)]
+    storage = Storage(store.rpc_url)
+    dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+    sizes: list[int] = []
+    monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
+    checkpoints._pin_inputs(storage, mock.Mock(dataset=dataset))
+    assert sizes == [0, 1_000_000, 4 << 30]
 
 
 def test_limits_hold_both_ways(storage):
