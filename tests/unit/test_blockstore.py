@@ -2,10 +2,12 @@
 
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
+from zoo_compute import blockstore
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.packs import Index
 from zoo_protocol import unixfs
@@ -95,6 +97,31 @@ def test_what_cannot_be_written_leaves_no_half_behind(
     assert len(_packs(tmp_path)) == 1
     assert store.pins() == [kept]
     assert store.fetch(store.add(SEVERAL), max_bytes=LIMIT) == SEVERAL
+
+
+def test_what_the_disk_refused_while_more_was_written_is_not_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells whoever forces a file of an error in writing it once; the next time all seems well."""
+    store, told = BlockStore(tmp_path), threading.Event()
+
+    def tell_once(handle: int, forced: object = os.fdatasync) -> None:
+        if not told.is_set():
+            told.set()
+            raise OSError(5, "Input/output error")
+        forced(handle)  # type: ignore[operator]
+
+    monkeypatch.setattr(blockstore, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fdatasync", tell_once)
+        writer = store.writer()
+        writer.write(SEVERAL)
+        writer.finish()
+        assert told.wait(60)
+        with pytest.raises(OSError, match="Input/output"):
+            writer.commit(pin=True)
+    assert not store.pins()
+    assert not _packs(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "removed"])
