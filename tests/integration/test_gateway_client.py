@@ -123,12 +123,15 @@ def test_two_downloads_to_one_path_take_turns(store, file, tmp_path):
             time.sleep(1.0)  # the other one would be through in this time
         return body
 
-    with faulty(store.gateway_url, hold_back) as (url, _asked), GatewayClient([url]) as client:
-        with ThreadPoolExecutor() as pool:
-            first = pool.submit(client.download, file, tmp_path / "model", max_bytes=len(SEVERAL))
-            assert began.wait(60)
-            assert client.download(other, tmp_path / "model", max_bytes=100) == 12
-            assert first.result() == len(SEVERAL)
+    with (
+        faulty(store.gateway_url, hold_back) as (url, _asked),
+        GatewayClient([url]) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(client.download, file, tmp_path / "model", max_bytes=len(SEVERAL))
+        assert began.wait(60)
+        assert client.download(other, tmp_path / "model", max_bytes=100) == 12
+        assert first.result() == len(SEVERAL)
     assert (tmp_path / "model").read_bytes() == b"another file"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

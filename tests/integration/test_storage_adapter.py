@@ -67,7 +67,7 @@ def test_pins_come_and_go_any_number_of_times(storage):
 
 
 def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
-    """Kubo's ``timeout`` ends the whole command, and a large file's pin fails where only a search may take that long."""
+    """Kubo's ``timeout`` ends the whole command, so what bounds a search would end a large file's pin."""
     cid = storage.put(b"said to be large", max_bytes=16).cid
     with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
         Storage(url, lookup_timeout=5.0).pin(cid)
