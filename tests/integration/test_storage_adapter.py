@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 from ipfs_processes import StoreProcess, faulty
 
-from market.jobs import checkpoints
+from market.jobs import checkpoints, quotes
+from market.jobs.errors import InvalidDataset
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
 from training_gym.data.dataset import MAX_SPLIT_BYTES, DatasetManifest, Split
@@ -83,6 +84,17 @@ def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
     checkpoints._pin_inputs(storage, mock.Mock(dataset=dataset))
     assert sizes == [0, 1_000_000, 4 << 30]
+
+
+@pytest.mark.parametrize("claimed", [4, 6, MAX_SPLIT_BYTES])
+def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(storage, claimed):
+    stored = storage.put(b"short", max_bytes=5).cid
+    true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    for splits in ((lie, true), (true, lie)):
+        dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
+        with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
+            quotes.require_dataset(storage, spec)
 
 
 def test_limits_hold_both_ways(storage):
