@@ -5,11 +5,12 @@ fetched from storage is fetched with no session open; the outcome is applied onl
 """
 
 import hmac
+from collections.abc import Sequence
 
 from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
-from market.api.errors import InvalidSignature
+from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
@@ -34,6 +35,7 @@ from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
 from market.jobs.replaying import verification
 from market.jobs.result_checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
+from market.storage.errors import StorageError
 from market.storage.service import Storage
 from training_gym.lateness import MAX_STALENESS
 from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
@@ -93,15 +95,19 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
     """
     with database.transaction() as session:
         lease = repository.lease(session, lease_id)
+        found = None if lease is None or lease.unit_id is None else repository.unit(session, lease.unit_id)
+        if lease is not None:
+            session.refresh(lease)  # after the unit: if that was delivered just now, its lease is seen to be done
         if _is_done(lease, address, result.token):
             return
         lease = require_held(lease, address, result.token, utc_now())
-        found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
         if found is not None and lease.kind == LeaseKind.TRAIN and repository.is_to_come(session, found[1]):
             raise WrongStep(
                 "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
             )
     checked = check(storage, lease, found, result)
+    if isinstance(checked, Accepted):
+        _keep(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -115,6 +121,17 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
     if isinstance(checked, Refusal):
         raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
+
+
+def _keep(storage: Storage, cids: Sequence[str]) -> None:
+    """Have what is about to be accepted pinned. A node's upload was, unless it named a piece, or another's content,
+    which storage had but does not keep. Raises StorageDown."""
+    try:
+        for cid in cids:
+            if not storage.is_pinned(cid):
+                storage.pin(cid, size=storage.stat(cid))
+    except StorageError as error:
+        raise StorageDown(str(error)) from error
 
 
 def _is_done(lease: Lease | None, address: str, token: str) -> bool:
