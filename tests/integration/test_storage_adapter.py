@@ -82,7 +82,7 @@ def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
     dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
-    checkpoints._pin_inputs(storage, mock.Mock(dataset=dataset))
+    checkpoints._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
     assert sizes == [0, 1_000_000, 4 << 30]
 
 
