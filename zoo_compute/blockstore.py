@@ -130,7 +130,7 @@ class BlockStore:
             BlockNotFound, InvalidBlock, ContentTooLarge: see :meth:`get` and :func:`zoo_protocol.unixfs.read`.
         """
         leaves = list(unixfs.leaves(root, self.get, max_bytes=max_bytes, start=start, stop=stop))
-        blocks = self._read_ahead([leaf.cid for leaf in leaves])
+        blocks = self.read_blocks([leaf.cid for leaf in leaves])
 
         def pieces() -> Iterator[memoryview]:
             for leaf, (_cid, data) in zip(leaves, blocks, strict=True):
@@ -157,7 +157,7 @@ class BlockStore:
 
     def blocks(self, root: Cid) -> Iterator[tuple[Cid, memoryview]]:
         """Every block of a file, verified, in the order of CAR files; raises as :meth:`read`."""
-        return self._read_ahead(list(unixfs.cids(root, self.get)))
+        return self.read_blocks(list(unixfs.cids(root, self.get)))
 
     def pin(self, root: Cid) -> int:
         """Record that the file under ``root`` must be kept; returns its size in bytes.
@@ -167,7 +167,7 @@ class BlockStore:
             ContentError: if it is no file.
         """
         cids = list(unixfs.cids(root, self.get))
-        for _block in self._read_ahead(cids):
+        for _block in self.read_blocks(cids):
             pass
         for pack in {place.pack for place in self._index.find(cids).values()}:
             with contextlib.suppress(FileNotFoundError):  # moved to another, which is on disk
@@ -262,8 +262,8 @@ class BlockStore:
             else:
                 return places, packs
 
-    def _read_ahead(self, cids: Sequence[Cid]) -> Iterator[tuple[Cid, memoryview]]:
-        """These blocks in order, which threads of the pool read and verify, some ahead."""
+    def read_blocks(self, cids: Sequence[Cid]) -> Iterator[tuple[Cid, memoryview]]:
+        """These blocks in order, which threads of the pool read and verify, some ahead; raises as :meth:`get`."""
         places, packs = self._open(cids)
 
         def read(run: _Run) -> list[tuple[Cid, memoryview]]:

@@ -5,8 +5,10 @@ asked for block by block. Several gateways are asked at once, each for other blo
 """
 
 import contextlib
+import fcntl
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -122,12 +124,11 @@ class GatewayClient:
         """Write a file to ``path`` and return its size in bytes; raises as :meth:`fetch`.
 
         ``path`` appears only when complete. An interrupted download leaves ``path`` + ``.part``, from which the next
-        call keeps all blocks that verify.
+        call keeps all blocks that verify. Of several that write to the same path, one does at a time.
         """
         partial = path.with_name(path.name + ".part")
-        partial.touch()
-        size, resumed, kept = 0, partial.stat().st_size > 0, set[int]()
-        with partial.open("r+b") as file:
+        with _opened_alone(partial) as file:
+            size, resumed, kept = 0, os.fstat(file.fileno()).st_size > 0, set[int]()
 
             def have(leaf: Leaf) -> bytes | None:
                 block = _already_there(file, leaf) if resumed else None
@@ -141,7 +142,8 @@ class GatewayClient:
                     file.write(block)
                 size = leaf.offset + len(block)
             file.truncate(size)
-        partial.replace(path)
+            file.flush()
+            partial.replace(path)  # while others still wait: what they open then is another file
         return size
 
     def pin(self, cid: str, *, max_bytes: int) -> int:
@@ -274,13 +276,36 @@ class GatewayClient:
             try:
                 with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
                     response.raise_for_status()
-                    yield from car.read(response.iter_raw(), root)
+                    clock = _Clock(self._block_timeout, f"{gateway} took more than {self._block_timeout} s for a block")
+                    for block in car.read(clock.watched(response.iter_raw()), root):
+                        yield block
+                        clock.start()
                     return
             except (httpx.HTTPStatusError, httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("gateway %s: no archive of %s: %s", gateway, root, error)
             except (ContentError, httpx.HTTPError) as error:
                 self._peers.report(gateway, error)
                 return
+
+
+class _Clock:
+    """Bounds the time that each block of an archive may take to arrive, what its reader does meanwhile left out."""
+
+    def __init__(self, seconds: float, problem: str) -> None:
+        self._seconds = seconds
+        self._problem = problem
+        self.start()
+
+    def start(self) -> None:
+        """The next block is waited for from now on."""
+        self._latest = time.monotonic() + self._seconds
+
+    def watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces as they come. Raises Stalled."""
+        for piece in pieces:
+            if time.monotonic() > self._latest:
+                raise Stalled(self._problem)
+            yield piece
 
 
 class _Archive:
@@ -313,6 +338,23 @@ def _require_url(gateway: str) -> None:
             f"the gateway {gateway!r} is no http:// or https:// URL",
             remedy="Name gateways like https://ipfs.example.com or http://127.0.0.1:8080.",
         )
+
+
+@contextlib.contextmanager
+def _opened_alone(path: Path) -> Iterator[BinaryIO]:
+    """The file at ``path``, made if need be, once nobody else has it open so."""
+    while True:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(path, file):
+                yield file
+                return
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False  # whoever had it before has finished, and moved it
 
 
 def _nothing(_leaf: Leaf) -> bytes | None:

@@ -49,6 +49,8 @@ class Pack:
             self._file.close()
         self.places: dict[Cid, Place] = {}
         self.size = 0
+        self._forcing = threading.Lock()
+        self._refused: OSError | None = None
 
     def append(self, cid: Cid, block: Buffer) -> Place:
         """Write one block; returns where it lies."""
@@ -60,8 +62,18 @@ class Pack:
         return place
 
     def force_content(self) -> None:
-        """Have what was appended on disk. May run in another thread, but not into :meth:`close`."""
-        os.fdatasync(self._file.fileno())
+        """Have what was appended on disk. May run in another thread, but not into :meth:`close`.
+
+        What the disk refused once counts as lost for good: the system tells of it once, and forgets it then.
+        """
+        with self._forcing:
+            if self._refused is not None:
+                raise self._refused
+            try:
+                os.fdatasync(self._file.fileno())
+            except OSError as error:
+                self._refused = error
+                raise
 
     def force(self) -> None:
         """Have all that was appended on disk, and the pack's name."""

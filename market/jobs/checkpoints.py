@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.events.service import emit
-from market.jobs import checkpoint_repository, repository
+from market.jobs import checkpoint_repository, repository, upload_repository
 from market.jobs.models import Checkpoint
 from market.jobs.pins import checkpoint_files
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
@@ -22,6 +22,8 @@ from zoo_protocol.hashing import sha256, to_hex
 
 _HIGHEST_LOSS = 999_999.0  # what the manifest's format holds; a diverged model's loss is no number at all
 _FILE_ALLOWANCE = 1 << 20
+_WAITED_FOR_BYTES = 4 << 30
+"""Of a split that is still to come from other IPFS nodes, a worker waits for so much; a larger one has to be here."""
 
 
 class UnusableDataset(Exception):
@@ -122,7 +124,7 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
                 return
         spec = TrainingSpec.from_dict(job.spec)
         try:
-            _pin_inputs(storage, spec)
+            _pin_inputs(database, storage, spec)
             parameters = load_state(spec, _initial_model(storage, spec))
             stored = store_checkpoint(
                 storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
@@ -158,11 +160,14 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
     return storage.get(spec.start_model, max_bytes=state_bytes(spec))
 
 
-def _pin_inputs(storage: Storage, spec: TrainingSpec) -> None:
+def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     """Keep a copy of the dataset, so that every later round and replay finds it, whoever else drops theirs."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    for cid in (spec.dataset, manifest.train.cid, manifest.validation.cid):
-        storage.pin(cid)
+    with database.transaction() as session:  # somebody may have uploaded the same as a unit's file, to be forgotten
+        upload_repository.leave_pinned(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+    storage.pin(spec.dataset)
+    for split in (manifest.train, manifest.validation):
+        storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))
 
 
 def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:

@@ -139,8 +139,9 @@ def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-        for split in (manifest.train, manifest.validation):
-            storage.stat(split.cid)
+        for name, split in (("train", manifest.train), ("validation", manifest.validation)):
+            if (size := storage.stat(split.cid)) != split.size:
+                raise ManifestError("wrong_size", f"{name}.size", f"is {split.size}; the file has {size} bytes")
         if spec.start_model is not None:
             field = "data_config.start_model"
             storage.stat(spec.start_model)

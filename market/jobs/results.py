@@ -95,17 +95,19 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
     """
     with database.transaction() as session:
         lease = repository.lease(session, lease_id)
+        found = None if lease is None or lease.unit_id is None else repository.unit(session, lease.unit_id)
+        if lease is not None:
+            session.refresh(lease)  # after the unit: if that was delivered just now, its lease is seen to be done
         if _is_done(lease, address, result.token):
             return
         lease = require_held(lease, address, result.token, utc_now())
-        found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
         if found is not None and lease.kind == LeaseKind.TRAIN and repository.is_to_come(session, found[1]):
             raise WrongStep(
                 "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
             )
     checked = check(storage, lease, found, result)
     if isinstance(checked, Accepted):
-        _keep(storage, _files_of(result))
+        _keep(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
         assert locked is not None  # leases are never deleted
@@ -121,7 +123,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         raise ResultRefused(checked.detail, field=checked.field, extra={"reason": checked.reason})
 
 
-def _keep(storage: Storage, cids: Sequence[str | None]) -> None:
+def _keep(storage: Storage, cids: Sequence[str]) -> None:
     """Pin what is accepted. Storage may have read it without keeping it: a piece that was never joined, or a file on a
     node of IPFS elsewhere, which may be gone when the round is to be joined.
 
@@ -130,7 +132,7 @@ def _keep(storage: Storage, cids: Sequence[str | None]) -> None:
     """
     try:
         for cid in cids:
-            if cid is not None and not storage.is_pinned(cid):
+            if not storage.is_pinned(cid):
                 storage.pin(cid, size=storage.stat(cid))
     except StorageError as error:
         raise StorageDown(str(error)) from error

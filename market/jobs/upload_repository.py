@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, exists, func, or_, select
+from sqlalchemy import delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -66,6 +66,11 @@ def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
     """Uploads for purposes that begin so, the oldest first."""
     query = select(Upload).where(Upload.purpose.startswith(purposes, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at)).all()
+
+
+def leave_pinned(session: Session, cids: Collection[str]) -> None:
+    """These files are needed for something else from now on, whatever becomes of an upload that had them pinned."""
+    session.execute(update(Upload).where(Upload.cid.in_(cids)).values(pinned_here=False))
 
 
 def touched(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:

@@ -62,7 +62,8 @@ class Storage:
     def __init__(self, api: str, *, timeout: float = 30.0, lookup_timeout: float = 5.0) -> None:
         self._address = _multiaddr(api)
         self._timeout = timeout
-        self._lookup = {"timeout": f"{int(lookup_timeout * 1000)}ms"}
+        self._lookup_timeout = lookup_timeout
+        self._lookup = _within(lookup_timeout)
         self._local = threading.local()
         try:
             ipfshttpclient.Client(self._address)  # opens nothing; it only reads the address
@@ -154,14 +155,15 @@ class Storage:
         """Keep a file and all its blocks. Pinning again changes nothing.
 
         Args:
-            size: of a large file, its bytes: IPFS may read them all before it answers.
+            size: of a large file, its bytes: IPFS may read them all before it answers, and is given the time.
 
         Raises:
             InvalidCid, BlobNotFound, StorageUnavailable: see :meth:`get`.
         """
         parse(cid)
-        timeout = self._timeout + size / _PINNED_BYTES_PER_SECOND
-        self._retry(lambda: self._client().pin.add(cid, opts=dict(self._lookup), timeout=timeout))
+        reading = size / _PINNED_BYTES_PER_SECOND
+        opts = _within(self._lookup_timeout + reading)  # Kubo gives up the whole command then, not one block's search
+        self._retry(lambda: self._client().pin.add(cid, opts=dict(opts), timeout=self._timeout + reading))
 
     def unpin(self, cid: str) -> None:
         """Stop keeping a file. Doing so again changes nothing. Raises InvalidCid, StorageUnavailable."""
@@ -276,6 +278,11 @@ def _multiaddr(api: str) -> str:
         family = "dns"
     port = url.port or (443 if url.scheme == "https" else 80)
     return f"/{family}/{url.hostname}/tcp/{port}/{url.scheme}"
+
+
+def _within(seconds: float) -> dict[str, str]:
+    """The option by which IPFS gives a command up after so long."""
+    return {"timeout": f"{int(seconds * 1000)}ms"}
 
 
 def _too_large(max_bytes: int) -> BlobTooLarge:

@@ -3,7 +3,10 @@
 import random
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ipfs_processes import StoreProcess, faulty
@@ -108,6 +111,28 @@ def test_an_interrupted_download_continues(store, file, tmp_path):
         assert client.download(file, target, max_bytes=len(SEVERAL)) == len(SEVERAL)
     assert target.read_bytes() == SEVERAL
     assert len(asked) < 6  # six leaves and a root in all
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_downloads_to_one_path_take_turns(store, file, tmp_path):
+    other, began = store.add(b"another file"), threading.Event()
+
+    def hold_back(path: str, body: bytes) -> bytes:
+        if file in path:
+            began.set()
+            time.sleep(1.0)  # the other one would be through in this time
+        return body
+
+    with (
+        faulty(store.gateway_url, hold_back) as (url, _asked),
+        GatewayClient([url]) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(client.download, file, tmp_path / "model", max_bytes=len(SEVERAL))
+        assert began.wait(60)
+        assert client.download(other, tmp_path / "model", max_bytes=100) == 12
+        assert first.result() == len(SEVERAL)
+    assert (tmp_path / "model").read_bytes() == b"another file"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

@@ -11,9 +11,9 @@ from market.accounts.service import Principal
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus
 from market.domain.uptime import minute_of
-from market.jobs import aggregation, leases, matching, repository, units
+from market.jobs import aggregation, checkpoints, leases, matching, repository, units, uploads
 from market.jobs.errors import LeaseLost, NotCancellable
-from market.jobs.models import Lease
+from market.jobs.models import Lease, Upload
 from market.providers import records
 from market.providers.models import AskRow
 from training_gym.data.dataset import DatasetManifest, describe_split
@@ -78,6 +78,22 @@ def test_a_dataset_that_is_not_what_its_manifest_says_fails_the_job(world: World
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
     assert world.rows(matching.busy_providers) == set()
     assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_a_jobs_dataset_stays_whatever_becomes_of_the_same_bytes_as_a_units_file(
+    world: World, nodes: list[str]
+) -> None:
+    """Whoever uploads a known dataset as its payload first, and never delivers it, must not take it from a job."""
+    [unit, *_] = world.units(world.running(nodes))
+    split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
+    uploaded = utc_now() - timedelta(days=2)
+    state = {"cid": split.cid, "joined": True, "pinned_here": True, "touched_at": uploaded}
+    world.rows(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
+    manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    world.spec = replace(world.spec, dataset=manifest)
+    checkpoints.build_initial_checkpoint(world.database, world.storage, world.job())
+    assert uploads.discard_stale(world.database, world.storage, utc_now()) == 1
+    assert world.storage.is_pinned(split.cid)
 
 
 def test_cancelling_a_running_job_pays_for_what_was_delivered(world: World, nodes: list[str]) -> None:

@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 from jobs_world import World, at_once
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 from unit_work import DOMAIN, Work
 
 from market.api.errors import InvalidSignature, StorageDown
 from market.domain.lifecycle import UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import leases
+from market.jobs import leases, repository
 from market.jobs.errors import CommitmentChanged, LeaseLost, ResultRefused, WrongStep
 from market.jobs.lease_schemas import CommitTraining, LeaseView
+from market.jobs.models import Job, Unit
 from market.storage.errors import StorageUnavailable
 from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import to_hex
@@ -54,6 +56,35 @@ def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str
     with pytest.raises(ResultRefused):
         work.complete()
     assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
+
+
+def test_what_was_accepted_is_kept_however_it_came_to_storage(world: World, nodes: list[str]) -> None:
+    """A piece of a file is on storage, and not pinned; a small file is its only piece."""
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    work.commit()
+    completion = work.completion()
+    world.storage.unpin(completion.payload_cid)
+    work.world.complete(work.lease, work.node, completion)
+    assert world.units(job_id, slot=0)[0].payload_cid == completion.payload_cid
+    assert world.storage.is_pinned(completion.payload_cid)
+
+
+def test_a_result_that_comes_again_while_the_first_is_applied_is_taken_as_the_same(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.running(nodes)
+    work = world.work(nodes[0])
+    work.commit()
+    found, not_yet = repository.unit, [True]
+
+    def unit_after_another_call(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
+        if not_yet and not_yet.pop():
+            work.complete()
+        return found(session, unit_id)
+
+    monkeypatch.setattr(repository, "unit", unit_after_another_call)
+    work.complete()
 
 
 def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str]) -> None:

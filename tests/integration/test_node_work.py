@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from ipfs_processes import StoreProcess
@@ -202,6 +203,22 @@ def test_a_released_checkpoint_is_unpinned_but_for_what_another_needs(
     assert workspace.store.collect() == 1
     workspace.release([second])
     assert not list(workspace.store.pins())
+
+
+def test_a_release_that_was_cut_short_is_carried_out_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    cids = [str(workspace.store.add(content)) for content in (b"manifest of a cut one", b"its model")]
+    workspace.keep(cids[0], cids)
+    with monkeypatch.context() as patched:
+        patched.setattr(workspace.store, "unpin", mock.Mock(side_effect=[True, KeyboardInterrupt]))
+        with pytest.raises(KeyboardInterrupt):
+            workspace.release([cids[0]])
+    again = Workspace(tmp_path)
+    again.release([cids[0]])
+    assert not again.store.pins()
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_a_release_comes_only_after_the_proof_of_the_newer_checkpoint(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 from ipfs_processes import StoreProcess, faulty
 
@@ -149,6 +150,8 @@ def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
     """A gateway that sends a byte now and then would pass any limit on silence."""
     import socket
 
+    archive = httpx.get(f"{stores[0].gateway_url}/ipfs/{file}?format=car")
+
     def drip(listener: socket.socket) -> None:
         while True:
             try:
@@ -159,11 +162,11 @@ def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
 
     def trickle(connection: socket.socket) -> None:
         with connection:
-            connection.recv(65536)
+            asked = connection.recv(65536)
             try:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-                for _ in range(600):
-                    connection.sendall(b"x")
+                for byte in (archive.content if b"format=car" in asked else bytes(600))[:600]:
+                    connection.sendall(bytes([byte]))
                     time.sleep(0.1)
             except OSError:
                 return
@@ -175,6 +178,11 @@ def test_each_piece_of_a_block_in_time_is_not_enough(stores, file):
             with pytest.raises(GatewayUnavailable, match="Stalled"):
                 client.block(file)
             assert codes(client, url) == {"stalled"}
+        with GatewayClient([url], attempts=1, timeout=5.0, block_timeout=0.5) as client:
+            with pytest.raises(GatewayUnavailable, match="Stalled"):
+                client.fetch(file, max_bytes=len(CONTENT))
+            asked_for = [fault.detail for fault in client.faults]
+            assert ["a block" in detail for detail in asked_for] == [True, False]  # the archive, then the root
         listener.shutdown(socket.SHUT_RDWR)
 
 

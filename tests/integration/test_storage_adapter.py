@@ -9,12 +9,16 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 from ipfs_processes import StoreProcess, faulty
 
+from market.jobs import checkpoints, quotes
+from market.jobs.errors import InvalidDataset
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
+from training_gym.data.dataset import MAX_SPLIT_BYTES, DatasetManifest, Split
 from zoo_protocol import unixfs
 from zoo_protocol.cid import InvalidCid, cid_of_raw, digest_of
 from zoo_protocol.hashing import sha256
@@ -61,6 +65,36 @@ def test_pins_come_and_go_any_number_of_times(storage):
     for _ in range(2):
         storage.pin(cid)
         assert storage.is_pinned(cid)
+
+
+def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
+    """Kubo's ``timeout`` ends the whole command, so what bounds a search would end a large file's pin."""
+    cid = storage.put(b"said to be large", max_bytes=16).cid
+    with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
+        Storage(url, lookup_timeout=5.0).pin(cid)
+        Storage(url, lookup_timeout=5.0).pin(cid, size=1_000_000_000)
+    assert ["timeout=5000ms" in asked[0], "timeout=105000ms" in asked[1]] == [True, True]
+
+
+def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
+    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (1_000_000, MAX_SPLIT_BYTES)]
+    storage = Storage(store.rpc_url)
+    dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+    sizes: list[int] = []
+    monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
+    checkpoints._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
+    assert sizes == [0, 1_000_000, 4 << 30]
+
+
+@pytest.mark.parametrize("claimed", [4, 6, MAX_SPLIT_BYTES])
+def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(storage, claimed):
+    stored = storage.put(b"short", max_bytes=5).cid
+    true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    for splits in ((lie, true), (true, lie)):
+        dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
+        with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
+            quotes.require_dataset(storage, spec)
 
 
 def test_limits_hold_both_ways(storage):

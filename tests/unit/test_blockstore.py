@@ -2,11 +2,15 @@
 
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
+from zoo_compute import blockstore
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.devnet.ipfs_store import rpc
 from zoo_compute.packs import Index
 from zoo_protocol import unixfs
 from zoo_protocol.cid import RAW, of_block
@@ -95,6 +99,47 @@ def test_what_cannot_be_written_leaves_no_half_behind(
     assert len(_packs(tmp_path)) == 1
     assert store.pins() == [kept]
     assert store.fetch(store.add(SEVERAL), max_bytes=LIMIT) == SEVERAL
+
+
+def test_what_the_disk_refused_while_more_was_written_is_not_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells whoever forces a file of an error in writing it once; the next time all seems well."""
+    store, told = BlockStore(tmp_path), threading.Event()
+
+    def tell_once(handle: int, forced: object = os.fdatasync) -> None:
+        if not told.is_set():
+            told.set()
+            raise OSError(5, "Input/output error")
+        forced(handle)  # type: ignore[operator]
+
+    monkeypatch.setattr(blockstore, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fdatasync", tell_once)
+        writer = store.writer()
+        writer.write(SEVERAL)
+        writer.finish()
+        assert told.wait(60)
+        with pytest.raises(OSError, match="Input/output"):
+            writer.commit(pin=True)
+    assert not store.pins()
+    assert not _packs(tmp_path)
+
+
+def test_of_several_files_in_one_upload_none_is_left_half_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BlockStore(tmp_path)
+
+    def refuse(_writer: object, *, pin: bool) -> None:
+        raise OSError(28, f"No space left on device, pinned or not: {pin}")
+
+    monkeypatch.setattr(blockstore.FileWriter, "commit", refuse)
+    client = TestClient(rpc.application(store, max_file_bytes=100), raise_server_exceptions=False)
+    files = [("file", (name, name.encode())) for name in ("first", "second", "third")]
+    answer = client.post("/api/v0/add", params={"cid-version": "1", "raw-leaves": "true"}, files=files)
+    assert answer.status_code == 500
+    assert not _packs(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "removed"])

@@ -54,6 +54,12 @@ def test_volumes_and_dependencies_exist() -> None:
         assert set(service.get("depends_on", {})) <= set(document["services"])
 
 
+def test_clients_reach_kubo_by_address() -> None:
+    """A gateway that is asked as ``localhost`` answers with a redirect to a host name of each CID."""
+    for line in re.findall(r"ZOO_GATEWAY_URL.*", COMPOSE + (ROOT / ".env.example").read_text()):
+        assert "localhost" not in line
+
+
 def test_env_example_documents_exactly_the_settings() -> None:
     text = (ROOT / ".env.example").read_text()
     documented = set(re.findall(r"^(ZOO_\w+)=", text, flags=re.MULTILINE))

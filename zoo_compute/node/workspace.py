@@ -136,16 +136,19 @@ class Workspace:
         write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids)})
 
     def release(self, checkpoints: Iterable[str]) -> None:
-        """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over."""
-        folder, released = self._root / "checkpoints", set[str]()
-        for checkpoint in checkpoints:
-            path = folder / f"{parse(checkpoint)}.json"
-            if path.exists():
-                released.update(json.loads(path.read_text())["cids"])
-                path.unlink()
-        kept = {cid for path in folder.glob("*.json") for cid in json.loads(path.read_text())["cids"]}
-        for cid in released - kept:
+        """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over.
+
+        What belongs to them is forgotten last: if this process is killed before, the next release goes on.
+        """
+        folder = self._root / "checkpoints"
+        released = {folder / f"{parse(checkpoint)}.json" for checkpoint in checkpoints}
+        files = {path: set(json.loads(path.read_text())["cids"]) for path in folder.glob("*.json")}
+        gone = set[str]().union(*(cids for path, cids in files.items() if path in released))
+        kept = set[str]().union(*(cids for path, cids in files.items() if path not in released))
+        for cid in gone - kept:
             self.store.unpin(parse(cid))
+        for path in files.keys() & released:
+            path.unlink()
 
     def remember(self, lease: Lease) -> None:
         """Note a lease, so that it is taken up again should this process be killed."""

@@ -1,7 +1,8 @@
 """The IPFS trustless gateway (https://specs.ipfs.tech/http-gateways/trustless-gateway/), and plain file reads.
 
-``GET /ipfs/{cid}`` gives the file (with ranges), ``?format=raw`` its root block, ``?format=car`` all its blocks; the
-``Accept`` header chooses likewise. Content is from strangers, so nothing is ever served as a type a browser renders.
+``GET /ipfs/{cid}`` gives the file (with ranges), ``?format=raw`` its root block, ``?format=car`` all its blocks, or
+those that ``dag-scope`` or ``entity-bytes`` ask for; the ``Accept`` header chooses likewise. Content is from strangers,
+so nothing is ever served as a type a browser renders.
 """
 
 import re
@@ -9,25 +10,32 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_protocol import car, unixfs
-from zoo_protocol.cid import Cid, InvalidBlock, InvalidCid, parse
+from zoo_protocol.cid import Cid, ContentTooLarge, InvalidBlock, InvalidCid, parse
 
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"
 PROBE_CID = "bafkqaaa"  # the empty identity block, by which clients probe gateways
 
 _FORMATS = {"raw": RAW_TYPE, "car": CAR_TYPE}
+_PROBES = {RAW_TYPE: b"", CAR_TYPE: b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01"}
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_ENTITY_BYTES = re.compile(r"(-?\d{1,18}):(-?\d{1,18}|\*)", re.ASCII)
+_SCOPES = ("all", "entity", "block")
 
 
 class InvalidFormat(ValueError):
     """The client asks for a response format that is not served."""
+
+
+class InvalidScope(ValueError):
+    """The client asks for a part of a file that no archive can be of."""
 
 
 class Gateway:
@@ -43,9 +51,11 @@ class Gateway:
         text = request.path_params["cid"]
         kind = _wanted_type(request)
         if text == PROBE_CID:
-            return Response(b"", media_type=kind or "application/octet-stream")
+            return Response(_PROBES.get(kind or "", b""), media_type=kind or "application/octet-stream")
         root = parse(text)
-        tag = f'"{root}.{kind[-3:]}"' if kind else f'"{root}"'
+        scope = _scope(request) if kind == CAR_TYPE else "all"
+        form = f".{kind[-3:]}" if kind else ""
+        tag = f'"{root}{form}"' if scope == "all" else f'"{root}{form}.{scope}"'
         headers = {
             "ETag": tag,
             "Cache-Control": "public, max-age=29030400, immutable",
@@ -61,17 +71,38 @@ class Gateway:
         if kind == RAW_TYPE:
             return Response(self._store.get(root), headers=headers | _attachment(root, "bin"), media_type=RAW_TYPE)
         if kind == CAR_TYPE:
-            archive = car.write(root, self._store.blocks(root))
-            full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
-            size = unixfs.file_size(root, self._store.get)
-            return _answer(request, archive, size, full_type, headers | _attachment(root, "car"))
+            return self._archive(request, root, scope, headers | _attachment(root, "car"))
         return self._file(request, root, headers)
+
+    def _archive(self, request: Request, root: Cid, scope: str, headers: dict[str, str]) -> Response:
+        size = 0 if scope == "block" else unixfs.file_size(root, self._store.get)
+        if scope in ("all", "entity"):
+            blocks = self._store.blocks(root)
+        else:
+            start, stop = (0, 0) if scope == "block" else _part(scope, size)
+            blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
+        full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
+        return _answer(request, car.write(root, blocks), size, full_type, headers)
+
+    def _proof(self, root: Cid, size: int, start: int, stop: int) -> list[Cid]:
+        """The blocks that bytes ``start`` to ``stop`` of a file are read by, in the order of archives."""
+        needed = {root: None}
+
+        def get(cid: Cid) -> bytes:
+            needed[cid] = None
+            return self._store.get(cid)
+
+        if start < stop:
+            for leaf in unixfs.leaves(root, get, max_bytes=size, start=start, stop=stop):
+                needed[leaf.cid] = None
+        return list(needed)
 
     def _file(self, request: Request, root: Cid, headers: dict[str, str]) -> Response:
         size = unixfs.file_size(root, self._store.get)
         headers["Accept-Ranges"] = "bytes"
         start, stop, status = 0, size, 200
-        match = _RANGE.fullmatch(request.headers.get("range", ""))
+        is_of_this = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
+        match = _RANGE.fullmatch(request.headers.get("range", "")) if is_of_this else None
         if match and (match[1] or match[2]):  # any other range, such as several at once, may be answered in full
             if match[1]:
                 start = int(match[1])
@@ -98,7 +129,9 @@ def application(store: BlockStore) -> ASGIApp:
         exception_handlers={
             InvalidCid: _explain(400),
             InvalidFormat: _explain(406),
+            InvalidScope: _explain(400),
             InvalidBlock: _explain(422),  # a dag-pb block that is no file; format=raw still gives it
+            ContentTooLarge: _explain(422),  # more blocks than any file has here
             BlockNotFound: _explain(404),
         },
     )
@@ -118,8 +151,40 @@ def _wanted_type(request: Request) -> str | None:
         if chosen not in _FORMATS:
             raise InvalidFormat(f"format {chosen[:40]!r} is not served; use raw or car, or none for the file itself")
         return _FORMATS[chosen]
-    accepted = {entry.split(";")[0].strip() for entry in request.headers.get("accept", "").split(",")}
-    return next((kind for kind in _FORMATS.values() if kind in accepted), None)
+    entries = [_accepted(entry) for line in request.headers.getlist("accept") for entry in line.split(",")]
+    known = [(kind, quality) for kind, quality in entries if kind in _FORMATS.values() and 0 < quality <= 1]
+    return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
+
+
+def _accepted(entry: str) -> tuple[str, float]:
+    """The type of one entry of an ``Accept`` header, and how much it is wanted; 0 where that is no number."""
+    kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+    try:
+        return kind, float(next((value[2:] for value in parameters if value.startswith("q=")), 1))
+    except ValueError:
+        return kind, 0.0
+
+
+def _scope(request: Request) -> str:
+    """What the client wants an archive of: one of ``_SCOPES``, or bytes as ``from:to``."""
+    part = request.query_params.get("entity-bytes")
+    scope = request.query_params.get("dag-scope", "all") if part is None else part
+    if (part is not None and not _ENTITY_BYTES.fullmatch(part)) or (part is None and scope not in _SCOPES):
+        raise InvalidScope(
+            f"no archive is of {scope[:40]!r}; use dag-scope=block, entity or all, or entity-bytes=from:to"
+        )
+    return scope
+
+
+def _part(entity_bytes: str, size: int) -> tuple[int, int]:
+    """From which byte to before which one ``from:to`` is, within a file of ``size`` bytes; negative ones count from its
+    end."""
+    first, last = entity_bytes.split(":")
+    start = int(first) if int(first) >= 0 else max(0, size + int(first))
+    if start >= size > 0:
+        raise InvalidScope(f"the file has {size} bytes, so none from {first} on")
+    stop = size if last == "*" else min(size, int(last) + 1 + (size if int(last) < 0 else 0))
+    return start, max(start, stop)
 
 
 def _attachment(root: Cid, suffix: str) -> dict[str, str]:
@@ -134,6 +199,6 @@ def _answer(
     headers: dict[str, str],
     status: int = 200,
 ) -> Response:
-    if request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=kind)
+    if request.method == "HEAD":  # a plain response would claim a length of 0 where none is given
+        return StreamingResponse((), status_code=status, headers=headers, media_type=kind)
     return answer(pieces, size, kind, headers, status)

@@ -85,9 +85,13 @@ class Rpc:
         pin = _flag(request, "pin", default=True)
         files = await receive_files(request, lambda: _FileSink(self._store, self._max_file_bytes))
         lines = []
-        for name, (root, writer) in files:
-            await run_in_threadpool(writer.commit, pin=pin)
-            lines.append({"Name": name or str(root.cid), "Hash": str(root.cid), "Size": str(root.dag_bytes)})
+        try:
+            for name, (root, writer) in files:
+                await run_in_threadpool(writer.commit, pin=pin)
+                lines.append({"Name": name or str(root.cid), "Hash": str(root.cid), "Size": str(root.dag_bytes)})
+        finally:  # the disk may refuse one amid them, or the client be gone
+            for _name, (_root, writer) in files[len(lines) :]:
+                writer.discard()
         return Response("".join(json.dumps(line) + "\n" for line in lines), media_type="application/json")
 
     def cat(self, request: Request) -> Response:
