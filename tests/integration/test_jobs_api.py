@@ -227,6 +227,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
         (_set("training_config.segment_steps", 10), "invalid-spec", "training_config.segment_steps"),  # 100 segments
         (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
+        (_set("training_config.powersgd_rank", 1), "invalid-spec", "training_config.powersgd_rank"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),
