@@ -293,7 +293,7 @@ def _section(document: object, name: str, known: Sequence[str]) -> Mapping[str, 
     for key in document:
         if key not in known:
             path = str(key) if name == "spec" else f"{name}.{key}"
-            nearest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)[0]
+            nearest = difflib.get_close_matches(str(key)[:80], known, n=1, cutoff=0.0)[0]
             raise SpecError(
                 "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
             )
