@@ -58,6 +58,8 @@ from training_gym.errors import TrainingDiverged
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".benchmarks" / "communication.jsonl"
 PLOT = ROOT / "benchmarks" / "communication.png"
+DIVERGED = Outcome(float("inf"), float("inf"), float("inf"))
+"""It saved nothing, whatever it sent until then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +111,7 @@ def _code_version() -> str:
 
 
 def train(run: Run) -> Outcome | None:
-    """One run; None where a peer's environment is missing, infinite loss where training diverged."""
+    """One run; None where a peer's environment is missing, :data:`DIVERGED` where training did."""
     method, spec = run.method, specification(run.method, run.scale, run.seed)
     tokens, tuning, validation = whole_library()
     held_out = {"tuning": tuning, "validation": validation}[run.split]
@@ -122,7 +124,7 @@ def train(run: Run) -> Outcome | None:
         else:
             outcome = by_rounds(spec, tokens, held_out, everybody_fetches_all=method.how == "all_gather")
     except TrainingDiverged:
-        outcome = Outcome(float("inf"), 1, 1)
+        outcome = DIVERGED
     progress(f"{run.name}, seed {run.seed}: {outcome} in {time.perf_counter() - started:.0f} s")
     return outcome
 

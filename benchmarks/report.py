@@ -144,7 +144,7 @@ def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) 
 
 
 def _number(amount: float) -> str:
-    return f"{amount:,}" if isinstance(amount, int) or amount == int(amount) else f"{amount:,.4g}"
+    return f"{amount:,}" if isinstance(amount, int) or amount.is_integer() else f"{amount:,.4g}"
 
 
 def _cpu_model() -> str:

@@ -29,10 +29,11 @@ def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | No
         return checkpoint
     sent = decode(with_top_k(spec, top_k_of(payload)), payload)
     factor = np.float32(spec.training.outer_learning_rate * (1 + spec.training.outer_momentum))
-    vector, places, values = flatten(checkpoint), sent.indices, sent.values
+    vector, values = flatten(checkpoint), sent.values
+    places = sent.indices if len(sent.offsets) else None  # of all entries they would take twice the model
     with np.errstate(over="ignore", invalid="ignore"):
         for span in spans(len(values)):
-            at = places[span]
+            at = span if places is None else places[span]
             moved = vector[at] - factor * values[span]
             vector[at] = np.where(np.isfinite(moved), moved, vector[at])
     return unflatten(spec.model, vector)

@@ -82,7 +82,8 @@ class TrainingConfig:
             (``ahead.py``), so that transfers and joining go on beside the compute; 0 has it wait.
         averaging: ``rounds`` joins what units learned, ``steps`` their gradients at every inner step
             (``distributed/per_step.py``; the market refuses it).
-        powersgd_rank: of the factors that gradients are sent as if averaged at every step; 0 sends them whole.
+        powersgd_rank: of the factors that gradients are sent as if averaged at every step, after the first two steps of
+            each segment; 0 sends them whole.
         seed: root of the initial weights and of the data order.
     """
 
@@ -141,7 +142,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "round_delay": 1,
     },
     "ddp": {"averaging": "steps"},
-    "powersgd": {"averaging": "steps", "powersgd_rank": 4},
+    "powersgd": {"averaging": "steps", "powersgd_rank": 4, "segment_steps": 20},
 }
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
@@ -292,7 +293,7 @@ def _section(document: object, name: str, known: Sequence[str]) -> Mapping[str, 
     for key in document:
         if key not in known:
             path = str(key) if name == "spec" else f"{name}.{key}"
-            nearest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)[0]
+            nearest = difflib.get_close_matches(str(key)[:80], known, n=1, cutoff=0.0)[0]
             raise SpecError(
                 "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
             )

@@ -6,6 +6,7 @@ and lateness. So a doubt only has more of its node's segments replayed; what is 
 heterogeneous nodes do (``benchmarks.consistency``).
 """
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Statistics:
         overlap: how many times more of its places others sent too than by chance; ``OVERLAP_LOW`` where all are sent.
         copied: the largest share of its places that another one with as many entries sent too; 0 where all are sent.
         spectrum: largest share of a matrix's energy that lies in one direction, of those with a tenth of the payload's.
-        gain: what the payload alone takes off the held-out loss, as a share of it.
+        gain: what the payload alone takes off the held-out loss, as a share of it; of a loss of zero, which text of one
+            byte alone can have, nothing can be taken.
     """
 
     norm: float
@@ -78,7 +80,7 @@ def measure(
             overlap=overlap,
             copied=copied,
             spectrum=max((_one_direction(matrix) for matrix in _matrices(spec, vector)), default=0.0),
-            gain=1 - loss(_moved(spec, parameters, vector)) / before,
+            gain=_gain(before, loss(_moved(spec, parameters, vector))),
         )
     return found
 
@@ -104,6 +106,12 @@ def held_out(spec: TrainingSpec, validation: Tokens, seed: bytes) -> Tokens:
     dice = np.random.default_rng(int.from_bytes(seed, "big"))
     starts = dice.integers(0, len(validation) - length, HELD_OUT_WINDOWS)
     return np.stack([validation[start : start + length + 1] for start in starts])
+
+
+def _gain(before: float, after: float) -> float:
+    if before:
+        return 1 - after / before
+    return 0.0 if after == 0 else -math.inf
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, vector: Vector) -> Arrays:

@@ -1,5 +1,8 @@
 """Errors of the training library: each has a stable code, the field or input at fault and a remedy."""
 
+MOST_FIELD, MOST_MESSAGE = 200, 1000
+"""Characters: both may quote what a stranger wrote."""
+
 
 class GymError(ValueError):
     """Base of every error this library raises on purpose.
@@ -7,13 +10,22 @@ class GymError(ValueError):
     Attributes:
         code: stable ``snake_case`` reason that programs may branch on.
         field: dotted path of the input at fault (``training_config.top_k``), or the name of the input file.
+        message: what is wrong, and what to do.
+
+    ``field`` and ``message`` can be printed, encoded and stored wherever text can, whatever they quote.
     """
 
     def __init__(self, code: str, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
         self.code = code
-        self.field = field
-        self.message = message
+        self.field = _printable(field, MOST_FIELD)
+        self.message = _printable(message, MOST_MESSAGE)
+        super().__init__(f"{self.field}: {self.message}")
+
+
+def _printable(text: str, most: int) -> str:
+    """``text`` of at most so many characters, with escapes for what is no printable one, such as half a surrogate."""
+    cut = text if len(text) <= most else f"{text[: most - 1]}…"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
 class SpecError(GymError):

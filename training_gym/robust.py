@@ -121,31 +121,41 @@ def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> li
     if len(slots) < 3:  # two payloads say nothing about what is usual
         return []
     distances = _distances(slots, measurements)
-    limit = COPY * median([median(row[:place] + row[place + 1 :]) for place, row in enumerate(distances)])
-    kept: list[int] = []
-    for place, row in enumerate(distances):
-        if all(row[lower] >= limit for lower in kept):
-            kept.append(place)
-    return [slot for place, slot in enumerate(slots) if place not in kept]
+    others = (np.delete(row, place).tolist() for place, row in enumerate(distances))
+    limit = COPY * median([median(row) for row in others])
+    kept, copies = np.zeros(len(slots), bool), []
+    for place, slot in enumerate(slots):
+        kept[place] = (distances[place][kept] >= limit).all()
+        if not kept[place]:
+            copies.append(slot)
+    return copies
 
 
 def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
     """The slots whose neighbourhoods are unusually wide, the widest first."""
+    bad = min(int(len(slots) * ASSUMED_BAD), (len(slots) - 3) // 2)
+    if bad < 1:
+        return []
     distances = _distances(slots, measurements)
-    left, out = list(range(len(slots))), []
-    for bad in range(min(int(len(slots) * ASSUMED_BAD), (len(slots) - 3) // 2), 0, -1):
-        widths = {place: sorted(distances[place][other] for other in left)[len(left) - bad - 2] for place in left}
-        widest = max(left, key=lambda place: widths[place])
-        if widths[widest] <= OUTLIER * median(list(widths.values())):
+    order = np.argsort(distances, axis=1)
+    nearest, rank = np.take_along_axis(distances, order, axis=1), np.argsort(order, axis=1)
+    # Each time one is left out and one liar fewer is expected, so that a neighbourhood keeps its size.
+    reach, left, out = np.full(len(slots), len(slots) - bad - 2), np.ones(len(slots), bool), []
+    for _ in range(bad):
+        widths = np.where(left, np.take_along_axis(nearest, reach[:, None], axis=1)[:, 0], -1)
+        widest = int(np.argmax(widths))
+        if widths[widest] <= OUTLIER * median(widths[left].tolist()):
             break
-        left.remove(widest)
+        left[widest] = False
         out.append(slots[widest])
+        # Who had it in the neighbourhood reaches one further, past those that are out already.
+        moved = rank[:, widest] <= reach
+        while moved.any():
+            reach[moved] += 1
+            moved &= ~left[np.take_along_axis(order, reach[:, None], axis=1)[:, 0]]
     return out
 
 
-def _distances(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[list[int]]:
-    """Squared distances between the slots' directions."""
-    if not slots:
-        return []
-    rows: list[list[int]] = squared_distances(np.stack([measurements[slot].sketch for slot in slots])).tolist()
-    return rows
+def _distances(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> Fixed:
+    """Squared distances [n, n] between the directions of so many slots, at least one."""
+    return squared_distances(np.stack([measurements[slot].sketch for slot in slots]))

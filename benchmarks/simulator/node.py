@@ -107,10 +107,11 @@ class Node:
         count = Counter(one.step for one in self._moving)
         if step is Step.DOWN:
             return self.link.down_mbps * MBIT / count[step]
-        gives_way = count[Step.PUBLISH] < len(self._moving)
+        rate, gives_way = self.link.up_mbps * MBIT, count[Step.PUBLISH] < len(self._moving)
+        least = min(LEAST_RATE, rate / (count[Step.UP] + count[Step.PUBLISH]))  # of a very slow link its equal share
         if step is Step.PUBLISH:
-            return LEAST_RATE if gives_way else self.link.up_mbps * MBIT / count[step]
-        return (self.link.up_mbps * MBIT - count[Step.PUBLISH] * LEAST_RATE) / count[step]
+            return least if gives_way else rate / count[step]
+        return (rate - count[Step.PUBLISH] * least) / count[step]
 
     def _serve_next(self) -> None:
         self._serving = None

@@ -307,7 +307,7 @@ class Run:
             started_at=datetime.now(UTC) - timedelta(seconds=time.monotonic() - began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=LONGEST_SECONDS),
-            hopeless=sum(not unit.delivered and unit.offered_at > began + last_offer for unit in units),
+            hopeless=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
             last_offer=timedelta(seconds=last_offer),
         )
 

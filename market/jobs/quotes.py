@@ -290,6 +290,14 @@ def _canonical_of(sections: str) -> _Canonical:
             "runs over machines of your own.",
             extra={"reason": "not_verifiable"},
         )
+    if spec.training.powersgd_rank:  # refused here and not by from_dict, which reads the jobs of earlier versions too
+        raise InvalidSpec(
+            f"training_config.powersgd_rank is {spec.training.powersgd_rank}, and averaging 'rounds' sends no factors "
+            "of gradients: it would do nothing.",
+            field="training_config.powersgd_rank",
+            remedy="Leave powersgd_rank away; top_k and value_bits say how payloads are compressed.",
+            extra={"reason": "unused_setting"},
+        )
     canonical = spec.to_json()
     return _Canonical(spec, canonical, spec.spec_hash(canonical))
 

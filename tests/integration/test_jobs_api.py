@@ -210,6 +210,17 @@ FOREIGN = "0x" + "11" * 64 + "1b"
 """A well-formed signature of nobody in particular."""
 
 
+def test_a_dataset_whose_manifest_has_a_key_that_is_no_text_is_refused(
+    api: httpx.Client, services: Services, payer: Caller, body: Body
+) -> None:
+    """Half a surrogate pair can be written in JSON, and encoded by nobody."""
+    manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
+    dataset = services.storage.put(manifest, max_bytes=1000).cid
+    answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")
+    assert "\\ud800" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("change", "code", "field"),
     [
@@ -227,6 +238,7 @@ FOREIGN = "0x" + "11" * 64 + "1b"
         (_set("training_config.rounds", 5000), "invalid-order", "training_config.rounds"),
         (_set("training_config.segment_steps", 10), "invalid-spec", "training_config.segment_steps"),  # 100 segments
         (_set("training_config.method", "ddp"), "invalid-spec", "training_config.averaging"),
+        (_set("training_config.powersgd_rank", 1), "invalid-spec", "training_config.powersgd_rank"),
         (_set("learning_rate", 1), "invalid-request", "learning_rate"),
         (_set("requirements", {"region": "eu"}), "invalid-request", "requirements.region"),
         (_set("requirements", {"regions": ["EU west"]}), "invalid-request", "requirements.regions.0"),

@@ -1,11 +1,13 @@
 """What the communication benchmark makes of its runs, and that it goes on where it was."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from benchmarks.communication import Kept, Run, equal_bytes_deficit, outcomes_of, rows_of
+from benchmarks.communication import DIVERGED, Kept, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
+from benchmarks.report import print_report
 from benchmarks.trainers import Outcome
 from training_gym.config import ModelConfig
 
@@ -37,6 +39,14 @@ def test_what_was_not_measured_has_no_row() -> None:
     found = outcomes()
     del found["torchft_diloco"]
     assert not [row for row in rows_of([found], UNIT) if row.name.startswith("torchft")]
+
+
+def test_what_diverged_saved_no_bytes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of([outcomes() | {"at_20x": DIVERGED}], UNIT)
+    found = {row.name: row.value for row in rows}
+    assert (found["at_20x_loss"], found["at_20x_up_ratio"], found["at_20x_down_ratio"]) == (math.inf, 0, 0)
+    print_report("communication", rows, 1.0, as_json=False)
+    assert "| at_20x_loss | inf | inf | inf |" in capsys.readouterr().out
 
 
 def test_at_equal_bytes_only_points_that_are_no_dearer_count() -> None:

@@ -54,6 +54,17 @@ def test_a_payload_of_one_direction_is_seen_in_its_spectrum() -> None:
     assert measure(SPEC, parameters, dict(list(payloads.items())[: LEAST_PAYLOADS - 1]), lambda tried: 1.0) == {}
 
 
+def test_a_model_without_any_loss_is_not_doubted_unless_a_payload_breaks_it() -> None:
+    """Text of one byte alone is learned until float32 leaves no loss."""
+    parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
+    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(4)]
+    payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
+    losses = iter([0.0, 0.0, 2.0, float("nan"), 0.0])  # of the checkpoint, then moved by each payload
+    found = measure(SPEC, parameters, payloads, lambda tried: next(losses))
+    doubted = [slot for slot in found if "held_out_loss" in doubts(found[slot])]
+    assert doubted == [1, 2]
+
+
 def test_one_direction_is_seen_whichever_it_is() -> None:
     """One whose entries add up to nothing, too."""
     dice = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """What a unit starts from that does not wait for its slot's last round to be joined."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,19 @@ def test_what_would_leave_float32_stays_and_what_is_no_payload_is_refused() -> N
     assert np.isfinite(flatten(start_parameters(SPEC, START, encode(SPEC, huge)))).all()
     with pytest.raises(PayloadError):
         start_parameters(SPEC, START, b"no payload")
+
+
+def test_where_all_entries_are_sent_their_places_take_no_memory() -> None:
+    """8 bytes an entry, twice the model itself."""
+    wide = replace(SPEC, model=replace(SPEC.model, hidden_size=256))
+    start = initial_parameters(wide.model, 0)
+    payload = encode(wide, np.ones(wide.num_parameters(), np.float32))
+    start_parameters(wide, start, payload)
+    tracemalloc.start()
+    start_parameters(wide, start, payload)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 14 * wide.num_parameters()
 
 
 def test_the_setting_is_zero_or_one() -> None:

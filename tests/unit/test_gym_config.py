@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,8 +19,9 @@ from training_gym.config import (
     TrainingSpec,
     settings_by_size,
 )
+from training_gym.data.dataset import DatasetManifest
 from training_gym.distributed.optimizer import optimizer_step
-from training_gym.errors import SpecError
+from training_gym.errors import GymError, SpecError
 from training_gym.models.decoder import build_decoder
 from training_gym.models.layout import initial_parameters
 
@@ -205,6 +207,22 @@ def test_a_wrong_specification_is_refused_by_field(wrong: dict[str, Any], field:
     with pytest.raises(SpecError, match=says) as refusal:
         TrainingSpec.from_dict(wrong)
     assert (refusal.value.field, refusal.value.code) == (field, code)
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\0b", "x" * 1_000_000])
+def test_a_refusal_can_be_printed_and_stored_whatever_it_quotes(key: str) -> None:
+    manifest = json.dumps({"kind": "zoo-dataset/1", "tokenizer": "bytes", "train": {}, "validation": {}, key: 1})
+    for refused in (
+        lambda: TrainingSpec.from_dict(document(training_config={key: 1})),
+        lambda: TrainingSpec.from_dict({key: 1}),
+        lambda: TrainingSpec.from_dict(document(training_config={"optimizer": key})),
+        lambda: DatasetManifest.from_bytes(manifest.encode()),
+    ):
+        with pytest.raises(GymError) as refusal:
+            refused()
+        for text in (refusal.value.field, refusal.value.message, str(refusal.value)):
+            assert text.encode().decode().isprintable()
+            assert len(text) < 1500
 
 
 @pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])

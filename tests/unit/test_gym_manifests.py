@@ -51,6 +51,8 @@ def test_manifests_survive_the_file() -> None:
         ("test", {}, "manifest.test", "unknown_key"),
         ("train.size", True, "train.size", "out_of_range"),
         ("train.size", 0, "train.size", "out_of_range"),
+        ("train.size", (1 << 36) + 1, "train.size", "out_of_range"),
+        ("validation.size", (1 << 30) + 1, "validation.size", "out_of_range"),
         ("validation.sha256", "0xAB", "validation.sha256", "malformed"),
         ("validation.cid", "../secret", "validation.cid", "malformed"),
     ],

@@ -7,7 +7,8 @@ import torch
 from training_gym.checkpoint import initial_checkpoint, load_state
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.optimizer import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
-from training_gym.models.decoder import build_decoder
+from training_gym.evaluation.loss import MOST_VALUES, WINDOWS_PER_BATCH, mean_loss, windows_per_batch
+from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.generate import generate
 from training_gym.models.layout import initial_parameters, moment_names, parameter_shapes
 
@@ -99,3 +100,26 @@ def test_generated_text_follows_from_the_seed() -> None:
     assert generate(MODEL, parameters, b"prompt longer than the model sees", 20, seed=2) != text
     with pytest.raises(ValueError, match="prompt"):
         generate(MODEL, parameters, b"", 20)
+
+
+def test_few_windows_of_a_model_with_large_scores_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 windows of 64 heads of 2,048 positions would take 34 GB for one layer's scores."""
+    assert windows_per_batch(ModelConfig()) == WINDOWS_PER_BATCH
+    for model in (ModelConfig(num_heads=64, sequence_length=2048), ModelConfig(hidden_size=2048, sequence_length=2048)):
+        values = max(model.num_heads * model.sequence_length, 4 * model.hidden_size) * model.sequence_length
+        assert windows_per_batch(model) == max(1, MOST_VALUES // values)
+    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=2, sequence_length=400)
+    spec, seen, true = TrainingSpec(model, "unused", TrainingConfig()), [], Decoder.loss
+    monkeypatch.setattr("training_gym.evaluation.loss.MOST_VALUES", 3 * 2 * 400**2)
+
+    def loss(decoder: Decoder, tokens: torch.Tensor) -> torch.Tensor:
+        seen.append(len(tokens))
+        return true(decoder, tokens)
+
+    windows = np.random.default_rng(0).integers(0, 256, (7, 401)).astype(np.uint8)
+    parameters = initial_parameters(model, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Decoder, "loss", loss)
+        found = mean_loss(spec, parameters, windows)
+    assert seen == [3, 3, 1]
+    assert found == pytest.approx(build_decoder(model, parameters, "cpu").loss(torch.from_numpy(windows).long()).item())

@@ -98,6 +98,26 @@ def test_powersgd_sends_factors_and_learns(run: Callable[[TrainingSpec, int], li
     assert losses[-1] < losses[0] - 0.5
 
 
+def test_the_method_powersgd_has_segments_in_which_it_begins(run: Callable[[TrainingSpec, int], list[Any]]) -> None:
+    """It is whole for two steps of each segment, and the plain default has no more."""
+    settings = {"method": "powersgd", "batch_size": 1}
+    document = {"model_config": SPEC.to_dict()["model_config"], "data_config": {"dataset": "x" * 46}}
+    spec = TrainingSpec.from_dict(document | {"training_config": settings})
+    (sent,) = {answer[2] for answer in run(spec, 2)}
+    assert sent < 4 * spec.num_parameters() * spec.training.inner_steps / 2
+
+
+def test_segments_in_which_powersgd_never_begins_are_refused(tmp_path: Path) -> None:
+    spec = replace(SPEC, training=replace(SPEC.training, powersgd_rank=1, segment_steps=2))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", world_size=1, rank=0)
+    try:
+        with pytest.raises(SpecError) as refusal:
+            ProcessGroup(spec, WORKERS)
+    finally:
+        dist.destroy_process_group()
+    assert (refusal.value.field, refusal.value.code) == ("training_config.segment_steps", "out_of_range")
+
+
 def test_a_group_is_for_specifications_that_ask_for_it(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="averaging") as refusal:
         run_unit(unit_of(SPEC), tmp_path)

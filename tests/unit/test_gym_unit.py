@@ -10,7 +10,15 @@ from training_gym.aggregation import aggregate
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
 from training_gym.determinism import configure
-from training_gym.distributed.trace import Unit, UnitResult, check_result, inner_leaf, load_boundary_state, state_path
+from training_gym.distributed.trace import (
+    Unit,
+    UnitResult,
+    check_result,
+    inner_leaf,
+    load_boundary_state,
+    start_state,
+    state_path,
+)
 from training_gym.distributed.unit import rate_share, replay_segment, run_unit
 from training_gym.errors import GymError, ProfileError, ResultMismatch, StartStateMismatch, StateError, TrainingDiverged
 from training_gym.evaluation.loss import validation_loss
@@ -179,6 +187,27 @@ def test_diverged_training_says_so(unit: Unit, tmp_path: Path) -> None:
         run_unit(replace(unit, checkpoint=broken), tmp_path)
     assert isinstance(refusal.value, GymError)
     assert refusal.value.field == "training_config.learning_rate"
+
+
+def test_training_whose_end_alone_is_not_finite_has_diverged_too(unit: Unit, tmp_path: Path) -> None:
+    """A start, as a job may name one, of so large a head behind so small embeddings that gradients overflow."""
+    embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
+    start = unit.checkpoint | {
+        "embedding.weight": embedding * np.float32(1e-10),
+        "head.weight": head * np.float32(1e37),
+    }
+    one_step = replace(unit.spec, training=replace(unit.spec.training, inner_steps=1, segment_steps=1))
+    poisoned, losses = replace(unit, checkpoint=start, spec=one_step), list[float]()
+    leaf = inner_leaf(poisoned, 0, start_state(poisoned), error_feedback_digest(unit.slot_state.error_feedback))
+    for run in (
+        lambda: run_unit(poisoned, tmp_path, lambda step, loss: losses.append(loss)),
+        lambda: replay_segment(poisoned, 0, leaf, None, lambda step, loss: losses.append(loss)),
+    ):
+        with pytest.raises(TrainingDiverged) as refusal:
+            run()
+        assert refusal.value.code == "diverged"
+    assert np.isfinite(losses).all()
+    assert len(losses) == 2
 
 
 def test_batches_depend_on_every_coordinate_and_on_nothing_else() -> None:

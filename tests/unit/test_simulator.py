@@ -2,6 +2,8 @@
 
 import math
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -11,6 +13,7 @@ import pytest
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
 from benchmarks.simulator.node import LEAST_RATE, Node
+from benchmarks.simulator.real_market import Run, Worker, _Round, _Unit
 from benchmarks.simulator.rounds import Outcome, _Job, simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.state import State, Unit
@@ -237,9 +240,29 @@ def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
     assert (state.open, state.hopeless) == (2, 0)
 
 
+def test_the_real_run_waits_for_what_is_committed_as_the_market_does() -> None:
+    held, began = Run.__new__(Run), time.monotonic() - 1.3
+    held._slots, held._delay, held._closing = 3, 0, None
+    held._arrivals = defaultdict(list, {0: [1.0, 1.0, 1.0]})  # so its deadline is 1.5 s, and the last offer 0.5 s
+    worker = Worker.__new__(Worker)
+    units = [_Unit(number, 1, number, worker, began + 1.0) for number in range(2)]
+    held._now = _Round(1, began, dict(enumerate(units)))
+    assert held._state().hopeless == 2
+    units[0].result = {"payload": "fixed, and on its way"}
+    assert held._state().hopeless == 1
+
+
 def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None:
     work = replace(WORK, slot_state=1000 * MB)
     outcome = run(Scenario(work, Nodes(1, links={SLOW: 1.0}), Market(pins=1), rounds=6))
     assert outcome.unserved > 0  # 500 s of it, beside a training of 60 s a round
     # The payload has all of the link but the little that keeps the other connection alive.
     assert seconds(outcome)[-1] == pytest.approx(80 + 10 * LEAST_RATE / (2 * MB), abs=0.01)
+
+
+@pytest.mark.parametrize("up_mbps", [0.1, 0.05])  # 12.5 and 6.25 kB/s, less than keeps a published file's connection
+def test_over_a_very_slow_link_what_is_published_takes_no_more_than_its_share(up_mbps: float) -> None:
+    work = Work(compute=60.0, payload=25e3, model=0.0, slot_state=1 * MB)
+    nodes = Nodes(1, links={Link(80.0, up_mbps, 0.0): 1.0})
+    taken = seconds(run(Scenario(work, nodes, Market(pins=1), rounds=2)))
+    assert taken == pytest.approx([60 + 2 * 25e3 / (up_mbps * 1e6 / 8)])

@@ -23,7 +23,9 @@ from training_gym.manifests import read_cid, read_fields, read_hash, read_intege
 from zoo_protocol.hashing import canonical_json, sha256, to_hex
 
 KIND = "zoo-dataset/1"
-MAX_SPLIT_BYTES = 1 << 36
+MAX_TRAIN_BYTES = 1 << 36
+MAX_VALIDATION_BYTES = 1 << 30
+"""The market reads all of it into memory for each checkpoint's loss, which is of 256 windows."""
 
 Tokens = NDArray[np.uint8]
 
@@ -60,7 +62,10 @@ class DatasetManifest:
         read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
         if (document["kind"], document["tokenizer"]) != (KIND, "bytes"):
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} with tokenizer 'bytes'")
-        return cls(_read_split(document["train"], "train"), _read_split(document["validation"], "validation"))
+        return cls(
+            _read_split(document["train"], "train", MAX_TRAIN_BYTES),
+            _read_split(document["validation"], "validation", MAX_VALIDATION_BYTES),
+        )
 
 
 def describe_split(cid: str, content: bytes) -> Split:
@@ -68,11 +73,11 @@ def describe_split(cid: str, content: bytes) -> Split:
     return Split(cid, len(content), to_hex(sha256(content)))
 
 
-def _read_split(document: Mapping[str, Any], name: str) -> Split:
+def _read_split(document: Mapping[str, Any], name: str, most: int) -> Split:
     read_fields(document, name, ["cid", "size", "sha256"])
     return Split(
         cid=read_cid(document["cid"], f"{name}.cid"),
-        size=read_integer(document["size"], f"{name}.size", 1, MAX_SPLIT_BYTES),
+        size=read_integer(document["size"], f"{name}.size", 1, most),
         sha256=read_hash(document["sha256"], f"{name}.sha256"),
     )
 

@@ -19,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from training_gym.config import TrainingSpec
+from training_gym.errors import SpecError
 from training_gym.models.decoder import Decoder
 
 DENSE_STEPS = 2
@@ -38,14 +39,21 @@ class ProcessGroup:
 
         Raises:
             ValueError: if the processes cannot take equally many slots, so that means would be no means.
+            SpecError: if PowerSGD would never begin, as segments are so short.
         """
         processes, rank = dist.get_world_size(), dist.get_rank()
         if workers % processes:
             raise ValueError(f"{workers} slots cannot be shared out equally over {processes} processes")
+        training = spec.training
+        if training.powersgd_rank and training.segment_steps <= DENSE_STEPS:
+            detail = (
+                f"is {training.segment_steps}; PowerSGD begins after {DENSE_STEPS} of a segment's steps; choose more"
+            )
+            raise SpecError("out_of_range", "training_config.segment_steps", detail)
         share = workers // processes
         self.slots: Sequence[int] = range(rank * share, (rank + 1) * share)
         self.bytes_sent = 0
-        self._rank_of_factors = spec.training.powersgd_rank
+        self._rank_of_factors = training.powersgd_rank
 
     def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
         """``decoder.loss``, such that its backward pass leaves the group's mean gradients in the parameters.

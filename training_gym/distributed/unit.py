@@ -33,7 +33,7 @@ from training_gym.distributed.trace import (
     state_path,
     steps_after,
 )
-from training_gym.errors import SpecError, StartStateMismatch, TrainingDiverged
+from training_gym.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.slot_state import MAX_STEPS, SlotState, error_feedback_digest, save_slot_state
@@ -79,7 +79,7 @@ def run_unit(
 
     Raises:
         SpecError: if the specification averages gradients at every step and there is no ``group``, or the reverse.
-        TrainingDiverged: if a loss is not finite.
+        TrainingDiverged: if a loss or the end is not finite.
     """
     if (unit.spec.training.averaging == "steps") != (group is not None):
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
@@ -118,7 +118,7 @@ def replay(
     Raises:
         StartStateMismatch: if the start state is not the committed one.
         StateError: if the revealed file is malformed.
-        TrainingDiverged: if a loss is not finite.
+        TrainingDiverged: if a loss, or the unit's end, is not finite.
     """
     state, loss = replayed(unit, segment, start_leaf, state_file, on_step)
     if segment + 1 < unit.spec.segments:
@@ -149,7 +149,11 @@ def steps_of(spec: TrainingSpec, segment: int) -> range:
 
 
 def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
-    """What a unit that ended in ``state`` hands in; ``digests`` are those of the states before."""
+    """What a unit that ended in ``state`` hands in; ``digests`` are those of the states before.
+
+    Raises:
+        TrainingDiverged: if the state is not finite.
+    """
     payload, error_feedback = _compress(unit, state)
     slot_state = SlotState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
@@ -220,5 +224,8 @@ def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
     decay = np.float32(unit.spec.training.error_feedback_decay)
     learned = flatten(unit.checkpoint) - flatten(parameters_of(state))
     wanted = decay * unit.slot_state.error_feedback + learned
-    payload, sent = encode_step(uplink(unit.spec), wanted)
+    try:
+        payload, sent = encode_step(uplink(unit.spec), wanted)
+    except PayloadError as error:  # the last step's loss was finite, what it led to was not
+        raise TrainingDiverged("diverged", "training_config.learning_rate", "the unit's end is not finite") from error
     return payload, wanted - sent.dense()
