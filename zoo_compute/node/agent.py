@@ -180,8 +180,9 @@ class NodeAgent:
 
     def _tidy(self) -> None:
         try:
-            keep_seconds = None if self._watched is None else self._watched.keep_seconds
-            self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf)
+            watched = self._watched
+            keep_seconds, now = (None, None) if watched is None else (watched.keep_seconds, watched.now)
+            self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf, now)
         except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
             log.info("not all was tidied: %s", error)
 

@@ -159,20 +159,23 @@ class Workspace:
         """The leases that were at hand when the last process ended."""
         return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
 
-    def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0) -> None:
+    def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0, now: float | None = None) -> None:
         """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
+
+        What may be challenged counts by ``now`` (Unix seconds; None: this machine's clock), which does not jump ahead.
 
         Slot states are kept for ``slot_state_seconds``, or longer than a unit's states: with them those are made again,
         for as long as the unit can be disputed. They count from when a unit last started from them, and the newest of
         all stays: its slot may wait long.
         """
-        now = time.time()
+        here = time.time()
+        now = here if now is None else now
         states = sorted((self._root / "slots").glob("*/*/*"), key=lambda path: path.stat().st_mtime)
         for path in states[:-1]:
             if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
                 path.unlink(missing_ok=True)
         for path in (self._root / "files").iterdir():
-            if now - path.stat().st_mtime > _FILES_KEPT_SECONDS:
+            if here - path.stat().st_mtime > _FILES_KEPT_SECONDS:
                 path.unlink(missing_ok=True)
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:
