@@ -166,7 +166,9 @@ class Referee:
 
     def _judge(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
         shown = self.chain.shown_trace(seat.dispute_id)
-        assert shown is not None, "no committee is drawn before the trace was shown"
+        if shown is None:  # no committee is drawn before it, so the chain's node lags behind or hides logs
+            self._tell(seat, logging.WARNING, "no verdict: the chain's node does not give the trace that was shown")
+            return None
         patience_is_over = latest.timestamp > state.deadline - self.chain.terms.verdict_period // PATIENCE_SHARE
         try:
             is_own = self._judges_its_own(seat, patience_is_over)

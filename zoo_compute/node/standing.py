@@ -61,6 +61,8 @@ class Standing:
             self._pass_benchmark()
         except ZooError as error:
             log.warning("hardware not shown again: %s %s", error, error.remedy or "")
+        except OSError as error:  # a full disk
+            log.warning("hardware not shown again: %s", error)
 
     def register(self, environment_class: str) -> None:
         """Register, or renew what the market knows of this node."""
@@ -140,7 +142,7 @@ class Standing:
             return
         try:
             self._show_hardware()
-        except ZooError:
+        except (ZooError, OSError):
             self._prove_at = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             raise
