@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,9 @@ from zoo_compute.node import acknowledgements
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor
+from zoo_compute.node.market import Market
+from zoo_compute.node.payouts import Payouts
+from zoo_compute.node.quotes import Attesting
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
 from zoo_compute.referee_chain import Seat
@@ -99,3 +103,31 @@ def test_a_full_disk_lets_a_node_show_its_hardware_later(
             standing.close()
     assert "hardware not shown again: [Errno 28] No space left on device" in caplog.text
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("answer", [{}, [], None, "fine", {"status": "active", "counted": True, "challenge": "x"}])
+def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answer: Any) -> None:
+    """As of something in the market's place that answers everything with 200."""
+    nothing: Any = None
+    connection: Any = SimpleNamespace(
+        get=lambda *_, **__: answer, post=lambda *_, **__: answer, call=lambda *_, **__: answer
+    )
+    network: Any = SimpleNamespace(chain_id=1, tiers={"bronze": None}, contracts={"JobEscrow": OMISSIONS})
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node")
+    market = Market(connection)
+    payouts = Payouts(config, connection, network, Wallet(KEY))
+    attesting = Attesting(market, "0x", nothing, nothing)
+    calls: list[Callable[[], Any]] = [
+        market.network,
+        lambda: market.heartbeat(False, lambda _: "0x"),
+        lambda: market.upload(b""),
+        lambda: market.dispute("0x"),
+        payouts.collect,
+    ]
+    if answer:  # else it is a right one: there is no work, and there are no asks
+        calls += [market.open_asks, lambda: market.next_lease(["train"], 0.0)]
+    for call in calls:
+        with pytest.raises(Unreachable) as error:
+            call()
+        assert error.value.code == "answer-unknown"
+    attesting.keep()

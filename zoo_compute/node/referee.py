@@ -17,6 +17,7 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
 from zoo_compute.errors import ApiError, Unreachable, ZooError
+from zoo_compute.http import understood
 from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.market import Market
@@ -212,7 +213,8 @@ class Referee:
             settled = settled_case(opening, self._reader, bench.gateway)
         if settled is not None or told is None:
             return settled
-        return told_case({**told, "unit_id": opening.unit_id})
+        with understood("GET /v1/disputes/{id}"):
+            return told_case({**told, "unit_id": opening.unit_id})
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Decide for good: what is written here is what is delivered, also after a crash."""
