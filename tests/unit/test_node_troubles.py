@@ -12,7 +12,7 @@ from eth_account import Account
 
 from training_gym.profile import CPU
 from zoo_compute.dispute_chain import Dispute, Turn
-from zoo_compute.errors import Unreachable
+from zoo_compute.errors import ConfigError, Unreachable
 from zoo_compute.node import acknowledgements
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.config import NodeConfig
@@ -21,7 +21,9 @@ from zoo_compute.node.market import Market
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.quotes import Attesting
 from zoo_compute.node.referee import Referee, Sources, Verdicts
+from zoo_compute.node.serving import serve
 from zoo_compute.node.standing import Standing
+from zoo_compute.node.workspace import used_alone
 from zoo_compute.referee_chain import Seat
 from zoo_compute.wallet import Block, Wallet
 from zoo_protocol.hashing import to_hex
@@ -131,3 +133,27 @@ def test_an_answer_of_another_form_ends_no_thread_of_a_node(tmp_path: Path, answ
             call()
         assert error.value.code == "answer-unknown"
     attesting.keep()
+
+
+def test_a_directory_serves_one_node_and_says_why_it_serves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_PRIVATE_KEY", KEY)
+    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    at_hand = tmp_path / "files" / "at-hand"
+    at_hand.parent.mkdir()
+    at_hand.touch()
+    with used_alone(tmp_path), pytest.raises(ConfigError) as error:
+        serve(config)
+    assert error.value.code == "state-dir-in-use"
+    assert at_hand.exists(), "the first one works with it"
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "index.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(ConfigError) as error:
+        serve(config)
+    assert error.value.code == "state-dir-unusable"
+    assert "file is not a database" in error.value.detail
+    (tmp_path / "store" / "blocks").mkdir()
+    with pytest.raises(ConfigError) as error:
+        serve(config)
+    assert "earlier version" in error.value.detail

@@ -13,8 +13,10 @@
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``lock``                         held by the node that uses the directory
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -28,6 +30,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.market import Lease
 from zoo_compute.packs import force_to_disk
@@ -42,8 +45,29 @@ _COLLECT_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 
+@contextmanager
+def used_alone(root: Path) -> Iterator[None]:
+    """Hold a node's directory while the block runs: a second node there would empty it under the first one's hands.
+
+    Raises:
+        ConfigError: ``state-dir-in-use``.
+        OSError: it cannot be written to.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                "state-dir-in-use",
+                f"another node runs in {root}",
+                remedy="Give each node a --state-dir and a wallet of its own.",
+            ) from error
+        yield
+
+
 class Workspace:
-    """The directory of one node, which uses it alone."""
+    """The directory of one node, which uses it alone (:func:`used_alone`)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
