@@ -163,11 +163,11 @@ class Connection:
         with self._signing_in:
             if self._token != stale or self.wallet is None:
                 return
-            challenge = self.post(_SIGN_IN[0], {"address": self.wallet.address})
-            message = siwe_message(self.wallet.address, challenge)
-            self._token = str(
-                self.post(_SIGN_IN[1], {"message": message, "signature": self.wallet.sign_text(message)})["token"]
-            )
+            with understood("a sign-in"):
+                challenge = self.post(_SIGN_IN[0], {"address": self.wallet.address})
+                message = siwe_message(self.wallet.address, challenge)
+                signed = {"message": message, "signature": self.wallet.sign_text(message)}
+                self._token = str(self.post(_SIGN_IN[1], signed)["token"])
 
 
 def _checked(api_url: str) -> str:
@@ -198,6 +198,24 @@ def _asked(response: httpx.Response) -> str:
     return f"{response.request.method} {response.request.url}"
 
 
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """For reading the market's answers to ``what``: one of a form that this version does not know is none.
+
+    Raises:
+        Unreachable: ``answer-unknown``: another version of the market, or something in its place, gave it.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise Unreachable(
+            "answer-unknown",
+            f"the answer to {what} is none that this version understands: {told:.300}",
+            remedy="Update zoo-compute, and check the address: it may be no market's.",
+        ) from error
+
+
 def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> None:
     """Raise what the market refuses with; ``remedy`` takes the place of its own."""
     if response.is_success:
@@ -212,11 +230,13 @@ def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> N
     detail = str(problem.get("detail") or f"{_asked(response)} is answered with HTTP {response.status_code}")
     if response.status_code >= 500 or response.status_code == 429:
         raise NoAnswer(detail)
+    if "code" not in problem:  # which every refusal of a market has: many a proxy says 404 while there is none behind
+        raise NoMarket(detail)
     raise ApiError(
         response.status_code,
-        str(problem.get("code", f"http-{response.status_code}")),
+        str(problem["code"]),
         detail,
         field=problem.get("field"),
-        remedy=remedy or (problem.get("remedy") if "code" in problem else _NO_MARKET),
+        remedy=remedy or problem.get("remedy"),
         extra={key: value for key, value in problem.items() if key not in _PROBLEM_KEYS},
     )

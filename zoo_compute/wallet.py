@@ -172,6 +172,7 @@ class Chain:
 
         self._web3 = Web3(HTTPProvider(rpc_url, request_kwargs={"timeout": 10}))
         self._wallet = wallet
+        self._has_finality = False  # whether the chain's node has shown the ``finalized`` tag
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
         names = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards")
@@ -266,13 +267,16 @@ class Chain:
         return self._block("latest")
 
     def final_block(self) -> Block:
-        """The newest block that cannot be reorganised away."""
+        """The newest block that cannot be reorganised away: by the chain's tag, or by confirmations if it has none."""
         from web3.exceptions import BlockNotFound, Web3RPCError
 
         with chain_errors():
             try:
                 found = self._web3.eth.get_block("finalized")
+                self._has_finality = True
             except (BlockNotFound, Web3RPCError):
+                if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
+                    raise
                 found = self._web3.eth.get_block(max(0, self._web3.eth.block_number - _CONFIRMATIONS))
             return Block(found["number"], found["timestamp"])
 

@@ -215,13 +215,62 @@ def test_a_trace_that_is_lost_or_damaged_is_named(
     assert [found.problem for found in watch.look()] == ["turn_over"]
 
 
+def test_a_full_disk_leaves_no_dispute_unanswered(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    watch = live.watch_of(node)
+    with monkeypatch.context() as disk:
+        disk.setattr("zoo_compute.node.disputes.write_json", full)
+        opened = live.dispute(FIRST, unit)
+        watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+    live.deployed.anvil.mine()
+    watch.watch()  # there is room again: the other thread, which gives the state, reads it there
+    assert [found for found, _ in live.watch_of(node).noted()] == [opened.dispute_id]
+
+
+def test_a_known_dispute_is_answered_though_none_can_be_searched_and_a_note_is_damaged(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise Unreachable("chain-unreachable", "no logs today")
+
+    opened = live.dispute(FIRST, unit)
+    watch = live.watch_of(node)
+    monkeypatch.setattr(watch, "_attend_all", lambda _: False)
+    watch.watch()
+    monkeypatch.undo()
+    (Workspace(live.directory / node.address).disputes / "torn.json").write_text('{"dispute')
+    monkeypatch.setattr(watch.chain, "opened", refuses)
+    with pytest.raises(Unreachable):
+        watch.watch()
+    assert live.state(opened).turn is Turn.STEP
+
+
+def test_a_clock_that_jumps_ahead_throws_no_evidence_away(
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, watch = Workspace(live.directory / node.address), live.watch_of(node)
+    states = workspace.unit(unit.unit.jobId, unit.unit.round, unit.unit.slot)
+    a_year_later = time.time() + 365 * 86_400
+    monkeypatch.setattr(time, "time", lambda: a_year_later)
+    watch.watch()
+    assert Traces(workspace.traces).find(unit.unit_id).unit == unit.unit
+    assert watch.keep_seconds is not None
+    workspace.tidy(48, watch.keep_seconds, watch.now)
+    assert (states / "result.json").exists()
+
+
 def test_a_trace_is_kept_for_as_long_as_its_unit_can_be_disputed(
     live: DisputeWorld, node: Node, unit: Delivered
 ) -> None:
     traces, seconds = Traces(Workspace(live.directory / node.address).traces), live.chain_of(node).keep_seconds
     days = 7 + 1 + 5  # for a claim of its omission, for the answer, for a dispute
     assert seconds == MAX_PROMISE_SECONDS + days * 86_400 + TERMS.turn_seconds
-    traces.tidy(seconds)
+    traces.tidy(seconds, time.time())
     assert traces.find(unit.unit_id).unit == unit.unit
     file = Workspace(live.directory / node.address).traces / f"{unit.unit_id}.json"
     assert file.stat().st_size < 2_000

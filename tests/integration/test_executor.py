@@ -187,7 +187,6 @@ def test_a_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> 
         ({"checkpoint": __file__}, "checkpoint", "malformed"),
         ({"slot_state": __file__}, "slot_state", "malformed"),
         ({"environment": "0x" + "00" * 32}, "task.environment", "environment_mismatch"),
-        ({"output": "/nowhere"}, "task", "task_failed"),
     ],
 )
 def test_a_wrong_task_is_refused_and_the_child_lives_on(
@@ -197,6 +196,16 @@ def test_a_wrong_task_is_refused_and_the_child_lives_on(
     error = refused(executor, {**task, **change})
     assert (error.field, error.code) == (field, code)
     assert child_of(executor).pid == before
+
+
+def test_after_a_failure_that_nobody_foresaw_the_next_task_has_a_fresh_child(
+    executor: Executor, task: dict[str, Any]
+) -> None:
+    """A device that has failed fails everything that the same process asks of it."""
+    before = child_of(executor)
+    assert refused(executor, {**task, "output": "/nowhere"}).code == "task_failed"
+    assert executor.run(task, 60)["steps"] == 8
+    assert not before.is_running()
 
 
 def test_a_task_beyond_its_time_is_killed_and_the_next_one_runs(executor: Executor, task: dict[str, Any]) -> None:
@@ -301,6 +310,38 @@ except PermissionError as error:
 raise SystemExit(2)
 """
         assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_sandbox_stands_where_the_kernel_lets_nobody_name_users(tmp_path: Path) -> None:
+    """AppArmor, as Ubuntu 24.04 sets it up, allows a user namespace and refuses its maps."""
+    program = f"""
+import builtins, os
+from zoo_compute.node import sandbox
+named, opened = [], open
+def refusing(path, *rest):
+    if str(path).startswith("/proc/self/"):
+        named.append(path)
+        raise PermissionError(1, "Operation not permitted", path)
+    return opened(path, *rest)
+builtins.open = refusing
+before = os.readlink("/proc/self/ns/net")
+isolated = sandbox.enter({MEMORY})
+assert isolated == (os.readlink("/proc/self/ns/net") != before) == bool(named)
+opened({str(tmp_path / "file")!r}, "w").write("files can be written all the same")
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_limit_of_processor_time_leaves_threads_their_time() -> None:
+    """The proof of hardware hashes on 16: an hour of theirs is over in four minutes."""
+    program = """
+import os, resource
+from zoo_compute.node import sandbox
+sandbox.limit_processor_time(3600)
+assert resource.getrlimit(resource.RLIMIT_CPU)[0] >= 3600 * os.cpu_count()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_the_childs_network_is_gone_where_the_kernel_allows_it(executor: Executor, task: dict[str, Any]) -> None:

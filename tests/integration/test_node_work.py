@@ -113,9 +113,9 @@ def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(
     assert kept.root == kept.unit.traceRoot
     long_ago = time.time() - 3_600
     os.utime(file, (long_ago, long_ago))
-    Traces(traces).tidy(keep_seconds=3_700)
+    Traces(traces).tidy(3_700, time.time())
     assert Traces(traces).find(file.stem) == kept
-    Traces(traces).tidy(keep_seconds=3_500)
+    Traces(traces).tidy(3_500, time.time())
     with pytest.raises(TraceLost):
         Traces(traces).find(file.stem)
 

@@ -4,8 +4,10 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
+from web3.exceptions import BlockNotFound
 
 from zoo_compute.errors import Unreachable
 from zoo_compute.wallet import Chain, Wallet
@@ -68,3 +70,22 @@ def test_a_chain_that_has_not_come_as_far_as_the_contract_does_not_answer(rpc: T
     chain = Chain(f"http://127.0.0.1:{rpc.server_port}", CONTRACTS, Wallet("11" * 32))
     with pytest.raises(Unreachable):
         chain.staked()
+
+
+def test_confirmations_do_not_stand_in_for_a_finality_that_the_chain_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was promised is forgotten once it is final, and a seat in a committee is signed for."""
+    tags: dict[object, int] = {}
+
+    def get_block(which: object) -> dict[str, object]:
+        if which == "finalized" and which not in tags:
+            raise BlockNotFound("finalized block not found")
+        return {"number": tags.get(which, which), "timestamp": 0}
+
+    chain = Chain("http://127.0.0.1:1", CONTRACTS, Wallet("11" * 32))
+    monkeypatch.setattr(chain, "_web3", SimpleNamespace(eth=SimpleNamespace(get_block=get_block, block_number=100)))
+    assert chain.final_block().number == 88, "it has none"
+    tags["finalized"] = 36
+    assert chain.final_block().number == 36
+    del tags["finalized"]  # its node has just started
+    with pytest.raises(Unreachable):
+        chain.final_block()

@@ -167,13 +167,26 @@ def test_a_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
     assert len(market.requests) == 1, "a refusal is not repeated"
 
 
-def test_an_error_page_of_a_proxy_is_still_an_error(market: Market) -> None:
-    market.answer = lambda _request: (403, {"Content-Type": "text/html"}, b"<html>")
-    with pytest.raises(ApiError) as error:
-        Connection(market.url).get("/v1/x")
-    assert error.value.code == "http-403"
-    assert f"GET {market.url}/v1/x is answered with HTTP 403" in error.value.detail
-    assert "no market" in (error.value.remedy or "")
+def test_an_error_page_of_a_proxy_is_no_refusal_of_the_market(market: Market) -> None:
+    """Some say 404 while nobody is behind them: a node that took it for the market's word would drop its lease."""
+    answers = [(403, {"Content-Type": "text/html"}, b"<html>"), (404, {}, b"404 page not found")]
+    for market.answer in [lambda _request, answer=answer: answer for answer in answers]:
+        with pytest.raises(Unreachable) as error:
+            Connection(market.url, patience=0.2).get("/v1/x")
+        assert error.value.code == "no-market"
+        assert f"GET {market.url}/v1/x is answered with HTTP 40" in error.value.detail
+        assert "no market" in (error.value.remedy or "")
+    waiting = iter([*answers, reply(200, {"fine": True})])
+    market.answer = lambda _request: next(waiting)
+    assert Connection(market.url).get("/v1/x") == {"fine": True}
+
+
+def test_a_sign_in_that_is_none_is_no_answer(market: Market) -> None:
+    """It raised what no thread expects: the one that keeps a lease ended, and the lease with it."""
+    market.answer = lambda request: problem(401, "not-authenticated") if request.path == "/v1/x" else reply(200, [])
+    with pytest.raises(Unreachable) as error:
+        Connection(market.url, wallet=Wallet(KEY), patience=0.2).get("/v1/x")
+    assert error.value.code == "answer-unknown"
 
 
 def test_what_answers_without_json_is_no_market(market: Market) -> None:

@@ -64,8 +64,8 @@ def run(
     It registers, passes the benchmark, stakes what is missing, offers itself and works. It needs outbound HTTP only.
     """
     from zoo_compute.amounts import parse_zen
-    from zoo_compute.node.agent import serve
     from zoo_compute.node.config import NodeConfig
+    from zoo_compute.node.serving import serve
     from zoo_compute.wallet import checked_address
 
     log_to_stderr()

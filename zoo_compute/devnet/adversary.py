@@ -11,8 +11,8 @@ from zoo_compute.amounts import parse_zen
 from zoo_compute.cli.output import log_to_stderr
 from zoo_compute.devnet.cheat import KINDS, executor_of
 from zoo_compute.devnet.cheat_child import FABRICATE
-from zoo_compute.node.agent import serve
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.serving import serve
 
 
 def main() -> None:

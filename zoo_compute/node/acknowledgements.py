@@ -25,7 +25,7 @@ from zoo_protocol.record import leaf_of
 
 log = logging.getLogger(__name__)
 
-_ROLE_SECONDS = 600.0  # for so long a signer that held its role is taken to hold it
+_ROLE_SECONDS = 600.0  # for so long a signer that held its role is taken to hold it; longer while the chain is away
 _CLOCKS_SECONDS = 60  # how far the market's clock may be from ours
 
 
@@ -125,11 +125,15 @@ class Acknowledgements:
         try:
             self._chain = self._chain or self._connect()
             if not self._chain.is_acknowledger(signer):
+                self._known.pop(signer, None)
                 return False
             bond, owed = self._chain.bond(), self._chain.terms().compensation
             if bond < owed:
                 log.warning("the operator's bond is %s wei; a broken promise should bring %s", bond, owed)
         except ZooError as error:
+            if signer in self._known:  # as it was when the chain last answered: a unit is lost without it
+                log.warning("whether %s may still acknowledge cannot be asked: %s", signer, error)
+                return True
             raise NotAcknowledged(f"whether {signer} may acknowledge cannot be asked: {error}") from error
         self._known[signer] = time.monotonic() + _ROLE_SECONDS
         return True

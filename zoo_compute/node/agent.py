@@ -10,7 +10,6 @@ while the next ones are trained. A verifier's other one judges disputes.
 import logging
 import math
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from training_gym.errors import GymError
 from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.dispute_chain import DisputeChain
-from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
+from zoo_compute.errors import ApiError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
 from zoo_compute.link import Link
@@ -180,8 +179,9 @@ class NodeAgent:
 
     def _tidy(self) -> None:
         try:
-            keep_seconds = None if self._watched is None else self._watched.keep_seconds
-            self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf)
+            watched = self._watched
+            keep_seconds, now = (None, None) if watched is None else (watched.keep_seconds, watched.now)
+            self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf, now)
         except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
             log.info("not all was tidied: %s", error)
 
@@ -389,30 +389,3 @@ class NodeAgent:
 
 def _place(lease: Lease) -> str:
     return ", ".join(f"{key} {lease.task[key]}" for key in ("round", "slot", "segment") if key in lease.task)
-
-
-def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
-    """Run a node with the wallet of the environment until SIGTERM or SIGINT.
-
-    Raises:
-        ConfigError: there is no wallet, or what the node is told cannot be.
-        ZooError: the node cannot join or go on.
-    """
-    wallet = Wallet.from_environment()
-    if wallet is None:
-        raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
-    try:
-        agent = NodeAgent(config, wallet, make_executor)
-    except GymError as error:
-        raise ConfigError(
-            error.code.replace("_", "-"), str(error), remedy="Leave --profile away, or choose one."
-        ) from error
-    except OSError as error:
-        remedy = "Give a directory that this user may write to: --state-dir."
-        raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error.strerror}", remedy=remedy) from error
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.stop())
-    try:
-        agent.run()
-    except ExecutorError as error:
-        raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error

@@ -5,7 +5,6 @@ is reorganised. Each is noted in a file until a final block has its end; what th
 so a restart, or somebody else's answer, changes nothing. The market is not asked for anything.
 """
 
-import contextlib
 import json
 import logging
 import time
@@ -61,6 +60,8 @@ class Disputes:
 
     Attributes:
         keep_seconds: for how long after its commitment a unit may be disputed; None until ``watch`` has learned it.
+        now: Unix time by which that may be over, as ``watch`` last saw it: of this machine, or of the chain if that is
+            earlier. A clock that jumps ahead must not have thrown away what is still asked for.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Disputes:
         self._looked_at: int | None = None
         self._unmined = 0
         self._told: dict[str, Finding] = {}
+        self._unwritten: dict[str, Opened] = {}
         self.keep_seconds: int | None = None
+        self.now = 0.0
 
     def watch(self) -> None:
         """Look for new disputes, and do what is due in each; unless done a short while ago, or nothing is new.
@@ -93,12 +96,16 @@ class Disputes:
         latest = self.chain.latest_block()
         if latest.number == self._looked_at:
             return
-        self._search(latest)
-        if self._attend_all(latest):
+        try:
+            self._search(latest)
+        finally:  # those that are known have deadlines, whatever became of the search
+            done = self._attend_all(latest)
+        if done:
             self._looked_at = latest.number
         self._move_on(self.chain.final_block(), latest)
         self.keep_seconds = self.chain.keep_seconds
-        self._traces.tidy(self.keep_seconds)
+        self.now = min(time.time(), latest.timestamp)
+        self._traces.tidy(self.keep_seconds, self.now)
         self._warn_of_coin()
 
     def look(self) -> list[Finding]:
@@ -121,9 +128,19 @@ class Disputes:
         """Note what was opened since the last final block; at first since a turn ago: before, it is too late."""
         if self._next_block is None or self._next_block > latest.number + 1:  # or the chain was put back
             self._next_block = self.chain.first_block_since(latest.timestamp - self.chain.terms.turn_period, latest)
-        for opened in self.chain.opened(self._next_block, latest.number):
-            if not self._file(opened).exists():
-                write_json(self._file(opened), asdict(opened))
+        known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
+        for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
+            if opened.dispute_id not in known:
+                self._note(opened)
+
+    def _note(self, opened: Opened) -> None:
+        """In a file; while the disk refuses, in memory: the answer needs no disk, and a restart searches again."""
+        try:
+            write_json(self._file(opened), asdict(opened))
+            self._unwritten.pop(opened.dispute_id, None)
+        except OSError as error:
+            log.error("dispute %s cannot be noted: %s", opened.dispute_id, error)
+            self._unwritten[opened.dispute_id] = opened
 
     def _move_on(self, final: Block, searched: Block) -> None:
         """What a final block has is not searched again, and a dispute that ended there (or is gone) is forgotten.
@@ -136,7 +153,8 @@ class Disputes:
             if opened.block <= final.number:
                 turn = self.chain.dispute(opened.dispute_id, final).turn
                 if turn is Turn.NONE or (turn.is_end and not self._is_owed(turn)):
-                    self._file(opened).unlink()
+                    self._file(opened).unlink(missing_ok=True)
+                    self._unwritten.pop(opened.dispute_id, None)
                     self._told.pop(opened.dispute_id, None)
 
     def _attend_all(self, latest: Block) -> bool:
@@ -214,10 +232,14 @@ class Disputes:
 
     def _noted(self) -> list[Opened]:
         """Disputes that are not over, the oldest first: its turn ends first."""
-        found = []
+        found = list(self._unwritten.values())
         for path in self._directory.glob("*.json"):
-            with contextlib.suppress(FileNotFoundError):  # another thread has forgotten it meanwhile
+            try:
                 found.append(Opened(**json.loads(path.read_text())))
+            except FileNotFoundError:  # another thread has forgotten it meanwhile
+                continue
+            except (OSError, ValueError, TypeError) as error:  # one of a turn's time is found by a search again
+                log.error("%s, which notes a dispute, cannot be read: %s", path, error)
         return sorted(found, key=lambda opened: (opened.block, opened.dispute_id))
 
     def _file(self, opened: Opened) -> Path:

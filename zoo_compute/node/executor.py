@@ -1,7 +1,7 @@
 """Runs training tasks in a warmed child process, which cannot reach the network and can be killed at any time.
 
 The parent never imports torch. It starts the child ahead of the first task, because importing torch and probing take
-over a second, and starts a fresh one after a kill, a crash or an allocation failure.
+over a second, and starts a fresh one after a kill, a crash, an allocation failure or any other that nobody foresaw.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ _PROCESSOR_SLACK_SECONDS = 10.0
 _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_SPOILT = ("out_of_memory", "environment_changed", "task_failed")
+"""Failures after which only a fresh child will do: once a device has failed, all that its process asks of it fails."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -122,7 +124,7 @@ class Executor:
             try:
                 return self._run(child, task, timeout, on_progress, check)
             except _TaskFailed as error:
-                if error.code in ("out_of_memory", "environment_changed"):  # a fresh one may do
+                if error.code in _SPOILT:
                     self._discard()
                 raise ExecutorError(error.code, error.field, error.message) from None
             except BaseException:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo_compute.errors import ApiError
-from zoo_compute.http import Connection
+from zoo_compute.http import Connection, understood
 from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
@@ -18,6 +18,7 @@ _ROUND_TRIPS = 8
 _LONGEST_ROUND_TRIP_MS = 60_000
 _SILENCE_SECONDS = 30.0
 _READ_BYTES_PER_SECOND = 5_000_000  # at the slowest
+_OF_A_HEARTBEAT = {"status", "reason", "benchmark_by", "verifiers_of_class"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class Market:
 
     def network(self) -> Network:
         """The network's parameters and addresses."""
-        return Network.model_validate(self._connection.get("/v1/network"))
+        with understood("GET /v1/network"):
+            return Network.model_validate(self._connection.get("/v1/network"))
 
     def register(self, registration: dict[str, Any]) -> None:
         """Register this node, or renew what it says of itself."""
@@ -73,10 +75,14 @@ class Market:
         Args:
             sign: the wallet's signature of a challenge.
         """
-        answer = self._beat(busy, sign)
-        if not answer["counted"]:  # the first one, or after a silence: now the challenge is known
+        with understood("a heartbeat"):
             answer = self._beat(busy, sign)
-        return answer
+            if not answer["counted"]:  # the first one, or after a silence: now the challenge is known
+                answer = self._beat(busy, sign)
+            missing = _OF_A_HEARTBEAT - answer.keys()
+            if missing:
+                raise KeyError(*missing)
+            return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
 
     def _beat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
         body: dict[str, Any] = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
@@ -133,7 +139,8 @@ class Market:
 
     def open_asks(self) -> list[dict[str, Any]]:
         """This node's standing offers."""
-        return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
+        with understood("GET /v1/asks"):
+            return [ask for ask in self._connection.get("/v1/asks") if ask["status"] == "open"]
 
     def place_ask(self, ask: Ask, signature: str) -> None:
         """Put a signed offer into the book, in place of the earlier one."""
@@ -142,7 +149,8 @@ class Market:
 
     def upload(self, content: bytes | Background) -> str:
         """Put content on storage; returns its CID."""
-        return str(self._send("POST", "/v1/blobs", content)["cid"])
+        with understood("POST /v1/blobs"):
+            return str(self._send("POST", "/v1/blobs", content)["cid"])
 
     def file_state(self, lease: Asking, cid: str) -> dict[str, Any]:
         """What storage has of a file that the lease asks for: ``pieces``, CIDs by number, or all (``complete``)."""
@@ -190,8 +198,9 @@ class Market:
 
     def dispute(self, dispute_id: str) -> dict[str, Any]:
         """What the market knows of a dispute, as ``GET /v1/disputes/{id}`` has it."""
-        found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
-        return found
+        with understood("GET /v1/disputes/{id}"):
+            found: dict[str, Any] = self._connection.get(f"/v1/disputes/{dispute_id}")
+            return {**found, "step": found["step"], "state_cid": found["state_cid"]}
 
     def tell_state(self, dispute_id: str, cid: str) -> None:
         """Say where the state is that a disputed step of this node starts from."""
@@ -209,7 +218,8 @@ class Market:
         found = self._connection.call(
             "POST", "/v1/leases/next", repeatable=False, json=body, timeout=wait_seconds + _MARGIN_SECONDS
         )
-        return Lease.from_dict(found) if found else None
+        with understood("a call for work"):
+            return Lease.from_dict(found) if found else None
 
     def keep_lease(self, lease: Lease, step: int) -> None:
         """Extend a lease and report progress."""

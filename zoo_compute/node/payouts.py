@@ -5,7 +5,7 @@ import time
 
 from zoo_compute import earnings, rewards
 from zoo_compute.amounts import format_zen
-from zoo_compute.http import Connection
+from zoo_compute.http import Connection, understood
 from zoo_compute.models import Network
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.wallet import Wallet
@@ -39,7 +39,8 @@ class Payouts:
             return
         self._next_at = time.monotonic() + self._interval
         if self._is_paid:
-            claims = earnings.list_claims(self._connection)
+            with understood("GET /v1/claims"):
+                claims = earnings.list_claims(self._connection)
             taken, tx = earnings.take(claims, self._network, self._wallet, self._to)
             if taken:
                 log.info(
@@ -48,7 +49,8 @@ class Payouts:
         if time.monotonic() < self._rewards_at:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
-        earned = rewards.list_rewards(self._connection)
+        with understood("GET /v1/rewards"):
+            earned = rewards.list_rewards(self._connection)
         reward, tx = rewards.take(earned, self._network, self._wallet, self._to)
         if reward is not None:
             log.info("claimed %s ZEN in rewards: %s", format_zen(reward.amount_wei), tx)

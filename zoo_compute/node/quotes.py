@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import dcap_qvl
 
 from zoo_compute.errors import ZooError
+from zoo_compute.http import understood
 from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.market import Market
 from zoo_protocol.attestation import with_gpus
@@ -130,17 +132,23 @@ class Attesting:
             return
         self._next_at = now + _RETRY_SECONDS
         try:
-            until = self._market.attested_until(self._address)
-            if until is not None and (left := datetime.fromisoformat(until).timestamp() - now) > RENEW_SECONDS:
-                self._next_at = now + left - RENEW_SECONDS
-                return
-            challenge = self._market.start_attestation()
-            gpus = self._gpus.statement(from_hex(challenge["gpu_nonce"])) if self._gpus else None
-            quote = self._source.quote(with_gpus(from_hex(challenge["report_data"], _REPORT_DATA_BYTES), gpus))
-            said = gpus.as_document() if gpus else None
-            found = self._market.answer_attestation(challenge["id"], quote.hex(), self._collateral(quote), said)
+            with understood("an attestation"):
+                found = self._attested(now)
         except ZooError as error:
             log.warning("not attested: %s %s", error, error.remedy or "")
             return
-        covered = len(found["attested_gpus"])
-        log.info("%s quote accepted, measurement %s, %d GPUs", found["tee"], found["measurement"], covered)
+        if found is not None:
+            covered = len(found["attested_gpus"])
+            log.info("%s quote accepted, measurement %s, %d GPUs", found["tee"], found["measurement"], covered)
+
+    def _attested(self, now: float) -> dict[str, Any] | None:
+        """What the market read in a fresh quote; None while the last one holds."""
+        until = self._market.attested_until(self._address)
+        if until is not None and (left := datetime.fromisoformat(until).timestamp() - now) > RENEW_SECONDS:
+            self._next_at = now + left - RENEW_SECONDS
+            return None
+        challenge = self._market.start_attestation()
+        gpus = self._gpus.statement(from_hex(challenge["gpu_nonce"])) if self._gpus else None
+        quote = self._source.quote(with_gpus(from_hex(challenge["report_data"], _REPORT_DATA_BYTES), gpus))
+        said = gpus.as_document() if gpus else None
+        return self._market.answer_attestation(challenge["id"], quote.hex(), self._collateral(quote), said)

@@ -17,6 +17,7 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
 from zoo_compute.errors import ApiError, Unreachable, ZooError
+from zoo_compute.http import understood
 from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.market import Market
@@ -166,7 +167,9 @@ class Referee:
 
     def _judge(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
         shown = self.chain.shown_trace(seat.dispute_id)
-        assert shown is not None, "no committee is drawn before the trace was shown"
+        if shown is None:  # no committee is drawn before it, so the chain's node lags behind or hides logs
+            self._tell(seat, logging.WARNING, "no verdict: the chain's node does not give the trace that was shown")
+            return None
         patience_is_over = latest.timestamp > state.deadline - self.chain.terms.verdict_period // PATIENCE_SHARE
         try:
             is_own = self._judges_its_own(seat, patience_is_over)
@@ -210,7 +213,8 @@ class Referee:
             settled = settled_case(opening, self._reader, bench.gateway)
         if settled is not None or told is None:
             return settled
-        return told_case({**told, "unit_id": opening.unit_id})
+        with understood("GET /v1/disputes/{id}"):
+            return told_case({**told, "unit_id": opening.unit_id})
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Decide for good: what is written here is what is delivered, also after a crash."""

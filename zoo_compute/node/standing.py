@@ -11,6 +11,7 @@ from typing import Any
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ZooError
+from zoo_compute.http import understood
 from zoo_compute.node import hardware
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -61,6 +62,8 @@ class Standing:
             self._pass_benchmark()
         except ZooError as error:
             log.warning("hardware not shown again: %s %s", error, error.remedy or "")
+        except OSError as error:  # a full disk
+            log.warning("hardware not shown again: %s", error)
 
     def register(self, environment_class: str) -> None:
         """Register, or renew what the market knows of this node."""
@@ -140,7 +143,7 @@ class Standing:
             return
         try:
             self._show_hardware()
-        except ZooError:
+        except (ZooError, OSError):
             self._prove_at = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             raise
@@ -154,7 +157,8 @@ class Standing:
             ZooError: the hardware did not do.
         """
         try:
-            verdict = self._prove()
+            with understood("a proof of hardware"):
+                verdict = self._prove()
         except ExecutorError as error:
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
         if not verdict["passed"]:
@@ -200,11 +204,12 @@ class Standing:
         """Offer this node, unless the same offer stands for a while yet."""
         now = int(time.time())
         config, network = self._config, self.network
-        standing = [
-            int(datetime.fromisoformat(ask["valid_until"]).timestamp())
-            for ask in self._market.open_asks()
-            if (ask["tier"], int(ask["min_price_wei"])) == (config.tier, config.min_price_wei)
-        ]
+        with understood("GET /v1/asks"):
+            standing = [
+                int(datetime.fromisoformat(ask["valid_until"]).timestamp())
+                for ask in self._market.open_asks()
+                if (ask["tier"], int(ask["min_price_wei"])) == (config.tier, config.min_price_wei)
+            ]
         until = max(standing, default=0)
         if until < now + _RENEW_SECONDS:
             tier = network.tiers[config.tier]

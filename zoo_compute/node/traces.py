@@ -5,7 +5,6 @@ the chain when a unit is disputed, whatever else became of the unit's files.
 """
 
 import json
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -93,13 +92,13 @@ class Traces:
             raise TraceLost(
                 "trace_unknown", f"{self._directory} has no trace of it: another state directory, or one that was lost"
             ) from error
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass  # cut or changed: as below
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # unreadable, cut or changed: as below
         raise TraceLost("trace_damaged", f"{path} does not lead to what was signed: the disk has changed it")
 
-    def tidy(self, keep_seconds: float) -> None:
-        """Remove what was written longer ago than ``keep_seconds``."""
-        oldest = time.time() - keep_seconds
+    def tidy(self, keep_seconds: float, now: float) -> None:
+        """Remove what was written longer than ``keep_seconds`` before ``now`` (Unix seconds)."""
+        oldest = now - keep_seconds
         for path in self._directory.glob("*.json"):
             if path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)

@@ -78,6 +78,8 @@ class Trainer:
         kind = take(task, "kind", str)
         if kind not in self._handlers:
             raise TaskError("invalid_task", "task.kind", f"{kind!r:.80} is none of {', '.join(self._handlers)}")
+        if kind not in ("prove_work", "prove_open"):
+            self._prover = None  # of a proof that was broken off: its pools leave no room for training, nor for others
         started = time.monotonic()
         result = self._handlers[kind](task, on_progress)
         return {**result, "seconds": round(time.monotonic() - started, 3)}

@@ -12,6 +12,7 @@ from pathlib import Path
 from training_gym.compression.wire import payload_size
 from training_gym.config import TrainingSpec
 from zoo_compute.errors import ApiError
+from zoo_compute.http import understood
 from zoo_compute.link import Background, Link
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.market import Asking, Disputed, Lease, Market
@@ -90,10 +91,11 @@ def _send_missing(
     market: Market, asking: Asking, check: Callable[[], None], path: Path, cid: str, size: int, link: Link | None
 ) -> bool:
     """Send the pieces that are not there; whether they are to be joined."""
-    known = market.file_state(asking, cid)
-    if known["complete"]:
-        return False
-    have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
+    with understood("what storage has of a file"):
+        known = market.file_state(asking, cid)
+        if known["complete"]:
+            return False
+        have = {int(number): piece_cid for number, piece_cid in known["pieces"].items()}
     if have:
         log.info("%s: going on after %d of %d pieces", cid, len(have), -(-size // PIECE_BYTES))
     for number, start in enumerate(range(0, size, PIECE_BYTES)):

@@ -13,8 +13,10 @@
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``lock``                         held by the node that uses the directory
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -28,6 +30,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.market import Lease
 from zoo_compute.packs import force_to_disk
@@ -42,8 +45,29 @@ _COLLECT_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 
+@contextmanager
+def used_alone(root: Path) -> Iterator[None]:
+    """Hold a node's directory while the block runs: a second node there would empty it under the first one's hands.
+
+    Raises:
+        ConfigError: ``state-dir-in-use``.
+        OSError: it cannot be written to.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                "state-dir-in-use",
+                f"another node runs in {root}",
+                remedy="Give each node a --state-dir and a wallet of its own.",
+            ) from error
+        yield
+
+
 class Workspace:
-    """The directory of one node, which uses it alone."""
+    """The directory of one node, which uses it alone (:func:`used_alone`)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -162,20 +186,23 @@ class Workspace:
         """The leases that were at hand when the last process ended."""
         return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
 
-    def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0) -> None:
+    def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0, now: float | None = None) -> None:
         """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
+
+        What may be challenged counts by ``now`` (Unix seconds; None: this machine's clock), which does not jump ahead.
 
         Slot states are kept for ``slot_state_seconds``, or longer than a unit's states: with them those are made again,
         for as long as the unit can be disputed. They count from when a unit last started from them, and the newest of
         all stays: its slot may wait long.
         """
-        now = time.time()
+        here = time.time()
+        now = here if now is None else now
         states = sorted((self._root / "slots").glob("*/*/*"), key=lambda path: path.stat().st_mtime)
         for path in states[:-1]:
             if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
                 path.unlink(missing_ok=True)
         for path in (self._root / "files").iterdir():
-            if now - path.stat().st_mtime > _FILES_KEPT_SECONDS:
+            if here - path.stat().st_mtime > _FILES_KEPT_SECONDS:
                 path.unlink(missing_ok=True)
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:

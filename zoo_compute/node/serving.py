@@ -1,0 +1,41 @@
+"""A node as a process: alone in its directory, with the wallet of the environment, until it is told to stop."""
+
+import signal
+from contextlib import ExitStack
+
+from training_gym.errors import GymError
+from zoo_compute.errors import ConfigError, ZooError
+from zoo_compute.node.agent import MakeExecutor, NodeAgent
+from zoo_compute.node.chores import DISK_REFUSES
+from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.workspace import used_alone
+from zoo_compute.wallet import Wallet
+
+
+def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
+    """Run a node with the wallet of the environment until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: there is no wallet, or what the node is told cannot be.
+        ZooError: the node cannot join or go on.
+    """
+    wallet = Wallet.from_environment()
+    if wallet is None:
+        raise ConfigError("wallet-missing", "a node needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE.")
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(used_alone(config.state_dir))
+            agent = NodeAgent(config, wallet, make_executor)
+        except GymError as error:
+            code = error.code.replace("_", "-")
+            raise ConfigError(code, str(error), remedy="Leave --profile away, or choose one.") from error
+        except DISK_REFUSES as error:
+            remedy = "Give a directory that this user may write to, with room on its disk: --state-dir."
+            raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error}", remedy=remedy) from error
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: agent.stop())
+        try:
+            agent.run()
+        except ExecutorError as error:
+            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
