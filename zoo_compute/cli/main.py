@@ -38,10 +38,10 @@ app.add_typer(admin.app, name="admin")
 def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show the network's parameters: chain, contracts, tiers and prices."""
     with open_client(api_url) as client:
+        found = client.network()
         if as_json:
             print_json(client.connection.get("/v1/network"))
             return
-        found = client.network()
     facts: dict[str, object] = {
         "network": found.name,
         "chain id": found.chain_id,

@@ -64,23 +64,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     Console().print(table)
 
 
-_SIGN_IN = (
-    "Run: zoo-compute auth login, or set ZOO_PRIVATE_KEY, ZOO_KEYSTORE or an API key that is valid in ZOO_API_KEY."
-)
-
-
 def report(error: ZooError, *, as_json: bool) -> None:
     """An error on standard error: what is wrong and what to do."""
-    remedy = _SIGN_IN if error.code == "not-authenticated" else error.remedy  # the market speaks of HTTP headers
     if as_json:
-        document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": remedy}
+        document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
         if isinstance(error, ApiError):
             document |= {"status": error.status, "field": error.field, **error.extra}
         note(json.dumps({"error": document}, default=str))
         return
     note(f"error: {error.detail}  [{error.code}]")
-    if remedy:
-        note(f"  try: {remedy}")
+    if error.remedy:
+        note(f"  try: {error.remedy}")
 
 
 def quiet_retries() -> None:
