@@ -30,11 +30,13 @@ def claimable(claims: Sequence[Claim], chain: Chain) -> list[Claim]:
     """The claims that the contract pays now, as many as one call may take.
 
     Their challenge period is over by the chain's clock. One whose pay is all withheld by disputes, or was struck, would
-    have the contract refuse the whole call.
+    have the contract refuse the whole call; so would one that was taken already, which the market lists until the block
+    of that is final.
     """
     now = chain.time()
     over = (claim for claim in claims if claim.claimable_at.timestamp() <= now)
-    return list(islice((claim for claim in over if claim.amount_wei > chain.withheld(claim.batch_id)), _MOST_BATCHES))
+    due = (claim for claim in over if not chain.has_claimed(claim.batch_id))
+    return list(islice((claim for claim in due if claim.amount_wei > chain.withheld(claim.batch_id)), _MOST_BATCHES))
 
 
 def take(claims: Sequence[Claim], network: Network, wallet: Wallet, to: str | None) -> tuple[list[Claim], str | None]:

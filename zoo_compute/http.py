@@ -19,7 +19,10 @@ from zoo_compute.wallet import Wallet, siwe_message
 
 _PROBLEM_KEYS = {"type", "title", "status", "detail", "code", "field", "remedy", "instance"}
 _SIGN_IN = ("/v1/auth/nonce", "/v1/auth/siwe")
-_NO_KEY = "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or run: zoo-compute auth login"
+_NO_KEY = (
+    "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or ZOO_API_KEY to a key that is valid, or run: "
+    "zoo-compute auth login"
+)
 _NO_MARKET = "Check the address: what answers there is no market, or stands before one."
 
 
@@ -45,7 +48,7 @@ class Connection:
         link: what all traffic goes over; None neither measures nor limits it.
 
     Raises:
-        ConfigError: if the URL is none.
+        ConfigError: if the URL is none, or the API key cannot be one.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Connection:
     ) -> None:
         self.api_url = _checked(api_url).rstrip("/")
         self.wallet = wallet
-        self._token = api_key
+        self._token = None if api_key is None else _checked_key(api_key)
         self._may_sign_in = wallet is not None and api_key is None
         self._patience = patience
         self._signing_in = threading.Lock()
@@ -138,8 +141,8 @@ class Connection:
         token = self._token
         with self._attempt(method, path, token, request) as response:
             if response.status_code != 401 or not self._may_sign_in or path in _SIGN_IN:
-                nameless = response.status_code == 401 and token is None and self.wallet is None
-                _raise_for_problem(response, _NO_KEY if nameless else None)
+                wants_key = response.status_code == 401 and path not in _SIGN_IN
+                _raise_for_problem(response, _NO_KEY if wants_key else None)
                 yield response
                 return
         self._sign_in(stale=token)
@@ -240,3 +243,11 @@ def _raise_for_problem(response: httpx.Response, remedy: str | None = None) -> N
         remedy=remedy or problem.get("remedy"),
         extra={key: value for key, value in problem.items() if key not in _PROBLEM_KEYS},
     )
+
+
+def _checked_key(api_key: str) -> str:
+    key = api_key.strip()
+    if key.isascii() and key.isprintable():
+        return key
+    remedy = "Give it as `zoo-compute auth create-key` showed it; check ZOO_API_KEY."
+    raise ConfigError("api-key-malformed", "the API key has characters that no key has", remedy=remedy)

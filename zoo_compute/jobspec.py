@@ -123,7 +123,9 @@ def parse_duration(text: str, name: str = "duration") -> timedelta:
     found = re.fullmatch(r"\s*(\d{1,6})\s*([smhd])\s*", text)
     if found is None:
         raise ConfigError(
-            "duration-malformed", f"{name} is {text!r}", remedy="Write a number and a unit: 45s, 30m, 2h or 1d."
+            "duration-malformed",
+            f"{name} is {text!r}",
+            remedy="Write a number of at most six digits and a unit: 45s, 30m, 2h or 1d.",
         )
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 

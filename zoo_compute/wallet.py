@@ -241,6 +241,11 @@ class Chain:
         with chain_errors():
             return int(self._escrow.functions.withheldOf(batch_id, self._sender).call())
 
+    def has_claimed(self, batch_id: int) -> bool:
+        """Whether the wallet took its pay from a settled batch, as of the newest block."""
+        with chain_errors():
+            return bool(self._escrow.functions.isClaimed(batch_id, self._sender).call())
+
     def rewards_claimed(self) -> int:
         """All that the wallet ever claimed of its rewards."""
         with chain_errors():

@@ -16,6 +16,8 @@ from market.chain.errors import ChainError
 from market.domain.lifecycle import IllegalTransition
 from market.storage.errors import StorageUnavailable
 
+_SEND_JSON = "Send valid JSON with Content-Type: application/json."
+
 
 def install_handlers(app: FastAPI) -> None:
     """Render refusals, validation errors, illegal moves and the framework's own errors as problem+json."""
@@ -64,10 +66,13 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         remedy = "Remove the character."
     if item["type"] == "json_invalid":
         path = ["body"]
-        remedy = "Send valid JSON with Content-Type: application/json."
+        remedy = _SEND_JSON
     if len(path) > 1 and path[0] == "body":
         path = path[1:]
-    return {"field": ".".join(map(str, path)), "detail": item["msg"], "remedy": str(remedy)}
+    elif list(path) == ["body"] and isinstance(item.get("input"), bytes):  # not read as JSON, for its Content-Type
+        remedy = _SEND_JSON
+    said = item["msg"].removeprefix("Value error, ")  # pydantic's word before ours
+    return {"field": ".".join(map(str, path)), "detail": said, "remedy": str(remedy)}
 
 
 def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
@@ -100,4 +105,5 @@ def _http_exception(request: Request, error: Exception) -> JSONResponse:
         return problem_response(request, NotFound(f"no resource at {request.url.path}"), headers)
     if error.status_code == 405:
         return problem_response(request, MethodNotAllowed(f"{request.method} on {request.url.path}"), headers)
-    return problem_response(request, InvalidRequest(str(error.detail), field="body"), headers)
+    unreadable = InvalidRequest(str(error.detail), field="body", remedy=_SEND_JSON)  # nested too deeply, say
+    return problem_response(request, unreadable, headers)

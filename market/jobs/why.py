@@ -132,7 +132,7 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
         price = _zen(job.clearing_price_wei)
         yield _finding(
             FindingCode.MATCHED,
-            f"It was matched at {_at(job.matched_at)} with {job.nodes} nodes at {price} ZEN per GPU-hour.",
+            f"It was matched at {_at(job.matched_at)} with {_nodes(job.nodes)} at {price} ZEN per GPU-hour.",
         )
     if job.status == JobStatus.RUNNING:
         vacant = sum(slot.provider is None for slot in repository.slots(session, job.id))
@@ -211,7 +211,7 @@ def _limit(job: Job, tier: Tier, seen: Outlook) -> Iterator[Finding]:
 
 def _supply(job: Job, tier: Tier, seen: Outlook) -> Iterator[Finding]:
     """Which of its nodes are missing, and what became of them."""
-    together = f"It wants {job.nodes} nodes of one region and environment class"
+    together = f"It wants {_nodes(job.nodes)} of one region and environment class"
     suitable, affordable, free = (
         max((getattr(book, kind) for book in seen.books), default=0) for kind in ("suitable", "affordable", "free")
     )
@@ -274,6 +274,10 @@ def _payable(job: Job) -> int:
 
 def _finding(code: FindingCode, sentence: str) -> Finding:
     return Finding(code=code, sentence=sentence)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _zen(wei: int) -> str:

@@ -73,6 +73,8 @@ def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resol
         raise AddressRefused(f"the scheme is {url.scheme or 'missing'!r}, not 'https'")
     if not url.host or url.userinfo:
         raise AddressRefused("it has no host" if not url.host else "it has a user or password; sign in by other means")
+    if url.port is not None and not 0 < url.port < 2**16:  # what resolves would take the rest of a division
+        raise AddressRefused(f"there is no port {url.port}")
     try:
         addresses = resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
     except (OSError, UnicodeError) as error:

@@ -68,6 +68,22 @@ def test_a_body_that_is_no_json_is_refused(api: httpx.Client) -> None:
     assert refusal(answer, 422, "invalid-request")["field"] == "body"
 
 
+@pytest.mark.parametrize(
+    ("content", "media_type"),
+    [
+        (b'{"address": "0x12"}', "text/plain"),
+        (b"a=1", "application/x-www-form-urlencoded"),
+        (b"[" * 9999, "application/json"),
+    ],
+)
+def test_a_body_that_is_not_read_as_json_is_refused_with_what_to_send(
+    api: httpx.Client, content: bytes, media_type: str
+) -> None:
+    answer = api.post("/v1/auth/nonce", content=content, headers={"content-type": media_type})
+    problem = refusal(answer, 422, "invalid-request")
+    assert (problem["field"], problem["remedy"]) == ("body", "Send valid JSON with Content-Type: application/json.")
+
+
 def test_an_oversized_body_is_refused_whether_or_not_it_says_its_length(api: httpx.Client) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(5):

@@ -278,8 +278,8 @@ def test_pay_and_fee_of_a_restored_unit_arrive_as_those_of_others_do(
     world.check(job_id)
 
 
-def take_earnings(world: SettlementWorld, provider: Wallet) -> list[int]:
-    """A node claims what the market lists; the batches that it got its pay of."""
+def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = True) -> list[int]:
+    """A node claims what the market lists; the batches that it got its pay of. The market hears of it by the index."""
     with world.database.transaction() as session:
         found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
     listed = [
@@ -295,8 +295,20 @@ def take_earnings(world: SettlementWorld, provider: Wallet) -> list[int]:
     ]
     network = Network.model_construct(rpc_url=world.chain.anvil.url, contracts=dict(world.chain.deployment.contracts))
     taken, _ = earnings.take(listed, network, OwnWallet(provider.key), None)
-    world.index()
+    if index:
+        world.index()
     return [claim.batch_id for claim in taken]
+
+
+def test_pay_that_was_taken_and_is_still_listed_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:
+    job_id = world.job()
+    for round_ in range(2):
+        world.work(job_id, round_, PROVIDERS[0])
+        world.settled(after=timedelta(hours=1 + round_))
+        world.pass_challenge_period()
+        assert len(take_earnings(world, PROVIDERS[0], index=False)) == 1
+    assert take_earnings(world, PROVIDERS[0]) == []
+    assert world.chain.views.balance_of(PROVIDERS[0].address) == 2 * UNIT_PAY
 
 
 def test_a_batch_whose_pay_is_all_withheld_keeps_nobody_from_other_pay(world: SettlementWorld) -> None:

@@ -5,12 +5,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from zoo_compute.cli.efficiency import print_efficiency
+from zoo_compute.cli.main import app
 from zoo_compute.cli.output import in_zen
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.cli.watch import describe
@@ -56,6 +59,39 @@ def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
     error = json.loads(done.stderr)["error"]
     assert error["code"] == "devnet-not-running"
     assert "devnet up" in error["remedy"]
+
+
+def test_every_command_that_ends_can_answer_in_json(tmp_path: Path) -> None:
+    def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        for name, command in getattr(group, "commands", {}).items():
+            yield from commands(command, f"{path} {name}".strip())
+        if not hasattr(group, "commands"):
+            yield path, command_options(group)
+
+    def command_options(command: Any) -> set[str]:
+        return {option for parameter in command.params for option in parameter.opts}
+
+    without = [path for path, options in commands(typer.main.get_command(app)) if "--json" not in options]
+    assert without == ["node run"]
+    for nothing in (("down",), ("reset", "--directory", "none")):
+        assert json.loads(run(tmp_path, "devnet", *nothing, "--json").stdout)
+
+
+def test_help_says_what_an_option_is_without_it(tmp_path: Path) -> None:
+    shown = " ".join(run(tmp_path, "devnet", "up", "--help", COLUMNS="200").stdout.split())
+    assert "default: 5" in shown  # what stands in brackets is markup, and not shown
+    assert "default: fabricate" in shown
+
+
+def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "zoo_compute", "devnet", "down", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == ExitCode.FAILED
+    assert b"[output-unwritable]" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path) -> None:

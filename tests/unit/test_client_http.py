@@ -124,7 +124,8 @@ def test_an_api_key_that_is_refused_is_an_error_and_not_a_loop(market: Market) -
     market.answer = lambda _request: problem(401, "not-authenticated", remedy="Sign in.")
     with pytest.raises(ApiError) as error:
         Connection(market.url, wallet=Wallet(KEY), api_key="zk_wrong").get("/v1/me")
-    assert (error.value.status, error.value.code, error.value.remedy) == (401, "not-authenticated", "Sign in.")
+    assert (error.value.status, error.value.code) == (401, "not-authenticated")
+    assert "ZOO_API_KEY" in (error.value.remedy or "")  # and not the market's, which is of HTTP headers
     assert len(market.requests) == 1
 
 
@@ -353,3 +354,15 @@ JOB: dict[str, Any] = {
     "first_step_at": None,
     "settled_at": None,
 }
+
+
+@pytest.mark.parametrize("key", ["zck_…", "zck_a\nzck_b", "zck_\x00"])
+def test_an_api_key_that_no_header_can_hold_is_refused_before_anything_is_sent(key: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Connection("https://market.example", api_key=key)
+    assert error.value.code == "api-key-malformed"
+    assert key not in str(error.value)
+
+
+def test_an_api_key_may_end_as_a_file_ends() -> None:
+    Connection("https://market.example", api_key="zck_a\n").close()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.output import JsonFlag, done, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
 from zoo_compute.errors import ConfigError
 
@@ -87,11 +87,11 @@ def keys(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def revoke(key_id: int, api_url: ApiUrl = None) -> None:
+def revoke(key_id: int, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """End an API key at once."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/me/keys/{key_id}", repeatable=True)
-    note(f"key {key_id} is revoked")
+    done(f"key {key_id} is revoked", {"id": key_id, "revoked": True}, as_json=as_json)
 
 
 def _show_key(key: dict[str, Any], as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
+from zoo_compute.cli.output import JsonFlag, done, note, print_facts, print_json
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
 
 app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
@@ -19,11 +19,11 @@ Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet k
 @app.command()
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
-    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes. [default: 5]")] = None,
-    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes. [default: 3]")] = None,
+    providers: Annotated[int | None, typer.Option(min=1, max=50, help="Provider nodes; default: 5.")] = None,
+    verifiers: Annotated[int | None, typer.Option(min=1, max=20, help="Verifier nodes; default: 3.")] = None,
     cheat: Annotated[bool, typer.Option("--cheat", help="Let the first provider cheat.")] = False,
     cheat_kind: Annotated[
-        CheatKind | None, typer.Option("--cheat-kind", help="How it cheats; implies --cheat. [default: fabricate]")
+        CheatKind | None, typer.Option("--cheat-kind", help="How it cheats; implies --cheat; default: fabricate.")
     ] = None,
     slow_link: Annotated[
         float | None, typer.Option("--slow-link", min=0.1, help="Hold provider-2's link to so many Mbit/s.")
@@ -73,22 +73,23 @@ def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
 
 
 @app.command()
-def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
+def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
     """Stop the stack; its data stays."""
     from zoo_compute.devnet import control
     from zoo_compute.devnet.state import StateDirectory
 
-    note("stopped" if control.down(StateDirectory(directory)) else "nothing was running")
+    stopped = control.down(StateDirectory(directory))
+    done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
 
 
 @app.command()
-def reset(directory: Directory = DEFAULT_DIRECTORY) -> None:
+def reset(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
     """Remove a stopped stack with all its data."""
     from zoo_compute.devnet import control
     from zoo_compute.devnet.state import StateDirectory
 
     control.reset(StateDirectory(directory))
-    note(f"{directory} is removed")
+    done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
 
 
 def _show(info: dict[str, Any], as_json: bool) -> None:

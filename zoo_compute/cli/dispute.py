@@ -208,7 +208,7 @@ def restore(
 ) -> None:
     """Pay out a withheld unit that survived its disputes, once none can be opened any more."""
     with open_client(api_url) as client:
-        tx = _chain(client).restore(_checked(unit_id))
+        tx = _chain(client).restore(_checked(unit_id, "unit"))
     _show({"unit_id": unit_id, "tx": tx}, as_json)
 
 
@@ -273,10 +273,14 @@ def _chain(client: "Client") -> "DisputeChain":
     return DisputeChain(network.rpc_url, network.contracts, client.wallet, network.start_block)
 
 
-def _checked(dispute_id: str) -> str:
-    if re.fullmatch("0x[0-9a-fA-F]{64}", dispute_id):
-        return dispute_id
-    raise ConfigError("dispute-malformed", f"{dispute_id!r:.100} names no dispute", remedy="Give 0x and 64 hex digits.")
+def _checked(named: str, what: str = "dispute") -> str:
+    if re.fullmatch("0x[0-9a-fA-F]{64}", named):
+        return named
+    raise ConfigError(
+        f"{what}-malformed",
+        f"{named!r:.100} names no {what}",
+        remedy="Give its id as `dispute open` gave it: 0x and 64 hex digits.",
+    )
 
 
 def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":

@@ -1,5 +1,7 @@
 """``zoo-compute``: jobs for users, a node for providers, a devnet for everybody."""
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +10,7 @@ import typer
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, verify, webhook
-from zoo_compute.cli.output import JsonFlag, print_facts, print_json, report
+from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, report
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.errors import ExitCode, Unreachable, ZooError
 
@@ -37,9 +39,9 @@ def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show the network's parameters: chain, contracts, tiers and prices."""
     with open_client(api_url) as client:
         found = client.network()
-    if as_json:
-        print_json(client.connection.get("/v1/network"))
-        return
+        if as_json:
+            print_json(client.connection.get("/v1/network"))
+            return
     facts: dict[str, object] = {
         "network": found.name,
         "chain id": found.chain_id,
@@ -77,5 +79,11 @@ def main() -> None:
         detail = "the market's answer is none that this version understands: " + str(error).splitlines()[0]
         report(Unreachable("answer-unknown", detail, remedy=remedy), as_json="--json" in sys.argv)
         sys.exit(ExitCode.UNREACHABLE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        note(f"error: what is printed cannot be written: {error.strerror}  [output-unwritable]")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left would fail again at exit
+        sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

@@ -50,13 +50,13 @@ def run(
         bool, typer.Option("--referee/--no-referee", help="Whether a verifier judges disputes that it is drawn for.")
     ] = True,
     link_mbps: Annotated[
-        float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s. [default: no limit]")
+        float | None, typer.Option(min=0.01, help="Most that it uploads, and downloads, in Mbit/s; default: no limit.")
     ] = None,
     attest: Annotated[
         bool, typer.Option("--attest", help="It runs inside a TDX guest or under Gramine: have that attested.")
     ] = False,
     pccs_url: Annotated[
-        str | None, typer.Option(help="Where certificates for quotes come from. [default: Intel]")
+        str | None, typer.Option(help="Where certificates for quotes come from; default: Intel.")
     ] = None,
 ) -> None:
     """Run a node with the wallet of ZOO_PRIVATE_KEY or ZOO_KEYSTORE until it is stopped.

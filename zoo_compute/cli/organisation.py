@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.output import JsonFlag, done, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 
 app = typer.Typer(help="Share budgets with others.", no_args_is_help=True)
@@ -76,22 +76,25 @@ def member(
     per_day: PerDay = None,
     total: Total = None,
     api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Add a member, or change its role and caps."""
     body = {"role": role, "spending": caps_body(per_job, per_day, total)}
     with open_client(api_url) as client:
         path = f"/v1/organisations/{organisation}/members/{address}"
         client.connection.call("PUT", path, repeatable=True, json=body)
-    note(f"{address} is {role} of organisation {organisation}")
+    facts = {"organisation": organisation, "address": address, "role": role, "spending": body["spending"]}
+    done(f"{address} is {role} of organisation {organisation}", facts, as_json=as_json)
 
 
 @app.command()
-def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = None) -> None:
+def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Take a member out, or leave."""
     with open_client(api_url) as client:
         path = f"/v1/organisations/{organisation}/members/{address}"
         client.connection.call("DELETE", path, repeatable=True)
-    note(f"{address} is no member of organisation {organisation} any more")
+    facts = {"organisation": organisation, "address": address, "removed": True}
+    done(f"{address} is no member of organisation {organisation} any more", facts, as_json=as_json)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

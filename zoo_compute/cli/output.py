@@ -24,6 +24,14 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """What a command without data of its own has done: a line for people, or its facts as JSON."""
+    if as_json:
+        print_json(facts)
+    else:
+        note(text)
+
+
 def print_facts(facts: Mapping[str, object]) -> None:
     """Names and values, one a line."""
     width = max((len(name) for name in facts), default=0)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json, print_table
+from zoo_compute.cli.output import JsonFlag, done, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
 
 app = typer.Typer(help="Have the events of your jobs sent to a URL.", no_args_is_help=True)
@@ -48,19 +48,20 @@ def turn(
     webhook: WebhookId,
     on: Annotated[bool, typer.Argument(help="true or false.")],
     api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Turn a webhook on or off. Events of the time when it is off are not sent."""
     with open_client(api_url) as client:
         client.connection.call("PATCH", f"/v1/webhooks/{webhook}", repeatable=True, json={"enabled": on})
-    note(f"webhook {webhook} is {'on' if on else 'off'}")
+    done(f"webhook {webhook} is {'on' if on else 'off'}", {"id": webhook, "enabled": on}, as_json=as_json)
 
 
 @app.command()
-def delete(webhook: WebhookId, api_url: ApiUrl = None) -> None:
+def delete(webhook: WebhookId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """End a webhook; what was not delivered is never sent."""
     with open_client(api_url) as client:
         client.connection.call("DELETE", f"/v1/webhooks/{webhook}", repeatable=True)
-    note(f"webhook {webhook} is deleted")
+    done(f"webhook {webhook} is deleted", {"id": webhook, "deleted": True}, as_json=as_json)
 
 
 @app.command()
@@ -98,11 +99,12 @@ def replay(
     webhook: WebhookId,
     delivery: Annotated[int, typer.Argument(help="As `webhook deliveries` shows it.")],
     api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Send a delivery again."""
     with open_client(api_url) as client:
         client.connection.post(f"/v1/webhooks/{webhook}/deliveries/{delivery}/replay")
-    note(f"delivery {delivery} is sent again")
+    done(f"delivery {delivery} is sent again", {"id": delivery, "replayed": True}, as_json=as_json)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
