@@ -19,8 +19,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from market.db.base import utc_now
 from market.events.announcer import announce
 from market.webhooks import service
-from market.webhooks.router import EventKind
 from market.webhooks.models import WebhookDelivery
+from market.webhooks.router import EventKind
 from market.webhooks.sending import is_public, send, sign
 
 
