@@ -246,14 +246,16 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     return repository.active_among(session, addresses)
 
 
-def understaked_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
-    """Those of the providers whose stake does not suffice for their tier any more; that of active ones does."""
-    return {
-        found.address
-        for found in repository.among(session, addresses)
-        if found.status != ProviderStatus.ACTIVE
-        and (found.tier_id is None or repository.stake_of(session, found.address) < _minimum_stake(network, found))
-    }
+def barred_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
+    """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
+    return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
+
+
+def _is_barred(session: Session, network: NetworkParameters, provider: Provider) -> bool:
+    if provider.status in (ProviderStatus.ACTIVE, ProviderStatus.JAILED):
+        return provider.status == ProviderStatus.JAILED
+    tier_id = provider.tier_id
+    return tier_id is None or repository.stake_of(session, provider.address) < _minimum_stake(network, provider)
 
 
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
