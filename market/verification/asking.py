@@ -102,8 +102,8 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
 
 
 def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
-    """The live verifiers of the unit's class, never its own provider or one of that one's owner, by address."""
-    own = providers.of_same_owner(session, unit.provider)
+    """The live verifiers of the unit's class, none of its provider's or payer's own, by address."""
+    own = _parties(session, unit)
     return {
         facts.address: facts
         for facts in _live(session, settings)
@@ -112,13 +112,19 @@ def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str,
 
 
 def _of_any_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
-    own = providers.of_same_owner(session, unit.provider)
+    own = _parties(session, unit)
     return {facts.address: facts for facts in _live(session, settings) if facts.address not in own}
+
+
+def _parties(session: Session, unit: UnitFacts) -> set[str]:
+    """Who gains by the unit's being paid, or by its not being paid, each with the other nodes of its owner."""
+    payer = jobs.get(session, unit.job_id).order.payer
+    return providers.of_same_owner(session, unit.provider) | providers.of_same_owner(session, payer)
 
 
 def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
-    those of others; never its own provider, nor a node of that one's owner.
+    those of others; never its own provider or payer, nor a node of their owners.
 
     First among those whose stake covers the segment and was there before the unit's window was committed, and who know
     nothing of the segment. One that gave a result is not asked again; one that gave none only if nobody else is left,
