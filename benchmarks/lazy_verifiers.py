@@ -25,7 +25,7 @@ from market.domain.canaries import answer, is_due
 from market.domain.money import BPS
 from market.domain.verification import Overruled, Verdict, outvoted, overruled, verdict
 from market.settings import Settings
-from zoo_protocol.sampling import draw_weighted
+from zoo_protocol.sampling import draw
 
 VERIFIERS = 5
 SHARES = (0.1, 0.25, 0.5, 1.0)
@@ -112,7 +112,8 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         candidates = [verifier for verifier in free if verifier not in elsewhere] or free
         attempt = len(asked) + len(elsewhere)
         subject = root + segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
-        asked.append(candidates[draw_weighted(seed, "verifier", subject, [1] * len(candidates))])
+        # of equal stake and at work all the time, so each is as likely as another
+        asked.append(candidates[draw(seed, "verifier", subject) % len(candidates)])
         if asked[-1] != _LAZY:
             return true
         life.replays += 1

@@ -36,7 +36,7 @@ from market.domain.verification import (
     sampling_rate_bps,
     verdict,
 )
-from zoo_protocol.sampling import draw_segments, draw_weighted
+from zoo_protocol.sampling import draw, draw_segments
 
 SEGMENTS = 4
 UNITS = 100
@@ -193,7 +193,7 @@ class Bench:
         while found is Verdict.OPEN and len(results) < len(standing):
             left = [verifier for verifier in standing if verifier not in results]
             subject = root + segment.to_bytes(8, "big") + len(results).to_bytes(8, "big")
-            drawn = left[draw_weighted(seed, "verifier", subject, [self.prices.verifier_stake_wei] * len(left))]
+            drawn = left[draw(seed, "verifier", subject) % len(left)]  # their stakes are equal
             results[drawn] = lie if self._lies(drawn) else _TRUE
             found = verdict(claim, list(results.values()), nobody_left=len(left) == 1)
         self._conclude(results, claim, found)

@@ -150,6 +150,12 @@ class Settings(BaseSettings):
         return self.inclusion_seconds / 2
 
     @property
+    def replay_seconds(self) -> float:
+        """How long a verifier may keep a segment, beside the time that its files take. The node that trained the whole
+        unit had one such round for it."""
+        return 6 * self.round_deadline_seconds
+
+    @property
     def admin_addresses(self) -> frozenset[str]:
         """The wallets that are admins whatever the database says, checksummed."""
         return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))

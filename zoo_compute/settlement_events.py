@@ -123,7 +123,7 @@ class ChainReader:
         """
         opened = self._newest("JobEscrow", "JobOpened", jobId=from_hex(job_id))
         since = None if opened is None else int(opened["blockNumber"])
-        names = ("JobSettled", "SettlementReverted", "JobRefunded") if opened is not None else ()
+        names = ("JobSettled", "SettlementReverted", "JobRefunded", "UnitStruck") if opened is not None else ()
         events = [event for name in names for event in self._events("JobEscrow", name, since, jobId=from_hex(job_id))]
         events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
         return JobSettlement.from_events(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zoo_protocol.record import VERIFIED, JobRecord
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.record import VERIFIED, JobRecord, UnitRecord, unit_leaf
 from zoo_protocol.sampling import detection_at_rate
 
 BPS = 10_000
@@ -86,13 +87,16 @@ class JobSettlement:
     """All that was settled of one job, amounts in wei: what stands, without what a guardian vetoed.
 
     ``refund`` is what its payer has back, for a refund stays where it is whatever is vetoed. ``next_round`` is the
-    contract's: the first that the next line has to settle. ``over``: nothing of the job is left in escrow.
+    contract's: the first that the next line has to settle. ``over``: nothing of the job is left in escrow. ``struck``:
+    the units (0x hex of their leaves) that lost a dispute after a batch had paid them; their pay and fee, which
+    ``parts`` still has, went back to the payer.
     """
 
     parts: tuple[Settled, ...] = ()
     refund: int = 0
     next_round: int = 0
     over: bool = False
+    struck: frozenset[str] = frozenset()
 
     @classmethod
     def from_events(cls, events: Iterable[tuple[str, Mapping[str, Any], str]]) -> "JobSettlement":
@@ -101,7 +105,15 @@ class JobSettlement:
         for name, args, tx in events:
             if name == "JobSettled":
                 part = Settled.from_event(args, tx)
-                found = cls((*found.parts, part), found.refund + part.refund, part.to_round, part.last)
+                found = replace(
+                    found,
+                    parts=(*found.parts, part),
+                    refund=found.refund + part.refund,
+                    next_round=part.to_round,
+                    over=part.last,
+                )
+            elif name == "UnitStruck":
+                found = replace(found, struck=found.struck | {args["unitId"]})
             elif name == "JobRefunded":
                 found = replace(found, refund=found.refund + args["amount"], over=True)
             elif name == "SettlementReverted":
@@ -113,7 +125,8 @@ class JobSettlement:
         for part in reversed(self.parts):
             if part.batch == batch and part.to_round == next_round:
                 next_round = part.from_round
-        return JobSettlement(
+        return replace(
+            self,
             parts=tuple(part for part in self.parts if part.batch != batch),
             refund=self.refund + (refunded or 0),
             next_round=next_round,
@@ -166,11 +179,14 @@ def build_receipt(
 ) -> dict[str, Any]:
     """The receipt of a job that was settled to its end, as JSON.
 
-    Amounts are decimal strings of wei; ``treasury_balance`` is that at the time of asking.
+    Amounts are decimal strings of wei; ``treasury_balance`` is that at the time of asking. A struck unit is not paid,
+    and counts as refunded; ``settlements`` has what each line paid before that.
     """
     last = settlement.parts[-1]
     price = max(part.price for part in settlement.parts)  # 0 in lines that pay nobody
+    gross = unit_price(price, opened.unit_weight)
     net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
+    struck = [unit for unit in record.paid_units() if _is_struck(record.job_id, unit, settlement)]
     return {
         "job_id": record.job_id,
         "tier": record.tier,
@@ -178,9 +194,9 @@ def build_receipt(
         "clearing_price_wei_per_gpu_hour": str(price),
         "budget_wei": record.order["budget"],
         "escrowed_wei": str(opened.budget),
-        "paid_wei": str(settlement.paid),
-        "fee_wei": str(settlement.fee),
-        "refund_wei": str(settlement.refund),
+        "paid_wei": str(settlement.paid - len(struck) * net),
+        "fee_wei": str(settlement.fee - len(struck) * (gross - net)),
+        "refund_wei": str(settlement.refund + len(struck) * gross),
         "settlements": [
             {
                 "batch": part.batch,
@@ -200,7 +216,7 @@ def build_receipt(
                 "slot": unit.slot,
                 "status": unit.status,
                 "reason": unit.reason,
-                "paid_wei": str(net if unit.status == VERIFIED else 0),
+                "paid_wei": str(net if unit.status == VERIFIED and unit not in struck else 0),
                 "trace_root": unit.trace_root,
                 "payload_cid": unit.payload_cid,
                 "sampling_bps": unit.sampling_bps,
@@ -232,6 +248,13 @@ def build_receipt(
         "settlement_tx": last.tx,
         "treasury_balance_wei": str(treasury_balance),
     }
+
+
+def _is_struck(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
+    if not settlement.struck or unit.trace_root is None or unit.payload_hash is None:
+        return False
+    place = (job_id, unit.round, unit.slot, unit.provider)
+    return to_hex(unit_leaf(*place, unit.trace_root, unit.payload_hash)) in settlement.struck
 
 
 def _number(text: str | None) -> float | None:

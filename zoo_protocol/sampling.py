@@ -1,13 +1,17 @@
 """The public random draws of verification, which anyone can recompute.
 
 Every draw is ``keccak(seed || domain || subject || counter)`` read as a big-endian integer. A range draw
-takes it modulo the range: with 256-bit words the bias is below 2**-200 for any range used here.
+takes it modulo the range: with 256-bit words the bias is below 2**-200 for any range used here. What somebody can
+change after the seed is known, as the list of verifiers, is never such a range.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from math import comb
 
-from zoo_protocol.hashing import keccak
+from zoo_protocol.hashing import from_hex, keccak
+
+_DECIMAL = Context(prec=40, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999)
 
 
 def draw(seed: bytes, domain: str, subject: bytes, counter: int = 0) -> int:
@@ -39,21 +43,29 @@ def draw_segments(seed: bytes, trace_root: bytes, segments: int, rate_bps: int) 
     return sorted(chosen)
 
 
-def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Sequence[int]) -> int:
-    """Index drawn with probability proportional to its integer weight (the verifier lottery, weight = stake).
+def draw_weighted(seed: bytes, domain: str, subject: bytes, weights: Mapping[str, int]) -> str:
+    """The address drawn with probability proportional to its integer weight (the verifier lottery, weight = stake).
+
+    Each has a number u of its own, ``(draw(seed, domain, subject || address) + 1) / 2**256``; the least ``-ln(u) /
+    weight`` is drawn (Efraimidis and Spirakis, 2006). So who else takes part, and with how much, decides nothing
+    between two of them: who knows the seed gains nothing by switching own nodes off, or by adding a wei to a stake.
+    40 decimal digits, rounded correctly at each step, give everybody the same bits.
+
+    Args:
+        weights: by address (0x hex of 20 bytes); who weighs nothing is not drawn.
 
     Raises:
         ValueError: if no weight is positive.
     """
-    total = sum(weights)
-    if total <= 0:
+
+    def arrival(address: str) -> tuple[Decimal, str]:
+        number = draw(seed, domain, subject + from_hex(address, 20)) + 1
+        wait = _DECIMAL.minus(_DECIMAL.ln(_DECIMAL.divide(Decimal(number), Decimal(2**256))))
+        return _DECIMAL.divide(wait, Decimal(weights[address])), address
+
+    if not any(weight > 0 for weight in weights.values()):
         raise ValueError("no positive weight to draw from")
-    point = draw(seed, domain, subject) % total
-    for index, weight in enumerate(weights):
-        if point < weight:
-            return index
-        point -= weight
-    raise AssertionError("unreachable: the point lies below the total")
+    return min(arrival(address) for address, weight in weights.items() if weight > 0)[1]
 
 
 def detection_probability(segments: int, falsified: int, drawn: int) -> float:

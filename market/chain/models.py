@@ -36,6 +36,11 @@ class ChainLog(Base):
     """One log of one of our contracts, undecoded."""
 
     __tablename__ = "chain_logs"
+    __table_args__ = (
+        Index(
+            "ix_chain_logs_topics", "topics", postgresql_using="gin", postgresql_ops={"topics": "jsonb_path_ops"}
+        ),  # the events of one job, slash or batch (repository.final_events)
+    )
 
     block_hash: Mapped[str] = mapped_column(ForeignKey(ChainBlock.hash), primary_key=True)
     log_index: Mapped[int] = mapped_column(primary_key=True)

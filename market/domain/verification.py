@@ -79,7 +79,7 @@ def may_judge(verifier: str, verifier_class: str | None, own: Collection[str], u
 
     Args:
         verifier: its address.
-        own: addresses of the unit's provider and of its owner's other nodes.
+        own: addresses of the unit's provider and payer, and of their owners' other nodes.
         verifier_class, unit_class: environment classes; None is an unknown one.
     """
     return verifier_class == unit_class and verifier not in own

@@ -27,10 +27,14 @@ from market.jobs.moves import move_lease, move_unit
 from market.jobs.replaying import verification
 from market.jobs.units import settle_if_decided
 from market.providers import service as providers
+from training_gym.config import TrainingSpec
+from training_gym.distributed.trace import boundary_state_bytes
+from training_gym.slot_state import slot_state_bytes
+from zoo_protocol import reveals
 from zoo_protocol.hashing import to_hex
 
 NODE_SILENT, UPLOAD_OVERDUE, NODE_STOPPING = "node_silent", "upload_overdue", "node_stopping"
-START_LOST = "start_lost"
+START_LOST, REPLAY_OVERDUE = "start_lost", "replay_overdue"
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
 
 
@@ -174,6 +178,27 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
     return len(due)
 
 
+def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
+    """End every replay that its verifier holds for longer than ``longest`` and the time that its files take: heartbeats
+    keep a lease, and nobody decides over the unit before it has ended. Returns how many there were."""
+    with database.transaction() as session:
+        old = repository.replays_since(session, now - longest)
+    due = [lease_id for lease_id, asked_at, spec in old if asked_at + longest + _transfer(spec) <= now]
+    for lease_id in due:
+        with database.transaction() as session:
+            locked = repository.lock_lease(session, lease_id)
+            if locked and locked[2].status in repository.OPEN_LEASE:
+                abandon(session, *locked, LeaseEvent.EXPIRE, REPLAY_OVERDUE)
+    return len(due)
+
+
+def _transfer(spec: dict[str, Any]) -> timedelta:
+    """To fetch what a replay of a job's segment starts from, and in another class to show where it ends."""
+    parsed = TrainingSpec.from_dict(spec)
+    size = boundary_state_bytes(parsed) + slot_state_bytes(parsed)
+    return timedelta(seconds=2 * size / reveals.BYTES_PER_SECOND)
+
+
 def abandon(
     session: Session, job: Job, unit: Unit | None, lease: Lease, event: LeaseEvent, reason: str, detail: str = ""
 ) -> None:
@@ -182,6 +207,8 @@ def abandon(
     move_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
         verification().replay_abandoned(session, lease)
+        if reason == REPLAY_OVERDUE:
+            providers.note_lost(session, lease.holder, now)
     elif lease.kind == LeaseKind.REVEAL:
         verification().reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:

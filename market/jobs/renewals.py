@@ -4,8 +4,9 @@ A job's price is fixed when it is matched and never changes, so it cannot exceed
 for more works on at that price for the notice period; from the first round after it, it gets no more units of the job,
 and its slot is filled from the book at the job's price. A cheaper ask changes nothing for the job.
 
-A node that no longer meets the job's requirements, because its attestation has ended or its reliability fell, or that
-takes its stake out, is replaced in the same way, without notice. A job can last longer than unbonding.
+A node that no longer meets the job's requirements, because its attestation has ended or its reliability fell, that
+takes its stake out, or that is jailed, is replaced in the same way, without notice. A job can last longer than
+unbonding.
 """
 
 from collections.abc import Sequence
@@ -35,12 +36,12 @@ def release_dearer(session: Session, settings: Settings, job: Job, slots: Sequen
 
 
 def release_unfit(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate those of ``slots`` (none with work in this round) whose nodes do not meet the requirements any more, or
-    could not be punished for what they do."""
+    """Vacate those of ``slots`` (none with work in this round) whose nodes do not meet the requirements any more, who
+    are jailed, or who could not be punished for what they do."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
     nodes = providers.nodes_among(session, holders, database_now(session))
-    understaked = providers.understaked_among(session, NETWORKS[settings.network], holders)
+    barred = providers.barred_among(session, NETWORKS[settings.network], holders)
     for slot in slots:
-        if slot.provider in understaked or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):
+        if slot.provider in barred or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):
             slot.provider = None

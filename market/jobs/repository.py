@@ -411,3 +411,10 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[str]:
     query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
     query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
     return list(session.scalars(query.order_by(Unit.committed_at, Lease.id)))
+
+
+def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
+    """The open replay leases that were offered before then: id, when that was, and the job's specification."""
+    query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
+    query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
+    return list(session.execute(query).tuples())

@@ -18,7 +18,7 @@ from market.jobs.facts import (
     set_record,
     start_settling,
 )
-from market.jobs.leases import create_lease, expire_uploads, vacate
+from market.jobs.leases import create_lease, expire_replays, expire_uploads, vacate
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, on_job_refunded, open_bids
 from market.jobs.matching import expire_due as expire_due_jobs
@@ -99,6 +99,7 @@ __all__ = [
     "ends_apart",
     "expire_due_jobs",
     "expire_due_leases",
+    "expire_replays",
     "expire_uploads",
     "get",
     "ids_of",

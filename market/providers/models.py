@@ -50,6 +50,7 @@ class Stake(Base):
     address: Mapped[str] = mapped_column(Address, primary_key=True)
     stake_wei: Mapped[int] = mapped_column(Wei, default=0)
     unbonding_wei: Mapped[int] = mapped_column(Wei, default=0)  # asked back, not yet withdrawn: still at risk
+    raised_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # by the chain's clock, when it last grew
 
 
 class CommittedPeriod(Base):

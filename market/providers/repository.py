@@ -133,10 +133,10 @@ def expire_asks(session: Session, now: datetime) -> None:
     session.execute(statement.values(status="expired"))
 
 
-def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, int]]:
+def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, Stake]]:
     """Active, undisputed, recently seen verifiers and their stakes, by address."""
     statement = (
-        select(Provider, Stake.stake_wei)
+        select(Provider, Stake)
         .join(Stake, Stake.address == Provider.address)
         .where(
             Provider.kind == "verifier",

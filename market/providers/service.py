@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
-from market.db.base import utc_now
+from market.db.base import from_unix, utc_now
 from market.db.session import wake_after_commit
 from market.domain import uptime
 from market.domain.auction import AskOrder
@@ -59,10 +59,11 @@ class Offer(Node):
 
 @dataclass(frozen=True, slots=True)
 class VerifierFacts:
-    """A verifier that could replay now."""
+    """A verifier that could replay now. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
 
     address: str
     stake_wei: int
+    raised_at: datetime | None
     reliability_bps: int
     environment_class: str
 
@@ -70,6 +71,10 @@ class VerifierFacts:
     def weight(self) -> int:
         """By which it is drawn."""
         return max(1, self.stake_wei * self.reliability_bps // BPS)
+
+    def staked_before(self, then: datetime) -> bool:
+        """Whether it had all of its stake at that time of the chain's clock."""
+        return self.raised_at is None or self.raised_at <= then
 
 
 def register(session: Session, network: NetworkParameters, address: str, request: RegistrationRequest) -> Provider:
@@ -241,14 +246,16 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     return repository.active_among(session, addresses)
 
 
-def understaked_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
-    """Those of the providers whose stake does not suffice for their tier any more; that of active ones does."""
-    return {
-        found.address
-        for found in repository.among(session, addresses)
-        if found.status != ProviderStatus.ACTIVE
-        and (found.tier_id is None or repository.stake_of(session, found.address) < _minimum_stake(network, found))
-    }
+def barred_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
+    """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
+    return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
+
+
+def _is_barred(session: Session, network: NetworkParameters, provider: Provider) -> bool:
+    if provider.status in (ProviderStatus.ACTIVE, ProviderStatus.JAILED):
+        return provider.status == ProviderStatus.JAILED
+    tier_id = provider.tier_id
+    return tier_id is None or repository.stake_of(session, provider.address) < _minimum_stake(network, provider)
 
 
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
@@ -276,7 +283,8 @@ def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) ->
     """Active verifiers that were seen within ``heartbeat_timeout`` seconds, by address."""
     rows = repository.active_verifiers(session, now - timedelta(seconds=heartbeat_timeout))
     return [
-        VerifierFacts(row.address, stake_wei, row.reliability_bps, row.environment_class) for row, stake_wei in rows
+        VerifierFacts(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
+        for row, stake in rows
     ]
 
 
@@ -344,7 +352,7 @@ def on_stake_changed(network: NetworkParameters, session: Session, event: ChainE
     stake = repository.lock_stake(session, address)
     match event.name:
         case "Staked":
-            stake.stake_wei = event.args["total"]
+            stake.stake_wei, stake.raised_at = event.args["total"], from_unix(event.timestamp)
         case "UnstakeRequested":
             stake.stake_wei -= event.args["amount"]
             stake.unbonding_wei = event.args["unbonding"]

@@ -102,8 +102,8 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
 
 
 def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
-    """The live verifiers of the unit's class, never its own provider or one of that one's owner, by address."""
-    own = providers.of_same_owner(session, unit.provider)
+    """The live verifiers of the unit's class, none of its provider's or payer's own, by address."""
+    own = _parties(session, unit)
     return {
         facts.address: facts
         for facts in _live(session, settings)
@@ -112,19 +112,32 @@ def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str,
 
 
 def _of_any_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
-    own = providers.of_same_owner(session, unit.provider)
+    own = _parties(session, unit)
     return {facts.address: facts for facts in _live(session, settings) if facts.address not in own}
+
+
+def _parties(session: Session, unit: UnitFacts) -> set[str]:
+    """Who gains by the unit's being paid, or by its not being paid, each with the other nodes of its owner."""
+    payer = jobs.get(session, unit.job_id).order.payer
+    return providers.of_same_owner(session, unit.provider) | providers.of_same_owner(session, payer)
 
 
 def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
-    those of others; never its own provider, nor a node of that one's owner.
+    those of others; never its own provider or payer, nor a node of their owners.
 
-    First among those whose stake covers the segment, and who know nothing of it. One that gave a result is not asked
-    again; one that gave none only if nobody else is left, and never about a canary.
+    First among those whose stake covers the segment and was there before the unit's window was committed, and who know
+    nothing of the segment. One that gave a result is not asked again; one that gave none only if nobody else is left,
+    and never about a canary.
     """
     unit = question.unit
+    window = repository.window(session, unit.window_id or 0)
+    assert window is not None  # samples are drawn by a window's seed
+    assert window.seed is not None
+    assert window.committed_at is not None
     live = (of_class if question.comparison_id is None else _of_any_class)(session, settings, unit)
+    # Wallets cost nothing: with the seed at hand one could be found that is drawn, and then be given a stake.
+    before = {address for address, facts in live.items() if facts.staked_before(window.committed_at)}
     asked = {replay.verifier for replay in question.replays}
     # Who replays a neighbouring segment has been told a leaf that is this one's end, or may be told so.
     neighbours = repository.verifiers_of_neighbours(session, unit.id, question.segment)
@@ -133,25 +146,25 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     if question.canary_id is not None:
         silent = set()  # its unit waits for the answer, and must not do so for who cannot give one
     covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
-    preferred = (
-        covered - asked - posed - neighbours,
-        covered - asked - posed,  # who holds a segment and the canary on it sees which is which
-        covered - asked,
-        live.keys() - asked - posed - neighbours,
-        live.keys() - asked - posed,
-        live.keys() - asked,
+    preferred = [
+        *(
+            choice
+            for group in (covered & before, before, set(live))
+            for choice in (
+                group - asked - posed - neighbours,
+                group - asked - posed,  # who holds a segment and the canary on it sees which is which
+                group - asked,
+            )
+        ),
         live.keys() & silent,
-    )
-    candidates = next((sorted(some) for some in preferred if some), None)
+    ]
+    candidates = next((some for some in preferred if some), None)
     if candidates is None:
         return None
-    window = repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples are drawn by a window's seed
-    assert window.seed is not None
     attempt = len(question.replays) + len(question.of_the_other)
     subject = from_hex(unit.trace_root) + question.segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
-    drawn = draw_weighted(from_hex(window.seed), "verifier", subject, [live[address].weight for address in candidates])
-    return live[candidates[drawn]]
+    weights = {address: live[address].weight for address in candidates}
+    return live[draw_weighted(from_hex(window.seed), "verifier", subject, weights)]
 
 
 def _live(session: Session, settings: Settings) -> list[VerifierFacts]:

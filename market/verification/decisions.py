@@ -97,7 +97,7 @@ def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
         provider = providers.require(session, unit.provider)
-        is_jailed, is_busy = provider.status == ProviderStatus.JAILED, provider.disputed_at is not None
+        is_convicted, is_busy = _is_convicted(session, unit.provider), provider.disputed_at is not None
         window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     try:
@@ -105,7 +105,7 @@ def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts
     except ChainError as error:  # this unit waits; others need not
         _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
         return
-    if route.path is Path.OPERATOR or is_jailed:
+    if route.path is Path.OPERATOR or is_convicted:
         _convict(database, storage, unit, route)
     elif not (is_open or is_busy):
         _dispute(database, storage, court, unit, window)
@@ -179,17 +179,26 @@ def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route
         document = evidence(session, unit, failed, route)
     evidence_cid = storage.put_block(canonical_json(document)).cid
     with database.transaction() as session:
-        provider = providers.require(session, unit.provider, lock=True)
+        providers.require(session, unit.provider, lock=True)
         status = jobs.unit_facts(session, unit.id).status
         if status not in (UnitStatus.CHECKING, UnitStatus.DISPUTED):
             return
         if status == UnitStatus.DISPUTED:
             providers.note_disputed(session, unit.provider, None)
         offence = failed.reason or ""
-        if provider.status == ProviderStatus.JAILED:
+        if _is_convicted(session, unit.provider):
             _reject(session, unit.id, offence)
         else:
             _bar(session, unit, offence, operators_slash(unit, unit.provider, offence, evidence_cid, route))
+
+
+def _is_convicted(session: Session, provider: str) -> bool:
+    """Whether it is jailed for false or withheld work: then it is not slashed again for what it delivered beside that.
+
+    Who is jailed for downtime, or for what it did as a referee, has lost far less than a cheat loses.
+    """
+    is_jailed = providers.require(session, provider).status == ProviderStatus.JAILED
+    return is_jailed and repository.last_slashed_at(session, provider) is not None
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:

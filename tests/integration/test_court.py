@@ -16,6 +16,7 @@ from referee_world import REFEREES
 from support.chain import OTHER, wallet
 
 from market.chain.client import ChainClient
+from market.chain.service import final_events
 from market.db.base import utc_now
 from market.disputes.challenger import Challenger
 from market.disputes.route import Path as Decider
@@ -33,6 +34,7 @@ from zoo_compute.dispute_chain import Turn
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.hashing import to_hex
+from zoo_protocol.receipt import JobSettlement
 from zoo_protocol.record import leaf_of
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
@@ -277,6 +279,11 @@ def test_a_unit_that_is_settled_already_is_struck_when_somebody_else_has_it_conv
         live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
         live.keep()
     assert live.deployed.views.balance_of(payer) > before + withheld  # with the fee
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    assert reader.settled(unit.unit.jobId).struck == {to_hex(leaf_of(unit.unit))}
+    with live.database.transaction() as session:
+        of_job = [(event.name, event.args, event.tx_hash) for event in final_events(session, unit.unit.jobId)]
+    assert JobSettlement.from_events(of_job).struck == reader.settled(unit.unit.jobId).struck
     found = live.provider(cheat.address)
     assert (found.status, found.reason) == ("jailed", "slashed")
     undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]

@@ -2,14 +2,19 @@
 
 import json
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import select, update
 from verification_world import VerificationWorld, delivered_units, three_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
 from market.domain.network import DEVNET
+from market.jobs import leases
 from market.jobs import service as jobs
+from market.jobs.errors import LeaseLost
+from market.jobs.lease_schemas import LeaseKind
+from market.jobs.models import Lease
 from market.providers import records
 from market.providers import service as providers
 from market.providers.models import Provider, ProviderEpoch, Stake
@@ -195,3 +200,52 @@ def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> 
     (found,) = world.rows(lambda session: providers.live_verifiers(session, now, 3600))
     assert found.reliability_bps < 8_000
     assert found.weight == found.stake_wei * found.reliability_bps // 10_000
+
+
+def test_whose_stake_came_after_the_window_is_asked_last(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """A wallet that the seed would draw can be searched for, and staked then."""
+    late, early = verifiers[:2], verifiers[2]
+    with world.database.transaction() as session:
+        later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
+        session.execute(update(Stake).where(Stake.address.in_(late)).values(raised_at=later, stake_wei=10**27))
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    assert world.asked(verifiers) == early
+    world.replay(early, OTHER_LEAF)
+    assert world.asked(verifiers) in late
+
+
+def test_a_stake_is_as_old_as_its_last_addition(world: VerificationWorld, verifiers: list[str]) -> None:
+    event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
+    with world.database.transaction() as session:
+        providers.on_stake_changed(DEVNET, session, event)
+    found = {f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, utc_now(), 3600))}
+    at = datetime.fromtimestamp(event.timestamp, UTC)
+    assert found[verifiers[0]].staked_before(at)
+    assert not found[verifiers[0]].staked_before(at - timedelta(seconds=1))
+    assert found[verifiers[1]].staked_before(at - timedelta(days=999))
+
+
+def test_who_keeps_a_replay_by_heartbeats_alone_loses_it(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or one staked verifier could have every unit that it is drawn for wait for ever, and its job with that."""
+    world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
+    slow = world.asked(verifiers)
+    lease = world.pull(slow, LeaseKind.REPLAY)
+    assert lease is not None
+    longest = timedelta(seconds=world.settings.replay_seconds)
+    with world.database.transaction() as session:
+        session.execute(update(Lease).where(Lease.id == lease.id).values(created_at=utc_now() - longest))
+        leases.heartbeat(session, lease.id, slow, lease.token, 1, 30.0)
+    assert leases.expire_due(world.database, utc_now()) == 0
+    assert leases.expire_replays(world.database, longest, utc_now() - timedelta(seconds=60)) == 0
+    assert leases.expire_replays(world.database, longest, utc_now() + timedelta(seconds=60)) == 1
+    assert [(r.status, r.reason) for r in world.replays()] == [("abandoned", "replay_overdue")]
+    records_of = select(ProviderEpoch.lost).where(ProviderEpoch.provider == slow)
+    assert world.rows(lambda session: session.scalar(records_of)) == 1
+    world.advance()
+    assert world.asked(verifiers) != slow
+    with pytest.raises(LeaseLost), world.database.transaction() as session:
+        leases.heartbeat(session, lease.id, slow, lease.token, 2, 30.0)

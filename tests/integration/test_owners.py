@@ -8,7 +8,7 @@ from verification_world import VerificationWorld
 
 from market.jobs import service as jobs
 from market.jobs.lease_schemas import LeaseKind
-from market.providers.models import Provider
+from market.providers.models import Provider, Stake
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification.asking import Question, _draw
@@ -79,3 +79,19 @@ def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
         question = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
         drawn = _draw(session, world.settings, question)
     return None if drawn is None else drawn.address
+
+
+def test_the_payer_replays_nothing_that_it_would_have_to_pay(world: VerificationWorld) -> None:
+    node = world.node()
+    job_id = world.running([node])
+    payer = world.rows(lambda session: jobs.get(session, job_id)).order.payer
+    owned(world, world.verifier(address=payer), OWNER)
+    with world.database.transaction() as session:
+        session.add(Stake(address=payer, stake_wei=10**27))
+    same_owner, other = owned(world, world.verifier(), OWNER), world.verifier()
+    world.deliver(node)
+    (unit,) = world.units(job_id)
+    world.challenge({unit.id: [0]})
+    assert world.asked([payer, same_owner, other]) == other
+    world.give_up(other, LeaseKind.REPLAY, "environment_mismatch")
+    assert {replay.verifier for replay in world.replays()} == {other}

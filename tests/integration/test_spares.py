@@ -197,6 +197,18 @@ def test_who_takes_its_stake_out_gets_no_more_units_of_its_job(
     assert leaving not in _holders_of_units(world, job_id, round_=1)
 
 
+def test_who_is_jailed_gets_no_more_units_of_its_job_however_much_it_has_staked(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    jailed = ChainEvent(
+        "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
+    )
+    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
+    _round(world, job_id, _holders_of_units(world, job_id))  # what was offered before is taken
+    assert nodes[0] not in _holders(world, job_id)
+    assert nodes[0] not in _holders_of_units(world, job_id, round_=1)
+
+
 def _become(world: World, node: str, status: ProviderStatus) -> None:
     world.rows(lambda session: session.execute(update(Provider).where(Provider.address == node).values(status=status)))
 

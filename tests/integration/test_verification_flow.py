@@ -12,6 +12,7 @@ from verification_world import RATE, VerificationWorld, delivered_units, three_v
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus, JobStatus
+from market.domain.network import DEVNET
 from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.jobs.models import Job, Unit
@@ -172,16 +173,34 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
     assert {reason for _, reason in statuses(world, caught)} == {"withheld_data", "provider_jailed"}
 
 
-def test_a_jailed_provider_is_not_slashed_again(
+def test_a_convicted_provider_is_not_slashed_again(
     world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
         providers.jail(session, nodes[0], "slashed")
+        known = {"job_id": world.unit(unit_ids[0]).job_id, "unit_id": unit_ids[0], "provider": nodes[0]}
+        evidence = {"evidence": "0x" + "ab" * 32, "evidence_cid": "baf", "path": "operator", "path_reason": None}
+        done = {"amount_wei": 1, "tx": "0x" + "cd" * 32}
+        session.add(Slash(**known, **evidence, **done, offence="withheld_data"))
     world.pass_deadline(world.samples()[0].id)
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
     assert world.intents("slash") == []
+
+
+def test_who_is_jailed_for_less_still_loses_what_a_cheat_loses(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or 5 % for downtime would buy off the 50 % for everything that is found afterwards."""
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    with world.database.transaction() as session:
+        providers.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=nodes[0]))
+    world.pass_deadline(world.samples()[0].id)
+    world.advance()
+    assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
+    (intent,) = world.intents("slash")
+    assert intent.arguments[:2] == [nodes[0], "4"]
 
 
 def test_verifiers_that_contradict_each_other_convict_nobody(

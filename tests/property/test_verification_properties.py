@@ -1,13 +1,18 @@
 """What holds of verdicts whatever verifiers say, and of the sampling rate whatever the history."""
 
 from collections import Counter
+from math import log
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from market.domain.verification import Verdict, outvoted, sampling_rate_bps, verdict
+from zoo_protocol.sampling import draw, draw_weighted
 
 CLAIM = "claim"
+ADDRESSES = [f"0x{number:040x}" for number in range(1, 13)]
+weights = st.dictionaries(st.sampled_from(ADDRESSES), st.integers(1, 10**24), min_size=1)
+seeds = st.binary(min_size=32, max_size=32)
 results = st.lists(st.sampled_from([CLAIM, "lie", "other", "third"]), max_size=6)
 
 
@@ -48,3 +53,30 @@ def test_more_clean_work_never_raises_the_rate_nor_sinks_it_below_the_floor(
 ) -> None:
     rate = sampling_rate_bps(clean, newcomer, floor)
     assert max(newcomer, floor) >= rate >= sampling_rate_bps(clean + more, newcomer, floor) >= floor > 0
+
+
+@given(seeds, weights, st.data())
+def test_who_stays_away_or_adds_to_its_stake_decides_nothing_between_others(
+    seed: bytes, given_weights: dict[str, int], data: st.DataObject
+) -> None:
+    """With the seed at hand one owner of many verifiers could otherwise choose who replays its friend's work."""
+    drawn = draw_weighted(seed, "verifier", b"unit", given_weights)
+    others = [address for address in given_weights if address != drawn]
+    away = data.draw(st.sets(st.sampled_from(others))) if others else set()
+    left = {address: weight for address, weight in given_weights.items() if address not in away}
+    assert draw_weighted(seed, "verifier", b"unit", left) == drawn
+    for address in others:
+        more = given_weights | {address: given_weights[address] + data.draw(st.integers(1, 10**24))}
+        assert draw_weighted(seed, "verifier", b"unit", more) in (drawn, address)
+
+
+def test_the_lot_follows_from_each_ones_own_number_by_weight() -> None:
+    stakes, drawn = dict(zip(ADDRESSES, (1, 2, 5), strict=False)), Counter[str]()
+    for number in range(4_000):
+        seed = number.to_bytes(32, "big")
+        found = draw_weighted(seed, "verifier", b"unit", stakes)
+        own = {a: draw(seed, "verifier", b"unit" + bytes.fromhex(a[2:])) / 2**256 for a in stakes}
+        assert found == min(stakes, key=lambda address: -log(own[address]) / stakes[address])
+        drawn[found] += 1
+    for address, stake in stakes.items():  # four standard deviations
+        assert abs(drawn[address] - 4_000 * stake / 8) < 4 * (4_000 * stake / 8 * (1 - stake / 8)) ** 0.5

@@ -20,7 +20,7 @@ from zoo_protocol import merkle, trace
 from zoo_protocol.cid import cid_of_raw, digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
-from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed, net_unit_price, unit_price
+from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
 from zoo_protocol.record import (
     CheckpointRecord,
     JobRecord,
@@ -266,6 +266,19 @@ def test_an_honest_settlement_has_no_finding_and_its_receipt_adds_up() -> None:
     verified = found.receipt["units"][0]
     assert (verified["sampling_bps"], len(verified["drawn_segments"])) == (2_500, 1)
     assert verified["detection_probability"] == 0.25  # one of four segments
+
+
+def test_a_unit_that_was_struck_after_its_batch_is_not_paid_and_still_adds_up() -> None:
+    world: Any = World()
+    paid = world.settlement(world.job_id)
+    other, its_own = (("UnitStruck", {"unitId": key}, "0x") for key in (SEED, world.leaf(world.record.units[0])))
+    for events, is_paid in (([], True), ([other], True), ([other, its_own], False)):
+        struck = JobSettlement.from_events(events).struck
+        found = build_receipt(world.record, world.on_open, replace(paid, struck=struck), [], 0)
+        money = {name: int(found[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed")}
+        assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
+        assert [unit["paid_wei"] for unit in found["units"]] == [str(money["paid"]), "0"]
+        assert (money["paid"] > 0, money["fee"] > 0) == (is_paid, is_paid)
 
 
 def test_a_penalty_by_a_committee_is_that_of_a_dispute_which_convicted_the_unit() -> None:

@@ -30,6 +30,7 @@ def sweep() -> None:
             forget_old_answers(session, now)
         jobs.expire_due_leases(c.database, now)
         jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
+        jobs.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
         jobs.expire_due_jobs(c.database, now)
         jobs.end_long_pauses(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
