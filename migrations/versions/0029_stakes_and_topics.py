@@ -1,7 +1,7 @@
 """When a stake last grew: drawn by lot are first whose stake was there before the seed was known. And an index for the
 events of one job, slash or batch, for which all logs were read.
 
-Revision: 0029, after 0027.
+Revision: 0029, after 0028.
 """
 
 import sqlalchemy as sa
