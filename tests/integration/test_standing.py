@@ -63,6 +63,15 @@ def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
+def test_a_node_that_computes_otherwise_says_so(standing: Standing, database: Database) -> None:
+    """Its device or its libraries changed: units of its former class are none for it any more."""
+    standing._executor.last_class = "0x" + "cc" * 32
+    for _ in range(2):
+        standing.advance("suspended")
+    with database.transaction() as session:
+        assert session.get_one(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
+
+
 def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: Standing, database: Database) -> None:
     """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
     standing.advance("registered")

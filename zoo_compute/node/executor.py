@@ -63,6 +63,8 @@ class Executor:
         self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
+        self.last_class = ""
+        """The environment class that the last child told, 0x hex; known without waiting for a task."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -91,7 +93,8 @@ class Executor:
             ExecutorError: ``start_failed`` or ``closed``.
         """
         with self._lock:
-            return str(self._warm().ready["environment"])
+            self._warm()
+        return self.last_class
 
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[None]:
@@ -191,6 +194,7 @@ class Executor:
         except ExecutorError as error:
             self._discard()
             raise ExecutorError("start_failed", "executor", error.message) from None
+        self.last_class = str(child.ready["environment"])
         return child
 
     def _has_been_closed(self) -> ExecutorError:

@@ -31,7 +31,7 @@ _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what count
 class Standing:
     """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash.
 
-    ``environment_class``: as it was registered. The executor knows it too, but not while it is at a unit.
+    ``environment_class``: as it was registered.
     """
 
     def __init__(self, config: NodeConfig, market: Market, wallet: Wallet, executor: Executor) -> None:
@@ -124,6 +124,8 @@ class Standing:
             ApiError, Unreachable: it did not work; try again later.
             ZooError: the operator has to do something first.
         """
+        if self._executor.last_class not in ("", self.environment_class):
+            self.register(self._executor.last_class)  # a new training process computes otherwise than the one before
         is_provider = self._config.role == "provider"
         if is_provider and status == "registered":
             self._pass_benchmark()
