@@ -18,7 +18,7 @@ from market.jobs import checkpoints, quotes
 from market.jobs.errors import InvalidDataset
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
-from training_gym.data.dataset import MAX_SPLIT_BYTES, DatasetManifest, Split
+from training_gym.data.dataset import MAX_TRAIN_BYTES, MAX_VALIDATION_BYTES, DatasetManifest, Split
 from zoo_protocol import unixfs
 from zoo_protocol.cid import InvalidCid, cid_of_raw, digest_of
 from zoo_protocol.hashing import sha256
@@ -77,16 +77,16 @@ def test_a_large_file_may_take_its_time_to_be_pinned(store, storage):
 
 
 def test_a_dataset_is_given_the_time_of_its_size_to_arrive(store, monkeypatch):
-    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (1_000_000, MAX_SPLIT_BYTES)]
+    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
     storage = Storage(store.rpc_url)
     dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
     checkpoints._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
-    assert sizes == [0, 1_000_000, 4 << 30]
+    assert sizes == [0, 4 << 30, 1_000_000]
 
 
-@pytest.mark.parametrize("claimed", [4, 6, MAX_SPLIT_BYTES])
+@pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
 def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(storage, claimed):
     stored = storage.put(b"short", max_bytes=5).cid
     true, lie = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
