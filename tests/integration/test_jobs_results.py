@@ -58,18 +58,6 @@ def test_a_payload_that_does_not_decode_is_refused(world: World, nodes: list[str
     assert world.units(job_id, slot=0)[0].reason == "payload_malformed"
 
 
-def test_what_was_accepted_is_kept_however_it_came_to_storage(world: World, nodes: list[str]) -> None:
-    """A piece of a file is on storage, and not pinned; a small file is its only piece."""
-    job_id = world.running(nodes)
-    work = world.work(nodes[0])
-    work.commit()
-    completion = work.completion()
-    world.storage.unpin(completion.payload_cid)
-    work.world.complete(work.lease, work.node, completion)
-    assert world.units(job_id, slot=0)[0].payload_cid == completion.payload_cid
-    assert world.storage.is_pinned(completion.payload_cid)
-
-
 def test_a_result_that_comes_again_while_the_first_is_applied_is_taken_as_the_same(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
