@@ -292,7 +292,9 @@ def test_a_running_node_watches_also_while_the_market_is_away(
     if is_away:
         monkeypatch.setattr(Market, "heartbeat", silent)
     opened = live.dispute(FIRST, unit)
-    idle = SimpleNamespace(environment_class=node.executor.environment_class, start=lambda: None, close=lambda: None)
+    idle = SimpleNamespace(
+        environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
+    )
     config = NodeConfig(server[1], "provider", live.directory / node.address, "node", profile="cpu-avx2-1")
     agent = NodeAgent(config, node.worker.wallet, lambda *_: idle)  # type: ignore[arg-type,return-value]
     running = threading.Thread(target=agent.run)

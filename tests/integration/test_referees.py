@@ -286,7 +286,11 @@ def test_running_nodes_disclose_and_judge_by_themselves(
 ) -> None:
     live.enlist()
     kept = SimpleNamespace(
-        environment_class=executor.environment_class, start=lambda: None, close=lambda: None, run=executor.run
+        environment_class=executor.environment_class,
+        last_class="",
+        start=lambda: None,
+        close=lambda: None,
+        run=executor.run,
     )
     configs = [NodeConfig(server[1], "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
     configs += [

@@ -284,9 +284,9 @@ def test_events_go_on_after_a_lost_connection_and_end_with_the_job(
     market: Market, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(request: Request) -> Answer:
+        asked = len([one for one in market.requests if one.path.endswith("/events")])
         if not request.path.endswith("/events"):
-            over = len([one for one in market.requests if one.path.endswith("/events")]) >= 3
-            return reply(200, {**JOB, "status": "settled" if over else "running"})
+            return reply(200, {**JOB, "status": "settled" if asked >= 3 else "running"})
         seen = int(request.headers["last-event-id"])
         if seen == 0:
             return (
@@ -294,7 +294,7 @@ def test_events_go_on_after_a_lost_connection_and_end_with_the_job(
                 {"Content-Type": "text/event-stream"},
                 _event(1, "status") + _event(2, "step") + b"id: 3\ndata: {",
             )
-        if seen == 2 and len(market.requests) < 4:
+        if asked == 2:  # the state may be asked for twice, on a connection that was closed
             return problem(503, "starting")
         return 200, {"Content-Type": "text/event-stream"}, b": ping\n\n" + _event(3, "round") if seen == 2 else b""
 
