@@ -2,13 +2,13 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
-from celery.signals import before_task_publish
+from celery.signals import before_task_publish, setup_logging
 
 from market.settings import Settings
 from worker.app import create_app, schedule
@@ -39,6 +39,18 @@ class Runs:
         self.app.send_task("over")
         assert self._over.wait(60)
         self._over.clear()
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Celery's worker would set the root logger's level, for all later tests of this process."""
+
+    def leave(**_: object) -> None:
+        pass
+
+    setup_logging.connect(leave)
+    yield
+    setup_logging.disconnect(leave)
 
 
 @pytest.fixture
