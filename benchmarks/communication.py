@@ -36,6 +36,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import grimp
 import torch
 
 from benchmarks.communication_settings import (
@@ -104,10 +105,15 @@ class Kept:
 
 @functools.cache
 def _code_version() -> str:
-    """Digest of the code that trains. ``config`` is left out: every setting is part of a run's identity."""
-    files = [path for path in (ROOT / "training_gym").rglob("*.py") if path.name != "config.py"]
-    files += [ROOT / "benchmarks" / "trainers.py", ROOT / "benchmarks" / "peers" / "torchft_diloco.py"]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
+    """Digest of the code that trains: the trainers and what they import, directly or not.
+
+    ``config`` is left out: every setting is part of a run's identity.
+    """
+    graph = grimp.build_graph("benchmarks", "training_gym", cache_dir=None)
+    modules = {"benchmarks.trainers", *graph.find_upstream_modules("benchmarks.trainers")} - {"training_gym.config"}
+    files = [ROOT / (name.replace(".", "/") + ".py") for name in sorted(modules)]
+    files.append(ROOT / "benchmarks" / "peers" / "torchft_diloco.py")
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def train(run: Run) -> Outcome | None:
