@@ -18,7 +18,6 @@ from support.chain import ADMIN, OTHER, PAYER, Chain, Wallet, chain_settings, de
 
 from market.accounts.models import Account
 from market.chain.contracts import Deployment
-from market.chain.indexer import Indexer
 from market.chain.models import TxIntent
 from market.chain.sender import Sender
 from market.chain.service import final_events
@@ -193,10 +192,7 @@ class SettlementWorld:
 
     def index(self) -> None:
         self.chain.anvil.mine(3)
-        handlers = event_handlers(DEVNET, self.chain.deployment)
-        indexer = Indexer(self.database, self.chain.client(), self.chain.deployment, handlers)
-        while indexer.step():
-            pass
+        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
 
     def pass_challenge_period(self) -> None:
         self.chain.anvil.rpc("evm_increaseTime", 100_000)
