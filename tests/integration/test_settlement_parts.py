@@ -16,7 +16,7 @@ from market.chain.sender import Sender
 from market.domain.lifecycle import IntentStatus, JobStatus, UnitStatus
 from market.settlement import service as settlement
 
-FIRST, SECOND, THIRD, FOURTH = PROVIDERS
+FIRST, SECOND, THIRD = PROVIDERS[:3]
 
 
 def test_a_unit_in_dispute_holds_back_nothing_but_the_end_of_its_job(market: SettlementWorld) -> None:
