@@ -63,7 +63,7 @@ $(PEERS)/%/.installed: benchmarks/peers/%.txt
 	@touch $@
 
 bench: setup ## list the benchmarks and how to run each
-	@sed -n '1,400p' benchmarks/README.md
+	@grep -oE '^## .*|`[^`]*(python -m benchmarks|make demo)[^`]*`' benchmarks/README.md | uniq
 
 fmt: setup ## format and sort imports
 	$(BIN)/ruff check --fix .

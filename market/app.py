@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
@@ -111,7 +112,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         services.database.dispose()
         services.redis.close()
 
-    app = FastAPI(
+    app = FastAPIOffline(  # /docs without a CDN: a browser on a closed network shows it too
+        redoc_url=None,  # one page is enough, and this one would load a picture from elsewhere
+        static_url="/docs/static",
         title="Zoo Compute",
         version="0.1.0",
         description=DESCRIPTION,

@@ -6,9 +6,11 @@ from typing import Any
 
 from market.api.examples import FIELDS
 from market.api.examples_of_models import KEYS, OF_MODEL, PARAMETERS, TEXTS
+from market.api.examples_of_nodes import OF_NODES
 from market.api.problem import MEDIA_TYPE
 
 Schema = dict[str, Any]
+_FIELDS = FIELDS | OF_NODES
 
 
 class _Unknown(Exception):
@@ -42,8 +44,8 @@ def _illustrate_fields(model: str, schema: Schema) -> None:
     for name, field in schema.get("properties", {}).items():
         if name in of_model:
             field["examples"] = [of_model[name]]
-        elif name in FIELDS and not (_refers(field) or field.get("examples")):
-            field["examples"] = [FIELDS[name]]
+        elif name in _FIELDS and not (_refers(field) or field.get("examples")):
+            field["examples"] = [_FIELDS[name]]
 
 
 def _refers(field: Schema) -> bool:

@@ -196,10 +196,6 @@ class ChainClient:
         """Deployed code at the address; empty for a plain account."""
         return bytes.fromhex(self._nodes.ask("eth_getCode", address, "latest")[2:])
 
-    def ether(self, address: str) -> int:
-        """Balance of the chain's own coin, in wei."""
-        return int(self._nodes.ask("eth_getBalance", address, "latest"), 16)
-
     def nonce(self, address: str, block: BlockTag = "latest") -> int:
         """How many transactions of the address are mined up to the block: the next nonce."""
         return int(self._nodes.ask("eth_getTransactionCount", address, _block_parameter(block)), 16)

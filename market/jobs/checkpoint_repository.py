@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from market.domain.lifecycle import JobStatus, LeaseStatus
+from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import AggregationLeaf, Checkpoint, Job, Lease, Pin
 from market.jobs.repository import OPEN_LEASE
 
@@ -34,13 +35,18 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 
 def pin_attempts(session: Session, job_id: str) -> dict[int, tuple[set[str], Counter[str]]]:
     """By checkpoint id: nodes with an open pin lease, and how often each node failed one."""
-    query = select(Lease.checkpoint_id, Lease.holder, Lease.status).where(
-        Lease.job_id == job_id, Lease.checkpoint_id.is_not(None), Lease.kind == "pin"
-    )
+    return pin_attempts_by(session, Lease.checkpoint_id, Lease.job_id == job_id)
+
+
+def pin_attempts_by(
+    session: Session, key: InstrumentedAttribute[int | None], which: ColumnElement[bool]
+) -> dict[int, tuple[set[str], Counter[str]]]:
+    """By what they pin: nodes with an open one of ``which`` pin leases, and how often each node failed one."""
+    query = select(key, Lease.holder, Lease.status).where(which, key.is_not(None), Lease.kind == LeaseKind.PIN)
     attempts: dict[int, tuple[set[str], Counter[str]]] = {}
-    for checkpoint_id, holder, status in session.execute(query).tuples():
-        assert checkpoint_id is not None  # so says the query
-        running, failed = attempts.setdefault(checkpoint_id, (set(), Counter()))
+    for pinned, holder, status in session.execute(query).tuples():
+        assert pinned is not None  # so says the query
+        running, failed = attempts.setdefault(pinned, (set(), Counter()))
         if status in OPEN_LEASE:
             running.add(holder)
         elif status != LeaseStatus.DONE:

@@ -155,11 +155,7 @@ def expire_due(database: Database, now: datetime) -> int:
     """End every lease whose time has passed, each in its own transaction; returns how many there were."""
     with database.transaction() as session:
         due = repository.expired_leases(session, now)
-    for lease_id in due:
-        with database.transaction() as session:
-            locked = repository.lock_lease(session, lease_id)
-            if locked and locked[2].status in repository.OPEN_LEASE and locked[2].expires_at <= now:
-                abandon(session, *locked, LeaseEvent.EXPIRE, NODE_SILENT)
+    _expire(database, due, NODE_SILENT, ran_out_by=now)
     return len(due)
 
 
@@ -170,11 +166,7 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
     """
     with database.transaction() as session:
         due = repository.overdue_uploads(session, committed_before)
-    for lease_id in due:
-        with database.transaction() as session:
-            locked = repository.lock_lease(session, lease_id)
-            if locked and locked[2].status in repository.OPEN_LEASE:
-                abandon(session, *locked, LeaseEvent.EXPIRE, UPLOAD_OVERDUE)
+    _expire(database, due, UPLOAD_OVERDUE)
     return len(due)
 
 
@@ -184,12 +176,20 @@ def expire_replays(database: Database, longest: timedelta, now: datetime) -> int
     with database.transaction() as session:
         old = repository.replays_since(session, now - longest)
     due = [lease_id for lease_id, asked_at, spec in old if asked_at + longest + _transfer(spec) <= now]
-    for lease_id in due:
+    _expire(database, due, REPLAY_OVERDUE)
+    return len(due)
+
+
+def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_out_by: datetime | None = None) -> None:
+    """End those of the leases that are still open, each in its own transaction; with ``ran_out_by`` only those that no
+    heartbeat has extended beyond it meanwhile."""
+    for lease_id in lease_ids:
         with database.transaction() as session:
             locked = repository.lock_lease(session, lease_id)
-            if locked and locked[2].status in repository.OPEN_LEASE:
-                abandon(session, *locked, LeaseEvent.EXPIRE, REPLAY_OVERDUE)
-    return len(due)
+            if not locked or locked[2].status not in repository.OPEN_LEASE:
+                continue
+            if ran_out_by is None or locked[2].expires_at <= ran_out_by:
+                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
 
 
 def _transfer(spec: dict[str, Any]) -> timedelta:

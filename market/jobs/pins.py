@@ -16,6 +16,7 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -86,21 +87,31 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
         candidates = [node for node in nodes if node not in taken and failed[node] < MAX_ATTEMPTS]
         candidates.sort(key=lambda node: failed[node])
         for node in candidates[: max(wanted, 0)]:
-            create_lease(
-                session,
-                kind=LeaseKind.PIN,
-                holder=node,
-                job_id=job.id,
-                task={
-                    "checkpoint_cid": checkpoint.cid,
-                    "round": checkpoint.round,
-                    "nonce": to_hex(secrets.token_bytes(32)),
-                    "cids": checkpoint.file_cids,
-                    "release": release,
-                },
-                checkpoint_id=checkpoint.id,
-                seconds=settings.lease_seconds,
-            )
+            task = {"checkpoint_cid": checkpoint.cid, "round": checkpoint.round, "cids": checkpoint.file_cids}
+            ask_to_pin(session, settings, job, node, task | {"release": release}, checkpoint_id=checkpoint.id)
+
+
+def ask_to_pin(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    node: str,
+    task: dict[str, Any],
+    *,
+    checkpoint_id: int | None = None,
+    unit_id: int | None = None,
+) -> None:
+    """Offer a ``pin`` lease for a checkpoint, or for a unit's slot state, whose proof is over a fresh nonce."""
+    create_lease(
+        session,
+        kind=LeaseKind.PIN,
+        holder=node,
+        job_id=job.id,
+        task=task | {"nonce": to_hex(secrets.token_bytes(32))},
+        checkpoint_id=checkpoint_id,
+        unit_id=unit_id,
+        seconds=settings.lease_seconds,
+    )
 
 
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:

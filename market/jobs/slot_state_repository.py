@@ -7,7 +7,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, exists, func, literal, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
+from market.domain.lifecycle import JobStatus, UnitStatus
+from market.jobs.checkpoint_repository import pin_attempts_by
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, StatePin, Unit
 from market.jobs.repository import OPEN_LEASE
@@ -89,18 +90,7 @@ def holders(session: Session, unit_ids: Collection[int]) -> dict[int, set[str]]:
 
 def pin_attempts(session: Session, unit_ids: Collection[int]) -> dict[int, tuple[set[str], Counter[str]]]:
     """By unit id: nodes with an open pin lease on its state, and how often each node failed one."""
-    query = select(Lease.unit_id, Lease.holder, Lease.status).where(
-        Lease.unit_id.in_(unit_ids), Lease.kind == LeaseKind.PIN
-    )
-    attempts: dict[int, tuple[set[str], Counter[str]]] = {}
-    for unit_id, holder, status in session.execute(query).tuples():
-        assert unit_id is not None  # so says the query
-        running, failed = attempts.setdefault(unit_id, (set(), Counter()))
-        if status in OPEN_LEASE:
-            running.add(holder)
-        elif status != LeaseStatus.DONE:
-            failed[holder] += 1
-    return attempts
+    return pin_attempts_by(session, Lease.unit_id, Lease.unit_id.in_(unit_ids))
 
 
 def to_release(session: Session, job_id: str, redundancy: int) -> dict[str, list[str]]:

@@ -6,7 +6,6 @@ what is kept. An older state of a slot is released once a newer one, and a check
 proven to be kept; then storage drops it too (:mod:`market.jobs.releasing`).
 """
 
-import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +14,10 @@ from sqlalchemy.orm import Session
 from market.db.base import utc_now
 from market.events.service import emit
 from market.jobs import repository, slot_state_repository
-from market.jobs.lease_schemas import LeaseKind
-from market.jobs.leases import create_lease
 from market.jobs.models import Job, Lease, StatePin
-from market.jobs.pins import MAX_ATTEMPTS
+from market.jobs.pins import MAX_ATTEMPTS, ask_to_pin
 from market.providers import service as providers
 from market.settings import Settings
-from zoo_protocol.hashing import to_hex
 
 
 def request_pins(session: Session, settings: Settings, job: Job) -> None:
@@ -39,22 +35,14 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
         running, failed = attempts.get(unit.id, (set(), Counter()))
         taken = running | holders.get(unit.id, set())
         for node in _best(nodes, unit.slot, unit.provider, taken, failed)[: max(job.redundancy - len(taken), 0)]:
-            create_lease(
-                session,
-                kind=LeaseKind.PIN,
-                holder=node,
-                job_id=job.id,
-                task={
-                    "checkpoint_cid": unit.slot_state_cid,
-                    "round": unit.slot_state_round,
-                    "slot": unit.slot,
-                    "nonce": to_hex(secrets.token_bytes(32)),
-                    "cids": [unit.slot_state_cid],
-                    "release": release.get(node, []),
-                },
-                unit_id=unit.id,
-                seconds=settings.lease_seconds,
-            )
+            task = {
+                "checkpoint_cid": unit.slot_state_cid,
+                "round": unit.slot_state_round,
+                "slot": unit.slot,
+                "cids": [unit.slot_state_cid],
+                "release": release.get(node, []),
+            }
+            ask_to_pin(session, settings, job, node, task, unit_id=unit.id)
 
 
 def _best(nodes: Sequence[str], slot: int, own: str, taken: set[str], failed: Mapping[str, int]) -> list[str]:

@@ -50,11 +50,6 @@ class Expected:
     purpose: str
     max_bytes: int
 
-    @property
-    def max_pieces(self) -> int:
-        """Pieces at most."""
-        return -(-self.max_bytes // PIECE_BYTES)
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:

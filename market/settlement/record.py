@@ -14,7 +14,6 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import (
     CheckpointRecord,
     JobRecord,
-    SlashRecord,
     UnitRecord,
     WindowRecord,
     unit_leaf,
@@ -55,7 +54,7 @@ def build_record(
         clearing_price_wei_per_gpu_hour=str(job.clearing_price_wei or 0),
         auction=None if job.auction_round_id is None else auctions.summary(session, job.auction_round_id, job.id),
         units=[_unit(session, unit, windows) for unit in units],
-        slashes=[SlashRecord(**asdict(slash)) for slash in verification.job_slashes(session, job.id)],
+        slashes=verification.job_slashes(session, job.id),
         checkpoints=checkpoints,
         windows=sorted(windows.values(), key=lambda window: window.id),
         initial_loss=checkpoints[0].validation_loss if checkpoints else None,

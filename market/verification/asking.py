@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
-from market.domain.lifecycle import ReplayEvent, ReplayStatus
 from market.domain.verification import covers, may_judge
+from market.domain.verification_lifecycle import ReplayEvent, ReplayStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers

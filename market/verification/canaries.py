@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from market.db.session import Database
 from market.disputes.route import Route
 from market.domain import canaries as rules
-from market.domain.lifecycle import CanaryEvent, CanaryStatus, SampleStatus, UnitStatus
+from market.domain.lifecycle import UnitStatus
 from market.domain.money import BPS
+from market.domain.verification_lifecycle import CanaryEvent, CanaryStatus, SampleStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings

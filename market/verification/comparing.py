@@ -11,16 +11,16 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database
-from market.domain.lifecycle import (
+from market.domain.lifecycle import UnitStatus
+from market.domain.tolerance import tolerance
+from market.domain.verification_lifecycle import (
     ComparisonEvent,
     ComparisonStatus,
     ReplayEvent,
     ReplayStatus,
     SampleEvent,
     SampleStatus,
-    UnitStatus,
 )
-from market.domain.tolerance import tolerance
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.settings import Settings

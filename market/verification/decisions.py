@@ -20,17 +20,13 @@ from market.disputes.following import provider_of
 from market.disputes.route import Path, Reason, Route
 from market.domain.lifecycle import (
     DISPUTE_STATUSES,
-    SAMPLE_OPEN,
     UNIT_DECIDED,
     ChallengeStatus,
     DisputeStatus,
     ProviderStatus,
-    SampleEvent,
-    SampleStatus,
     UnitStatus,
-    WindowEvent,
-    WindowStatus,
 )
+from market.domain.verification_lifecycle import SAMPLE_OPEN, SampleEvent, SampleStatus, WindowEvent, WindowStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers

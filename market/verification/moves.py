@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import (
+from market.domain.verification_lifecycle import (
     CANARY,
     COMPARISON,
     OMISSION,

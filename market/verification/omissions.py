@@ -15,7 +15,8 @@ from market.chain.bindings import Omissions
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import UNIT_DECIDED, OmissionEvent, OmissionStatus, WindowStatus
+from market.domain.lifecycle import UNIT_DECIDED
+from market.domain.verification_lifecycle import OmissionEvent, OmissionStatus, WindowStatus
 from market.jobs import service as jobs
 from market.jobs.service import AcknowledgementFacts
 from market.verification import repository

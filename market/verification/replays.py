@@ -15,15 +15,9 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import (
-    LeaseStatus,
-    ReplayEvent,
-    ReplayStatus,
-    SampleEvent,
-    SampleStatus,
-    UnitStatus,
-)
+from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.verification import Verdict, is_finding, outvoted, verdict
+from market.domain.verification_lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers

@@ -11,7 +11,8 @@ from typing import TypeVar
 from sqlalchemy import Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import (
+from market.domain.verification import Overruled
+from market.domain.verification_lifecycle import (
     CanaryStatus,
     ComparisonStatus,
     OmissionStatus,
@@ -19,7 +20,6 @@ from market.domain.lifecycle import (
     SampleStatus,
     WindowStatus,
 )
-from market.domain.verification import Overruled
 from market.verification.models import Canary, ClassDrift, Comparison, OmissionClaim, Replay, Sample, Slash, Window
 
 PAGE = 200

@@ -34,7 +34,6 @@ from market.verification.replays import (
     state_revealed,
 )
 from market.verification.slashes import (
-    SlashFacts,
     execute_slashes,
     job_slashes,
     on_slashed,
@@ -53,7 +52,6 @@ from market.verification.windows import (
 )
 
 __all__ = [
-    "SlashFacts",
     "WindowFacts",
     "advance",
     "drawn_segments",

@@ -1,7 +1,5 @@
 """Penalties: who is punished for what, by whose decision, on what evidence, and what the chain made of it."""
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
 from market.chain.bindings import ProviderStaking
@@ -20,24 +18,10 @@ from market.verification.calls import ask
 from market.verification.models import Canary, Comparison, Sample, Slash
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
+from zoo_protocol.record import SlashRecord
 
 WRONG_REPLAY = Overruled.SLASHED.value
 BY_OPERATOR = Route(Path.OPERATOR, Reason.NOT_REPLAYABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class SlashFacts:
-    """A penalty on account of one unit, of its provider or of a verifier. ``evidence`` is what the chain's event names:
-    the SHA2-256 digest inside ``evidence_cid`` or, on the ``path`` of a dispute, that dispute's id."""
-
-    round: int
-    slot: int
-    provider: str
-    offence: str
-    evidence: str
-    evidence_cid: str
-    path: str
-    path_reason: str | None
 
 
 def slash_verifiers(database: Database, storage: Storage) -> None:
@@ -201,13 +185,13 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
     )
 
 
-def job_slashes(session: Session, job_id: str) -> list[SlashFacts]:
+def job_slashes(session: Session, job_id: str) -> list[SlashRecord]:
     """The penalties that a job's units led to, oldest first."""
     found = []
     for slash in repository.slashes_of_job(session, job_id):
         unit = jobs.unit_facts(session, slash.unit_id)
         found.append(
-            SlashFacts(
+            SlashRecord(
                 unit.round,
                 unit.slot,
                 slash.provider,

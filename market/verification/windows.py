@@ -14,9 +14,10 @@ from market.chain.bindings import WorkWindows
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import SampleEvent, SampleStatus, UnitStatus, WindowEvent, WindowStatus
+from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
 from market.domain.verification import sampling_rate_bps
+from market.domain.verification_lifecycle import SampleEvent, SampleStatus, WindowEvent, WindowStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
 from market.providers import service as providers

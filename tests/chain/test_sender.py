@@ -7,7 +7,7 @@ import pytest
 import rlp
 from sqlalchemy import select
 from sqlalchemy.orm import Session
-from support.chain import OPERATOR, Chain
+from support.chain import OPERATOR, PAYEE, Chain, queue_payment
 from support.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 
 from market.chain.errors import BadArguments, RpcUnavailable
@@ -18,22 +18,6 @@ from market.chain.service import intent_by_key, queue_intent
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.events.models import AuditEvent
-
-PAYEE = "0x00000000000000000000000000000000000000AA"
-
-
-def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
-    """A plain transfer: nothing but the sender's care keeps it from being made twice."""
-    with database.transaction() as session:
-        queue_intent(
-            session,
-            key=key,
-            kind="payment",
-            subject=PAYEE,
-            contract="ZenToken",
-            function="transfer",
-            arguments=[PAYEE, amount],
-        )
 
 
 def queue_window(database: Database, key: str, root: str) -> None:

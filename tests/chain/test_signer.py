@@ -9,11 +9,11 @@ import pytest
 from eth_account import Account
 from pydantic import SecretStr, ValidationError
 from sqlalchemy import text
-from support.chain import OPERATOR, OTHER, PROVIDER, Chain
+from support.chain import OPERATOR, OTHER, PAYEE, PROVIDER, Chain, queue_payment
 
 from market.chain.errors import UnusableKey
 from market.chain.sender import Sender
-from market.chain.service import intents_about, queue_intent
+from market.chain.service import intents_about
 from market.chain.signer import Signer
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
@@ -24,7 +24,6 @@ from market.verification.models import Slash
 from worker.context import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
-PAYEE = "0x00000000000000000000000000000000000000AA"
 PASSWORD = "correct horse"
 ENGINES = {
     "ZOO_DATABASE_URL": "postgresql://zoo:database-secret@host/zoo",
@@ -153,21 +152,6 @@ def test_no_text_shows_the_key_or_a_password(
         assert hidden not in repr(given)
 
 
-def queue(database: Database, key: str, amount: int) -> None:
-    """A payment of which the market says that it moves ``amount`` wei."""
-    with database.transaction() as session:
-        queue_intent(
-            session,
-            key=key,
-            kind="payment",
-            subject=PAYEE,
-            contract="ZenToken",
-            function="transfer",
-            arguments=[PAYEE, amount],
-            amount=amount,
-        )
-
-
 def limited(chain: Chain, database: Database, **limits: int) -> Sender:
     changed = chain.settings.model_copy(update=limits)
     return Sender(database, chain.client(), chain.deployment, Signer(SecretStr(OPERATOR.key)), changed, {})
@@ -186,7 +170,7 @@ def step(chain: Chain, sender: Sender) -> None:
 
 def test_what_exceeds_a_limit_waits_with_its_reason_and_is_not_lost(chain: Chain, database: Database) -> None:
     for key, amount in (("large", 11), ("first", 9), ("second", 7), ("small", 3)):
-        queue(database, key, amount * ZEN)
+        queue_payment(database, key, amount * ZEN)
     careful = limited(chain, database, max_zen_per_transaction=10, max_zen_per_day=12)
     step(chain, careful)
     assert states(database) == {
@@ -214,7 +198,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
     chain.anvil.mine(3)
     handlers = event_handlers(DEVNET, chain.deployment)
     chain.index(database, handlers)
-    queue(database, "pay", 3 * ZEN)
+    queue_payment(database, "pay", 3 * ZEN)
     for number, staker in enumerate(stakers):
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
@@ -236,7 +220,7 @@ def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
     chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(200_000 * 10**9))
     chain.anvil.mine()
     for number in range(4):
-        queue(database, f"pay-{number}", 1)
+        queue_payment(database, f"pay-{number}", 1)
     dear = {"max_fee_gwei": 10**6, "stuck_after_blocks": 10**6}
     limited(chain, database, max_ether_per_day=60, **dear).step()  # each may cost about 25 ether
     waiting = [key for key, (_, reason) in states(database).items() if reason == "limit_gas_per_day"]
@@ -247,7 +231,7 @@ def test_the_gas_of_a_day_is_bounded(chain: Chain, database: Database) -> None:
 def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) -> None:
     """Outbidding is never held up by a limit: a stuck payment blocks all behind it."""
     chain.anvil.automine(False)
-    queue(database, "pay", 9 * ZEN)
+    queue_payment(database, "pay", 9 * ZEN)
     sender = limited(chain, database, max_zen_per_day=10, stuck_after_blocks=1)
     for _ in range(3):
         sender.step()
@@ -256,6 +240,6 @@ def test_a_replaced_transaction_counts_once(chain: Chain, database: Database) ->
     with database.transaction() as session:
         [found] = intents_about(session, PAYEE)
         assert len(found.attempts) > 1
-    queue(database, "small", 1 * ZEN)
+    queue_payment(database, "small", 1 * ZEN)
     sender.step()
     assert states(database)["small"][1] is None

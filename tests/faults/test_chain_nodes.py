@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import select
-from support.chain import CHAIN_ID, PROVIDER, Chain
+from support.chain import CHAIN_ID, PAYEE, PROVIDER, Chain
 from support.faulty_rpc import FaultyRpc
 from support.indexing import booked, cursor
 
@@ -14,8 +14,6 @@ from market.chain.models import TxIntent
 from market.chain.service import queue_intent
 from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
-
-PAYEE = "0x00000000000000000000000000000000000000AA"
 
 
 @pytest.fixture

@@ -10,33 +10,17 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from support.chain import OPERATOR, Chain
+from support.chain import OPERATOR, PAYEE, Chain, queue_payment
 from support.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
 from support.geth_pool import GethPool
 
 from market.chain.errors import ChainError
 from market.chain.models import TxAttempt, TxIntent
 from market.chain.sender import Sender
-from market.chain.service import queue_intent
 from market.db.session import Database
 from market.domain.lifecycle import IllegalTransition, IntentStatus
 
-PAYEE = "0x00000000000000000000000000000000000000AA"
 ROOT = Path(__file__).parents[2]
-
-
-def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
-    """A plain transfer, which no contract would refuse to repeat."""
-    with database.transaction() as session:
-        queue_intent(
-            session,
-            key=key,
-            kind="payment",
-            subject=PAYEE,
-            contract="ZenToken",
-            function="transfer",
-            arguments=[PAYEE, amount],
-        )
 
 
 def intents(database: Database) -> list[TxIntent]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 from support.anvil import AnvilProcess
-from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, chain_settings, deploy_contracts
+from support.chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own
 from support.indexing import booked, canonical_logs, cursor, forget, fresh
 from support.settling import claim_pay, open_job, pass_challenge_period, pay, penalty, settle_job, settlement
 
@@ -30,9 +30,7 @@ FINALITY = 2 * EPOCH_BLOCKS  # blocks on top of a final one
 def deep(tmp_path: Path) -> Iterator[Chain]:
     """A chain of the test's own, whose last eight blocks can be reorganised."""
     with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
-        deployment = deploy_contracts(anvil)
-        anvil.mine(FINALITY)
-        yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
+        yield deploy_own(anvil, tmp_path, depth=FINALITY)
 
 
 def recording(chain: Chain, seen: list[tuple[str, int, str]]) -> EventHandlers:

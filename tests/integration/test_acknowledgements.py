@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from jobs_world import World
 from sqlalchemy import select
 from support.anvil import AnvilProcess
-from support.chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, chain_settings, deploy_contracts
+from support.chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
 from unit_work import Work
 
 from market.accounts.models import Account
@@ -147,9 +147,7 @@ def stage(
     world: World, app: FastAPI, server: tuple[FastAPI, str], settings: Settings, tmp_path: Path
 ) -> Iterator[Stage]:
     with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
-        deployment = deploy_contracts(anvil)
-        anvil.mine(FINALITY)
-        chain = Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
+        chain = deploy_own(anvil, tmp_path, depth=FINALITY)
         on_chain = {name: getattr(chain.settings, name) for name in ("rpc_url", "deployment_file", "acknowledger_key")}
         settings = settings.model_copy(update=on_chain)
         services = replace(build_services(settings), metrics=app.state.services.metrics)

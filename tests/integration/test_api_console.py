@@ -1,4 +1,6 @@
-"""The console's public pages."""
+"""The public pages: the console's, and the API's documentation."""
+
+import re
 
 import httpx
 from api_support import refusal
@@ -32,3 +34,17 @@ def test_amounts_are_shown_to_the_last_wei() -> None:
     assert zen(1_234_500 * 10**18) == "1,234,500"
     assert zen(25 * 10**17) == "2.5"
     assert zen(None) == "–"
+
+
+def test_the_documentation_needs_nothing_from_elsewhere(api: httpx.Client) -> None:
+    page = api.get("/docs")
+    assert page.status_code == 200
+    assert "://" not in page.text
+    assets = {path: api.get(path) for path in re.findall(r"""(?:src|href)=['"](.*?)['"]""", page.text)}
+    kinds = {asset.headers["content-type"].split(";")[0] for asset in assets.values() if asset.status_code == 200}
+    assert {"text/javascript", "text/css", "image/png"} == kinds
+    script = next(asset.text for asset in assets.values() if "javascript" in asset.headers["content-type"])
+    assert "SwaggerUIBundle" in script
+    [document] = re.findall(r"url: '(.*?)'", page.text)
+    assert api.get(document).json()["info"]["title"] == "Zoo Compute"
+    refusal(api.get("/redoc"), 404, "not-found")

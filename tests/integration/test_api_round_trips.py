@@ -5,17 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 from api_support import Caller, refusal, sign_in
-from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World
 from sqlalchemy import event, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
-from test_jobs_api import Body, _signed, body, dataset
+from submission_world import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
 
 from market.accounts import service as accounts
 from market.accounts.callers import Callers
@@ -38,8 +37,6 @@ from market.jobs.offers import LOOK_SECONDS, Offers
 from market.providers.models import SignerNonce
 from market.wakeups import Outbox
 
-__all__ = ["body", "dataset"]
-
 
 @dataclass
 class StaleChain(FakeChain):
@@ -54,12 +51,6 @@ class StaleChain(FakeChain):
 @pytest.fixture
 def chain() -> StaleChain:
     return StaleChain()
-
-
-@pytest.fixture
-def app(app: FastAPI, chain: StaleChain) -> FastAPI:
-    app.state.services = replace(app.state.services, chain=chain)
-    return app
 
 
 @pytest.fixture
@@ -94,7 +85,7 @@ def _counts(database: Database) -> list[int]:
 def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    first, second = _signed(api, payer, body), _signed(api, payer, body)
+    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
     assert api.post("/v1/jobs", json=first, headers=payer.headers).status_code == 201
     with _statements(services.database) as seen:
         assert api.post("/v1/jobs", json=second, headers=payer.headers).status_code == 201
@@ -107,7 +98,7 @@ def test_a_submission_without_caps_is_one_statement_once_its_caller_is_known(
 def test_a_remembered_caller_whose_credential_ended_is_refused_before_all_else(
     api: httpx.Client, services: Services, payer: Caller, body: Body, ended: str, request_is: str
 ) -> None:
-    first, second = _signed(api, payer, body), _signed(api, payer, body)
+    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
     headers = payer.headers | {"Idempotency-Key": "k"}
     assert api.post("/v1/jobs", json=first, headers=headers).status_code == 201
     with services.database.transaction() as session:  # as another process does
@@ -126,7 +117,7 @@ def test_a_remembered_caller_whose_credential_ended_is_refused_before_all_else(
 
 
 def test_a_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
-    signed = _signed(api, payer, body)
+    signed = sign_job(api, payer, body)
     codes = [api.post("/v1/jobs", json=signed, headers=payer.headers).status_code for _ in range(3)]
     assert codes == [201, 409, 409]
     assert _counts(services.database) == [1, 1, 1, 1]
@@ -135,7 +126,7 @@ def test_a_replayed_submission_writes_nothing(api: httpx.Client, services: Servi
 def test_of_equal_submissions_at_once_one_is_written(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    signed = _signed(api, payer, body)
+    signed = sign_job(api, payer, body)
     codes: list[int] = []
 
     def submit() -> None:
@@ -153,7 +144,7 @@ def test_of_equal_submissions_at_once_one_is_written(
 def test_a_job_is_read_by_two_statements_after_that_which_finds_the_caller(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    job = api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).json()
+    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
     with _statements(services.database) as seen:
         assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
     assert len(seen) == 3
@@ -200,13 +191,13 @@ def test_a_remembered_view_of_the_chain_refuses_nobody(
     api: httpx.Client, chain: StaleChain, payer: Caller, body: Body, remembered: Funds
 ) -> None:
     chain.remembered = remembered
-    assert api.post("/v1/jobs", json=_signed(api, payer, body), headers=payer.headers).status_code == 201
+    assert api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).status_code == 201
 
 
 def test_a_job_whose_money_went_within_the_second_ends_with_its_reason(
     api: httpx.Client, services: Services, chain: StaleChain, payer: Caller, body: Body
 ) -> None:
-    signed = _signed(api, payer, body)
+    signed = sign_job(api, payer, body)
     chain.balances[payer.address] = 0  # after the view that is remembered
     job_id = api.post("/v1/jobs", json=signed, headers=payer.headers).json()["id"]
     with services.database.transaction() as session:

@@ -1,11 +1,8 @@
 """Jobs whose payers call back what is in escrow before their last units are decided: nobody works on, and they end."""
 
-from pathlib import Path
-
 import pytest
 from settlement_world import PROVIDERS, UNIT_PAY, SettlementWorld, hours
-from support.anvil import AnvilProcess
-from support.chain import OTHER, PAYER, Chain, chain_settings, deploy_contracts
+from support.chain import OTHER, PAYER, Chain
 
 from market.db.session import Database
 from market.domain.lifecycle import JobStatus, UnitStatus
@@ -19,17 +16,9 @@ FIRST, SECOND = PROVIDERS[:2]
 
 @pytest.fixture
 def market(
-    own_anvil: AnvilProcess,
-    database: Database,
-    settings: Settings,
-    storage: Storage,
-    ipfs: dict[str, str],
-    tmp_path: Path,
+    own_chain: Chain, database: Database, settings: Settings, storage: Storage, ipfs: dict[str, str]
 ) -> SettlementWorld:
-    deployment = deploy_contracts(own_anvil, DEVNET)
-    own_anvil.mine(3)
-    chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
-    return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
+    return SettlementWorld(own_chain, database, storage, ipfs["gateway"], settings)
 
 
 def _call_back(market: SettlementWorld, *jobs: str) -> None:

@@ -1,7 +1,6 @@
 """What a payer can do with a job: amend, pause, resume, extend, clone, and see how it went."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +8,9 @@ import httpx
 import pytest
 from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
-from jobs_world import ENVIRONMENT, ZEN, FakeChain, World
+from jobs_world import ENVIRONMENT, ZEN, World
 from sqlalchemy import select, update
+from submission_world import app_on_chain, fake_chain  # noqa: F401  (fixtures)
 
 from market.auctions import service as auctions
 from market.auctions.models import AuctionRound
@@ -23,12 +23,6 @@ from zoo_compute import Client
 from zoo_compute.errors import Mismatch
 
 Body = dict[str, Any]
-
-
-@pytest.fixture
-def app(app: FastAPI) -> FastAPI:
-    app.state.services = replace(app.state.services, chain=FakeChain())
-    return app
 
 
 @pytest.fixture

@@ -25,14 +25,6 @@ def job_id(world: World, nodes: list[str]) -> str:
     return world.running(nodes, rounds=6)
 
 
-def _round(world: World, job_id: str, nodes: list[str]) -> list[Work]:
-    """One whole round; what its nodes delivered."""
-    done = [world.deliver(node) for node in nodes]
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-    return done
-
-
 def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
     """The slot's node gives its unit up, and another takes the slot; its address."""
     spare = world.node()
@@ -65,7 +57,7 @@ def _stored(world: World, cid: str) -> bool:
 def test_a_unit_goes_on_from_what_its_node_kept_and_nothing_was_uploaded(
     world: World, nodes: list[str], job_id: str
 ) -> None:
-    first = _round(world, job_id, nodes)
+    first = world.train_round(job_id, nodes)
     for slot, done in enumerate(first):
         [unit], [following] = world.units(job_id, round=0, slot=slot), world.units(job_id, round=1, slot=slot)
         assert (unit.slot_state_cid, unit.slot_state_public) == (done.slot_state_cid, False)
@@ -73,13 +65,13 @@ def test_a_unit_goes_on_from_what_its_node_kept_and_nothing_was_uploaded(
         assert following.start_slot_state_cid == done.slot_state_cid
         assert following.start_slot_state_digest == to_hex(done.slot_state.digest())
         assert not _stored(world, done.slot_state_cid)
-    [second, *_] = _round(world, job_id, nodes)  # and the first leaf is checked by the digest alone
+    [second, *_] = world.train_round(job_id, nodes)  # and the first leaf is checked by the digest alone
     assert second.lease.task["slot_state_cid"] == first[0].slot_state_cid
     assert _events(world, "slot_fresh") == []
 
 
 def test_another_first_leaf_than_of_the_slots_state_is_refused(world: World, nodes: list[str], job_id: str) -> None:
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     work = world.work(nodes[0])
     world.kept[nodes[0]] = {}
     with pytest.raises(BlobNotFound):
@@ -93,7 +85,7 @@ def test_another_first_leaf_than_of_the_slots_state_is_refused(world: World, nod
 
 
 def test_a_successor_starts_afresh_and_that_is_told(world: World, nodes: list[str], job_id: str) -> None:
-    [*_, last] = _round(world, job_id, nodes)
+    [*_, last] = world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=1, slot=3)
     spare = _replace_holder(world, job_id, 3, unit)
     [taken] = world.units(job_id, round=1, slot=3, provider=spare)
@@ -105,7 +97,7 @@ def test_a_successor_starts_afresh_and_that_is_told(world: World, nodes: list[st
 
 
 def test_a_slot_whose_node_lost_its_state_starts_afresh(world: World, nodes: list[str], job_id: str) -> None:
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     lease = world.pull(nodes[0])
     assert lease is not None
     with world.database.transaction() as session:
@@ -118,7 +110,7 @@ def test_a_slot_whose_node_lost_its_state_starts_afresh(world: World, nodes: lis
 
 
 def test_what_a_refuted_unit_left_is_not_gone_on_from(world: World, nodes: list[str], job_id: str) -> None:
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=0, slot=1)
     world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
     lease = world.pull(nodes[1])
@@ -137,9 +129,9 @@ def test_states_of_kept_checkpoints_are_named_and_arrive_in_the_background(
     world: World, nodes: list[str], job_id: str
 ) -> None:
     world.rows(lambda session: session.execute(update(Job).values(checkpoint_interval=2)))
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     assert not any(world.pull(node, LeaseKind.PUBLISH) for node in nodes)  # this round's checkpoint is not kept
-    done = _round(world, job_id, nodes)
+    done = world.train_round(job_id, nodes)
     query = select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == 2)
     kept = world.rows(lambda session: session.scalars(query).one())
     manifest = CheckpointManifest.from_bytes(world.storage.get(kept.cid, max_bytes=2**20))
@@ -188,7 +180,7 @@ def test_a_file_that_is_not_what_was_declared_is_not_made_public(world: World, n
 def test_a_node_that_restarts_is_asked_again_and_only_for_the_newest(
     world: World, nodes: list[str], job_id: str
 ) -> None:
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     for _ in range(MAX_ATTEMPTS + 1):
         lease = world.pull(nodes[0], LeaseKind.PUBLISH)
         assert lease is not None
@@ -197,7 +189,7 @@ def test_a_node_that_restarts_is_asked_again_and_only_for_the_newest(
         world.dispatch(job_id)
     slow = world.pull(nodes[0], LeaseKind.PUBLISH)
     assert slow is not None
-    [second, *_] = _round(world, job_id, nodes)
+    [second, *_] = world.train_round(job_id, nodes)
     assert world.pull(nodes[0], LeaseKind.PUBLISH) is None  # while one is under way
     cid = slow.task["slot_state_cid"]
     assert world.storage.put(world.kept[nodes[0]][cid], max_bytes=2**24).cid == cid
@@ -209,7 +201,7 @@ def test_a_node_that_restarts_is_asked_again_and_only_for_the_newest(
 
 
 def test_another_files_upload_is_refused(world: World, nodes: list[str], job_id: str) -> None:
-    [first, second, *_] = _round(world, job_id, nodes)
+    [first, second, *_] = world.train_round(job_id, nodes)
     lease = world.pull(nodes[0], LeaseKind.PUBLISH)
     assert lease is not None
     answer = CompletePublish(token=lease.token, published_cid=second.slot_state_cid)

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from jobs_world import World
 from sqlalchemy import select, update
-from unit_work import Work
 
 from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.events.models import JobEventRow
-from market.jobs import aggregation, leases, operations, releasing, repository, units
+from market.jobs import leases, operations, releasing, repository, units
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Job, StatePin, Unit
@@ -25,17 +24,9 @@ def job_id(world: World, nodes: list[str]) -> str:
     return world.running(nodes, rounds=6)
 
 
-def _round(world: World, job_id: str, nodes: list[str]) -> list[Work]:
-    """One whole round; what its nodes delivered."""
-    done = [world.deliver(node) for node in nodes]
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-    world.dispatch(job_id)
-    return done
-
-
 def _published(world: World, job_id: str, nodes: list[str]) -> list[str]:
     """A round whose checkpoint is kept, with all its slot states on storage; their CIDs by slot."""
-    done = _round(world, job_id, nodes)
+    done = world.train_round(job_id, nodes)
     assert all(world.publish(node) for node in nodes)
     world.dispatch(job_id)
     return [work.slot_state_cid for work in done]
@@ -136,7 +127,7 @@ def test_an_older_state_is_released_only_when_a_newer_one_is_proven(
     asked = [task for task in _pin_all(world, job_id, nodes) if "slot" in task]
     assert asked[0]["release"] == []
     _verify(world, job_id)
-    _round(world, job_id, nodes)  # whoever started from the older ones is past
+    world.train_round(job_id, nodes)  # whoever started from the older ones is past
     assert _release(world) == 0  # who started from them can still be disputed
     later = utc_now() + LONG_AFTER
     assert _release(world, later) == 4
@@ -187,7 +178,7 @@ def test_the_last_states_stay_with_their_checkpoint_when_the_job_is_over(
 
 def test_states_that_start_a_refuted_unit_are_evidence(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
-    _round(world, job_id, nodes)
+    world.train_round(job_id, nodes)
     [refuted] = world.units(job_id, round=1, slot=0)
     world.rows(lambda session: units.reject_unit(session, refuted.id, "incorrect_computation"))
     _verify(world, job_id)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from settlement_world import PRICE, PROVIDERS, UNIT_PAY, SettlementWorld
 from support.anvil import AnvilProcess
-from support.chain import OPERATOR, OTHER, PAYER, Chain, Wallet, chain_settings, deploy_contracts, wallet
+from support.chain import OPERATOR, OTHER, PAYER, Wallet, deploy_own, wallet
 
 from market.chain.contracts import decode_result, encode_call
 from market.chain.service import intents_about
@@ -46,9 +46,7 @@ def world(
     tmp_path: Path,
 ) -> SettlementWorld:
     """Contracts whose batches can be claimed a day after they were posted."""
-    deployment = deploy_contracts(own_anvil, replace(DEVNET, challenge_seconds=86_400))
-    own_anvil.mine(3)
-    chain = Chain(own_anvil, deployment, chain_settings(own_anvil, deployment, tmp_path))
+    chain = deploy_own(own_anvil, tmp_path, replace(DEVNET, challenge_seconds=86_400))
     return SettlementWorld(chain, database, storage, ipfs["gateway"], settings)
 
 

@@ -14,6 +14,7 @@ from market.chain.contracts import Deployment, encode_call
 from market.chain.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
 from market.chain.sender import IntentHandlers, Sender
+from market.chain.service import queue_intent
 from market.chain.signer import Signer
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -67,6 +68,31 @@ def chain_settings(anvil: AnvilProcess, deployment: Deployment, directory: Path)
         operator_key=SecretStr(OPERATOR.key),
         acknowledger_key=SecretStr(ACKNOWLEDGER.key),
     )
+
+
+def deploy_own(anvil: AnvilProcess, directory: Path, network: NetworkParameters = DEVNET, *, depth: int = 3) -> "Chain":
+    """A chain that is no other test's, with the network's contracts on it ``depth`` blocks deep."""
+    deployment = deploy_contracts(anvil, network)
+    anvil.mine(depth)
+    return Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
+
+
+PAYEE = "0x00000000000000000000000000000000000000AA"
+
+
+def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None:
+    """A plain transfer of so many wei: nothing but the sender's care keeps it from being made twice."""
+    with database.transaction() as session:
+        queue_intent(
+            session,
+            key=key,
+            kind="payment",
+            subject=PAYEE,
+            contract="ZenToken",
+            function="transfer",
+            arguments=[PAYEE, amount],
+            amount=amount,
+        )
 
 
 @dataclass
