@@ -36,6 +36,8 @@ JOB = "0x" + "ab" * 32
 STEPS = 20
 LEASE_SECONDS, SWEEP_SECONDS, SLACK_SECONDS, LONGEST_SECONDS = 1.5, 0.1, 0.5, 60.0
 LEAVES_AFTER = 8.0
+STARTING_SECONDS = 600.0
+"""Each loads torch: seconds on an idle machine."""
 MODEL = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 16}
 TRAINING = {"rounds": 100, "inner_steps": STEPS, "segment_steps": 10, "batch_size": 2, "down_top_k": 1024}
 MAX_BYTES = 1 << 26
@@ -151,9 +153,19 @@ class Run:
         self._arrivals: defaultdict[int, list[float]] = defaultdict(list)
         self.closings: list[float] = []
         self.trained: list[float] = []
-        ready = [self._answers.get(timeout=120)[1]["ready"] for _ in self.workers]
-        self._environment = ready[0]
+        self._environment = self._await_workers()
         self._closer = ThreadPoolExecutor(1)
+
+    def _await_workers(self) -> str:
+        """Their environment class, once all are up: however busy the machine is, as long as they live."""
+        until, ready = time.monotonic() + STARTING_SECONDS, list[str]()
+        while len(ready) < len(self.workers):
+            with contextlib.suppress(queue.Empty):
+                ready.append(self._answers.get(timeout=1.0)[1]["ready"])
+            if time.monotonic() > until or any(worker.process.poll() is not None for worker in self.workers):
+                self._end_workers()
+                raise RuntimeError(f"only {len(ready)} of {len(self.workers)} workers started; see above")
+        return ready[0]
 
     def _publish(self) -> None:
         tokens, _ = standard_library(1 << 18)
@@ -355,6 +367,9 @@ class Run:
     def end(self) -> None:
         """Leave no process and no thread behind."""
         self._closer.shutdown()
+        self._end_workers()
+
+    def _end_workers(self) -> None:
         for worker in self.workers:
             worker.process.kill()
             worker.process.wait()

@@ -1,7 +1,8 @@
 """How efficiently a job was trained: against the same work in one place, without waits and transfers.
 
 Tokens, units and wall time are the market's own records. Compute and transfer times, bytes and rates are what nodes
-reported with their units; nobody checks them, nothing is paid by them, and the answer says which they are.
+reported with their units; nothing is paid by them, and the answer says which they are. Nobody checks them but for one
+thing: a unit cannot have taken longer than from its offer to its delivery.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,8 @@ class NodeEfficiency(BaseModel):
 
 
 class Efficiency(BaseModel):
-    """Shares are of slot time: the job's workers times ``seconds``. All are null before anything was reported."""
+    """Shares are of slot time: the job's workers times ``seconds``. They add up to 1, and are null before anything was
+    reported."""
 
     seconds: float = Field(description="From the match to the end of training, or to the last delivery so far.")
     units_delivered: int
@@ -49,7 +51,7 @@ class Efficiency(BaseModel):
     seconds_compute: float
     seconds_transfer: float
     share_compute: float | None
-    share_transfer: float | None
+    share_transfer: float | None = Field(description="What went on beside compute counts as compute.")
     share_wait: float | None = Field(description="The rest: for the round's others, for joining, without work.")
     bytes_up: int
     bytes_down: int
@@ -65,9 +67,9 @@ def efficiency(session: Session, job: Job) -> Efficiency:
     training, model = (spec := TrainingSpec.from_dict(job.spec)).training, spec.model
     tokens_of_unit = training.inner_steps * training.batch_size * model.sequence_length
     seconds = _seconds(job, delivered)
-    compute, transfer = _seconds_of(reported, "compute_ms"), _seconds_of(reported, "transfer_ms")
+    compute, transfer = _taken(reported)
     slot_time = job.nodes * seconds
-    known = bool(reported) and slot_time > 0
+    shares = _shares(compute, transfer, slot_time) if reported and slot_time > 0 else (None, None, None)
     rate = len(delivered) * tokens_of_unit / seconds if seconds else None
     ideal = len(reported) * tokens_of_unit / (compute / job.nodes) if compute else None
     return Efficiency(
@@ -81,9 +83,9 @@ def efficiency(session: Session, job: Job) -> Efficiency:
         share_of_ideal=_rounded(rate / ideal if rate and ideal else None),
         seconds_compute=round(compute, 3),
         seconds_transfer=round(transfer, 3),
-        share_compute=_rounded(compute / slot_time if known else None),
-        share_transfer=_rounded(transfer / slot_time if known else None),
-        share_wait=_rounded(max(0.0, 1 - (compute + transfer) / slot_time) if known else None),
+        share_compute=shares[0],
+        share_transfer=shares[1],
+        share_wait=shares[2],
         bytes_up=_sum(reported, "bytes_up"),
         bytes_down=_sum(reported, "bytes_down"),
         bytes_up_measured=sum(unit.uploaded_bytes for unit in delivered),
@@ -105,8 +107,8 @@ def _nodes(reported: Sequence[Unit]) -> list[NodeEfficiency]:
         NodeEfficiency(
             provider=provider,
             units=len(units),
-            seconds_compute=round(_seconds_of(units, "compute_ms"), 3),
-            seconds_transfer=round(_seconds_of(units, "transfer_ms"), 3),
+            seconds_compute=round(_taken(units)[0], 3),
+            seconds_transfer=round(_taken(units)[1], 3),
             bytes_up=_sum(units, "bytes_up"),
             bytes_down=_sum(units, "bytes_down"),
             up_bytes_per_second=(units[-1].report or {})["up_bytes_per_second"],
@@ -120,8 +122,26 @@ def _sum(units: Sequence[Unit], field: str) -> int:
     return sum(int((unit.report or {})[field]) for unit in units)
 
 
-def _seconds_of(units: Sequence[Unit], field: str) -> float:
-    return _sum(units, field) / 1000
+def _taken(units: Sequence[Unit]) -> tuple[float, float]:
+    """Seconds of compute and of transfer that ``units`` are said to have taken: both of a unit are cut in proportion
+    where together they are more than the market saw pass between its offer and its delivery."""
+    compute = transfer = 0.0
+    for unit in units:
+        assert unit.report is not None
+        assert unit.uploaded_at is not None  # it is delivered
+        claimed = [unit.report[field] / 1000 for field in ("compute_ms", "transfer_ms")]
+        seen = max(0.0, (unit.uploaded_at - unit.created_at).total_seconds())
+        cut = min(1.0, seen / sum(claimed)) if any(claimed) else 1.0
+        compute, transfer = compute + cut * claimed[0], transfer + cut * claimed[1]
+    return compute, transfer
+
+
+def _shares(compute: float, transfer: float, slot_time: float) -> tuple[float, float, float]:
+    """The shares of compute, transfer and wait in ``slot_time``, of seconds each. With a round's delay a unit's upload
+    goes on beside the next one's compute, so that together they may be longer than the time that there was."""
+    share_compute = round(min(1.0, compute / slot_time), 4)
+    share_transfer = round(min(1.0 - share_compute, transfer / slot_time), 4)
+    return share_compute, share_transfer, round(1.0 - share_compute - share_transfer, 4)
 
 
 def _rounded(value: float | None, places: int = 4) -> float | None:

@@ -174,6 +174,13 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
     assert refusal.value.code == vector["code"]
 
 
+def test_the_published_malformed_vectors_show_every_code_that_a_reader_meets() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    _, _, table = page.partition("| code | the payload |")
+    codes = {line.split("`")[1] for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")}
+    assert {vector["code"] for vector in VECTORS["malformed"]} == codes - {"not_finite"}
+
+
 def test_an_unused_section_must_be_empty() -> None:
     format_ = format_of(8, CHUNK)
     payload = encode_vector(format_, np.random.default_rng(1).standard_normal(SIZE).astype(np.float32))

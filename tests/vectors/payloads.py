@@ -5,6 +5,7 @@ nothing else: values in, payload out, and the reason why each malformed payload 
 """
 
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,23 +62,46 @@ def payloads() -> list[dict[str, Any]]:
     return written
 
 
+def _changed(payload: bytes, place: int, replacement: bytes) -> bytes:
+    return payload[:place] + replacement + payload[place + len(replacement) :]
+
+
 def malformed() -> list[dict[str, Any]]:
-    """Changes of one payload, each with the stable code of its refusal."""
-    format_ = Format(len(SMALL), 5, 4, LAYOUT)
-    good = encode_vector(format_, np.array(SMALL, np.float32))
-    changes = {
+    """Changes of well-formed payloads, each with the stable code of its refusal: every code is here but
+    ``not_finite``, which only a writer meets."""
+    sparse = Format(len(SMALL), 5, 4, LAYOUT)
+    good = encode_vector(sparse, np.array(SMALL, np.float32))
+    of_sparse = {
         "cut short": good[:-1],
         "one byte too many": good + b"\0",
         "empty": b"",
-        "another magic": b"ZIPG" + good[4:],
-        "version 1": good[:4] + b"\x01" + good[5:],
-        "Rice parameter of the indices beyond 8": good[:48] + b"\x09" + good[49:],
-        "low above high": good[:66] + b"\x7f\x7f" + good[68:],
-        "padding of the signs not zero": good[:70] + bytes([good[70] | 1]) + good[71:],
-        "one index too few": good[:71] + b"\0" + good[72:],
+        "a length beyond 63 bits": _changed(good, 50, b"\xff" * 8),
+        "two lengths that add up to the right one modulo 2^64": _changed(
+            good, 50, struct.pack("<QQ", 2**64 - 1, sum(struct.unpack_from("<QQ", good, 50)) + 1)
+        ),
+        "another magic": _changed(good, 0, b"ZIPG"),
+        "version 1": _changed(good, 4, b"\x01"),
+        "Rice parameter of the indices beyond 8": _changed(good, 48, b"\x09"),
+        "low above high": _changed(good, 66, b"\x7f\x7f"),
+        "low is negative": _changed(good, 66, b"\x80\xbf"),
+        "high is infinite": _changed(good, 68, b"\x80\x7f"),
+        "high is no number": _changed(good, 68, b"\xc0\x7f"),
+        "padding of the signs not zero": _changed(good, 70, bytes([good[70] | 1])),
+        "one index too few": _changed(good, 71, b"\0"),
     }
+    zeros, equal, pair = Format(6, 4096, 8, LAYOUT), Format(3, 4096, 2, LAYOUT), Format(3, 2, 4, LAYOUT)
+    of_zeros = encode_vector(zeros, np.zeros(6, np.float32))
+    of_equal = encode_vector(equal, np.ones(3, np.float32))
+    of_pair = encode_vector(pair, np.array([1, 0, 2], np.float32))
+    cases: list[tuple[str, Format, bytes]] = [(name, sparse, payload) for name, payload in of_sparse.items()]
+    cases += [
+        ("an index beyond the vector", pair, _changed(of_pair, 71, b"\x90")),
+        ("a level beyond its bits", equal, _changed(of_equal, 71, b"\x38")),
+        ("a level above 0 where all are equal", equal, _changed(of_equal, 71, b"\x70")),
+        ("a negative zero", zeros, _changed(of_zeros, 70, b"\x80")),
+    ]
     written = []
-    for name, payload in changes.items():
+    for name, format_, payload in cases:
         try:
             decode_vector(format_, payload)
         except PayloadError as error:

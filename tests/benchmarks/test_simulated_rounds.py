@@ -1,0 +1,67 @@
+"""The simulator held against rounds of real processes. Bytes over shaped links decide how long these take, not this
+machine: what the machine itself took for training and joining is told to the simulator, round by round."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulator.real_market import LONGEST_SECONDS, SWEEP_SECONDS, Run, Store, running
+from benchmarks.simulator.rounds import simulate
+from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
+from benchmarks.simulator.shaping import ShapedLink, shaping
+from training_gym.round_time import MBIT, Link
+
+SLOTS, ROUNDS = 2, 3
+LINK = Link(down_mbps=2.0, up_mbps=0.03, round_trip_seconds=0.08)
+"""A payload of 33 kB takes nine seconds up, data and model of 0.8 MB three seconds down."""
+LEFT_OUT = 0.3
+"""Requests' heads and what nodes do beside training and transfers are not simulated: this share of a round at most."""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(Path(directory))
+        yield store
+        store.process.terminate()
+        store.process.wait()
+
+
+def _simulated(run: Run, number: int, link: Link) -> float:
+    """Seconds of this round, of units and a closing that take what the slowest unit and the closing of it took."""
+    work = Work(
+        compute=max(run.trained[SLOTS * number : SLOTS * (number + 1)]),
+        payload=run.sizes["payload"],
+        update=run.sizes["update"],
+        model=run.sizes["model"],
+        slot_state=0.0,
+        dataset=len(run.text),
+    )
+    market = Market(
+        requests_before=1,
+        requests_after=0,
+        admit=link.round_trip_seconds,
+        close=run.closings[number],
+        sweep_seconds=SWEEP_SECONDS,
+        round_deadline_seconds=LONGEST_SECONDS,
+    )
+    outcome = simulate(Scenario(work, Nodes(SLOTS, links={link: 1.0}), market, ROUNDS, unmeasured=0))
+    return outcome.rounds[number].seconds
+
+
+@pytest.mark.timeout(1_200)
+def test_rounds_over_slow_links_take_what_the_simulator_says(store: Store) -> None:
+    with shaping() as loop:
+        rates = LINK.up_mbps * MBIT, LINK.down_mbps * MBIT
+        links = [ShapedLink(loop, *rates, LINK.round_trip_seconds) for _ in range(SLOTS)]
+        urls = [(link.to(store.gateway), link.to(store.rpc)) for link in links]
+        with running(store, urls, (0.0,) * SLOTS) as run:
+            real = run.rounds(SLOTS, ROUNDS)
+    simulated = [_simulated(run, number, LINK) for number in range(ROUNDS)]
+    faster = Link(LINK.down_mbps, 2 * LINK.up_mbps, LINK.round_trip_seconds)
+    for number, (took, expected) in enumerate(zip(real, simulated, strict=True)):
+        assert 0.98 * expected < took < (1 + LEFT_OUT) * expected, (real, simulated)
+        assert _simulated(run, number, faster) * (1 + LEFT_OUT) < took, "it is the link that decides"
+    assert real[0] > real[-1]  # data and model, and then updates
