@@ -34,8 +34,15 @@ class Lease:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Lease":
-        """The lease in the market's answer, or in this node's own journal."""
-        return cls(**{name: document[name] for name in cls.__slots__})
+        """The lease in the market's answer, or in this node's own journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        found = cls(**{name: document[name] for name in cls.__slots__})
+        if not (isinstance(found.task, dict) and isinstance(found.lease_seconds, int | float)):
+            raise TypeError("task is no object, or lease_seconds no number")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
