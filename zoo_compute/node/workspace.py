@@ -13,6 +13,7 @@
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
 ``lock``                         held by the node that uses the directory
 ``*.damaged-<time>``             what could not be used, set aside (``damage.py``); nothing needs it
 """
@@ -21,6 +22,7 @@ import fcntl
 import json
 import logging
 import os
+import secrets
 import shutil
 import sqlite3
 import threading
@@ -44,6 +46,7 @@ MAX_INPUT_BYTES = 1 << 36
 _FILES_KEPT_SECONDS = 3600.0
 _BLOCKS_KEPT_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
+_SESSIONS_KEPT = 8
 _FOLDERS = (
     "units",
     "slots",
@@ -213,6 +216,17 @@ class Workspace:
         """The leases that were at hand when the last process ended."""
         found = (read_json(path, Lease.from_dict) for path in (self._root / "leases").glob("*.json"))
         return [lease for lease in found if lease is not None]
+
+    def new_session(self) -> tuple[str, list[str]]:
+        """A random id for this process, and those of the last ones that used the directory, the oldest first."""
+        path = self._root / "sessions.json"
+        before = read_json(path, lambda note: [str(one) for one in note["sessions"]]) or []
+        session = secrets.token_hex(16)
+        try:
+            write_json(path, {"sessions": [*before, session][-_SESSIONS_KEPT:]})
+        except OSError as error:  # started again soon, this node is taken for a stranger until its silence is noticed
+            log.warning("%s cannot be written: %s", path, error)
+        return session, before
 
     def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0, now: float | None = None) -> None:
         """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
