@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from io import FileIO
 from pathlib import Path
 
-from zoo_compute.packs import Index, Pack, Place, force_to_disk, locked, remove_unused
+from zoo_compute.packs import UNREADABLE, Index, Pack, Place, force_to_disk, locked, remove_unused
 from zoo_protocol import unixfs
 from zoo_protocol.cid import DAG_PB, Buffer, Cid, ContentError, of_block, verify_block
 
@@ -57,6 +57,10 @@ class BlockStore:
         self._loose: Pack | None = None
         self._loose_lock = threading.Lock()
 
+    def check(self) -> None:
+        """Read the whole index. Raises sqlite3.DatabaseError: it is damaged."""
+        self._index.check()
+
     def discard_unfinished(self) -> None:
         """Remove what killed processes left half-written; what others write now is left alone."""
         used = self._index.packs()
@@ -84,7 +88,7 @@ class BlockStore:
         """
         while True:
             place = self._place(cid)
-            with contextlib.suppress(FileNotFoundError, ContentError), self._opened(place.pack) as file:
+            with contextlib.suppress(*UNREADABLE, ContentError), self._opened(place.pack) as file:
                 return verify_block(cid, os.pread(file.fileno(), place.size, place.offset))
             if self._index.forget(cid, place):  # else it was moved to another pack meanwhile
                 log.warning("block %s was damaged on disk (%s)", cid, place)
@@ -256,7 +260,7 @@ class BlockStore:
                 if place.pack not in packs:
                     try:
                         packs[place.pack] = self._opened(place.pack)
-                    except FileNotFoundError:
+                    except UNREADABLE:
                         self.get(cid)  # it lies in another pack by now, or this says that it is lost
                         break
             else:

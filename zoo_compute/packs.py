@@ -21,6 +21,8 @@ from zoo_protocol.cid import Buffer, Cid
 
 _PARAMETERS = 500  # SQLite's own limit is higher
 _BUSY_SECONDS = 60.0
+UNREADABLE = (FileNotFoundError, IsADirectoryError, PermissionError)
+"""What opening a pack raises that is gone, or of no use: what it held counts as absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,12 @@ class Index:
                 CREATE TABLE IF NOT EXISTS pins (cid BLOB PRIMARY KEY);
                 """
             )
+
+    def check(self) -> None:
+        """Read all of it. Raises sqlite3.DatabaseError: it is damaged."""
+        [(found,)] = self._rows("PRAGMA quick_check(1)", [])
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
 
     @contextmanager
     def transaction(self, *, durable: bool) -> Iterator[None]:
@@ -195,7 +203,7 @@ def locked(path: Path) -> Iterator[bool]:
             file = stack.enter_context(path.open("rb"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = os.fstat(file.fileno()).st_nlink > 0
-        except (FileNotFoundError, BlockingIOError):
+        except (*UNREADABLE, BlockingIOError):
             free = False
         yield free
 

@@ -145,6 +145,8 @@ FIELDS: dict[str, Any] = {
     "fill_p50_ms": 4_200,
     "fill_p90_ms": 9_800,
     "round_trip_ms": 24,
+    "session": "5f0e1c9a7b2d4863a1f45d0c8e92b7d6",
+    "predecessors": ["c2a96e0b417f4d58b3e0917ad65f28c4"],
     # --- the job
     "spec": _SPEC,
     "request": {

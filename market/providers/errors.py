@@ -17,6 +17,16 @@ class NotRegistered(MarketError):
     default_remedy = "Register first with POST /v1/providers."
 
 
+class WalletInUse(MarketError):
+    status = 409
+    code = "wallet-in-use"
+    title = "Another node runs with this wallet"
+    default_remedy = (
+        "Stop one of them, and give each node a wallet and a --state-dir of its own. A node that was killed, and is "
+        "started with another --state-dir, has to wait until its silence was noticed; better give it the old one."
+    )
+
+
 class KindFixed(MarketError):
     status = 409
     code = "provider-kind-fixed"

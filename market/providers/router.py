@@ -17,7 +17,7 @@ from market.api.types import AddressString, HashString
 from market.db.base import utc_now
 from market.domain.network import NetworkParameters
 from market.domain.uptime import uptime_bps
-from market.providers import asks, benchmarks, records, service
+from market.providers import asks, benchmarks, records, service, sessions
 from market.providers.attestations import attested_until
 from market.providers.errors import (
     AnswerNotFound,
@@ -35,6 +35,7 @@ from market.providers.errors import (
     ProviderNotFound,
     TierNotEarned,
     VerifierNeedsNone,
+    WalletInUse,
 )
 from market.providers.models import AskRow, DowntimePenalty, Provider, ProviderEpoch
 from market.providers.schemas import (
@@ -114,7 +115,7 @@ def list_epochs(
     return [_epoch_view(row, penalties.get(row.epoch)) for row in records.epochs_of(session, address, limit)]
 
 
-@router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered))
+@router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered, WalletInUse))
 def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
@@ -122,6 +123,9 @@ def send_heartbeat(
     at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
     now = at.timestamp()
     counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
+    named = counted and bool(body.session)
+    if named and not sessions.take(services.redis, address, body.session, body.predecessors, silence):
+        raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
     # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
     benchmark_by = benchmarks.due_by(services.network, provider, at) if counted else provider.rebenchmark_by

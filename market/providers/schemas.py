@@ -105,6 +105,18 @@ class HeartbeatRequest(RequestModel):
         int | None, Field(ge=0, le=60_000, description="Its shortest recent round trip to this API; helps placement.")
     ] = None
 
+    session: Annotated[
+        str, Field(max_length=64, description="Random id of the node's process: a wallet serves one node at a time.")
+    ] = ""
+    predecessors: Annotated[
+        list[Annotated[str, Field(max_length=64)]],
+        Field(
+            default_factory=list,
+            max_length=16,
+            description="Ids of its earlier processes in the same directory, whose place it takes.",
+        ),
+    ]
+
 
 class HeartbeatView(BaseModel):
     status: str

@@ -21,6 +21,7 @@ from provider_calls import (
     stake,
     status_of,
 )
+from redis.exceptions import ConnectionError
 from sqlalchemy import select
 
 from market.api.services import Services
@@ -130,6 +131,37 @@ def test_only_heartbeats_that_answer_the_last_challenge_count(
     assert seen() != before
     old = services.liveness.challenge(node.address, time.time() - 3 * 60)
     assert not send(old, node)  # recorded beforehand
+
+
+def test_a_wallet_serves_one_node_at_a_time(
+    api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = sign_in(api)
+    register(api, node)
+
+    def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
+        told = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
+        signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, told)))
+        body = {"challenge": told, "signature": signature, "session": session, "predecessors": list(predecessors)}
+        return api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers)
+
+    for _ in range(2):
+        assert beat("first").json()["counted"]
+    assert beat("stranger", "another").json()["code"] == "wallet-in-use"
+    assert not beat("thief", "first", signer=sign_in(api)).json()["counted"]  # who cannot sign takes nothing over
+    assert beat("first").json()["counted"]
+    assert beat("started again", "before", "first").json()["counted"]
+    refusal(beat("first", "before"), 409, "wallet-in-use")  # the copy that is left of two
+    assert beat("").json()["counted"]  # a node of before names none
+    services.redis.delete(f"zoo:node:{node.address}")  # as after a silence
+    assert beat("stranger").json()["counted"]
+    assert 0 < services.redis.pttl(f"zoo:node:{node.address}") <= 1000 * services.settings.heartbeat_timeout_seconds
+
+    def away(*_: object, **__: object) -> None:
+        raise ConnectionError("a test")
+
+    monkeypatch.setattr(services.redis, "get", away)
+    assert beat("first").json()["counted"]
 
 
 def test_an_ask_must_be_the_callers_own_fresh_signature(

@@ -283,3 +283,45 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
         answered.set()
         running.stop()
         thread.join(60)
+
+
+def test_a_node_stops_when_another_one_has_its_wallet(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise ApiError(409, "wallet-in-use", "another node was heard of")
+
+    monkeypatch.setattr(running, "_join", Standing)
+    monkeypatch.setattr(running, "_heartbeat", refused)
+    for quiet in (Payouts, Omissions, Disputes):
+        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+    with pytest.raises(ApiError, match="wallet-in-use"):
+        running.run()
+    assert running._stopping.is_set()
+
+
+def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
+    agent: NodeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[str] = []
+
+    def refused(*_: object) -> None:
+        raise ApiError(409, "wallet-in-use", "another node was heard of")
+
+    agent._executor.start = lambda: None  # type: ignore[method-assign]
+    standing = SimpleNamespace(register=registered.append, sign_challenge=None)
+    monkeypatch.setattr("zoo_compute.node.agent.Standing", lambda *_: standing)
+    monkeypatch.setattr(agent._market, "heartbeat", refused)
+    with pytest.raises(ApiError, match="wallet-in-use"):
+        agent.run()
+    assert not registered
+
+
+def test_a_node_names_the_processes_that_used_its_directory_before(tmp_path: Path) -> None:
+    sessions: list[str] = []
+    for _ in range(20):
+        session, before = workspace.Workspace(tmp_path).new_session()
+        assert before == sessions[-8:]
+        sessions.append(session)
+    assert len(set(sessions)) == 20
+    assert workspace.Workspace(tmp_path / "other").new_session()[1] == []
+    (tmp_path / "sessions.json").write_bytes(b'{"ses')
+    assert workspace.Workspace(tmp_path).new_session()[1] == []

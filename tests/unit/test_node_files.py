@@ -1,5 +1,6 @@
 """What a node has on disk after a power cut, and what a disk that fails may not end."""
 
+import hashlib
 import os
 import socket
 import stat
@@ -20,6 +21,7 @@ from zoo_compute.node.referee import SignedVerdict, Verdicts
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
+from zoo_protocol.hashing import to_hex
 
 
 @pytest.fixture
@@ -57,6 +59,7 @@ class Trains:
         states = [str(directory / f"state-{number}") for number in (0, 1)]
         return {
             "payload": str(directory / "payload"),
+            "payload_sha256": to_hex(hashlib.sha256(b"payload").digest()),
             "slot_state": str(directory / "slot"),
             "states": states,
             "state_digests": [],

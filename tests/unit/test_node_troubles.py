@@ -147,13 +147,8 @@ def test_a_directory_serves_one_node_and_says_why_it_serves_none(
         serve(config)
     assert error.value.code == "state-dir-in-use"
     assert at_hand.exists(), "the first one works with it"
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "index.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / "store" / "blocks").mkdir(parents=True)
     with pytest.raises(ConfigError) as error:
         serve(config)
     assert error.value.code == "state-dir-unusable"
-    assert "file is not a database" in error.value.detail
-    (tmp_path / "store" / "blocks").mkdir()
-    with pytest.raises(ConfigError) as error:
-        serve(config)
     assert "earlier version" in error.value.detail

@@ -1,15 +1,16 @@
 """The market's acknowledgements as a node keeps them: checked when they are given, durable until they are kept."""
 
-import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo_compute.errors import ZooError
 from zoo_compute.models import Network
+from zoo_compute.node.damage import read_json
 from zoo_compute.node.workspace import write_json
 from zoo_compute.omission_chain import OmissionChain
 from zoo_protocol.hashing import to_hex
@@ -66,17 +67,20 @@ class Journal:
 
     def all(self) -> list[Promise]:
         """Every promise, the earliest due first."""
-        found = []
-        for path in self._directory.glob("*.json"):
-            try:
-                document = json.loads(path.read_text())
-            except FileNotFoundError:  # another process has just forgotten it
-                continue
-            found.append(Promise(UnitCommitment(**document["unit"]), document["include_by"], document["signature"]))
+        kept = (read_json(path, partial(_promise, path)) for path in self._directory.glob("*.json"))
+        found = [promise for promise in kept if promise is not None]
         return sorted(found, key=lambda promise: (promise.include_by, promise.unit_id))
 
     def _file(self, promise: Promise) -> Path:
         return self._directory / f"{promise.unit_id}.json"
+
+
+def _promise(path: Path, document: Any) -> Promise:
+    """The promise in a file. Raises as ``read_json`` wants if the file was changed."""
+    promise = Promise(UnitCommitment(**document["unit"]), document["include_by"], document["signature"])
+    if path.stem != promise.unit_id or type(promise.include_by) is not int or not isinstance(promise.signature, str):
+        raise ValueError("it is not what was written")
+    return promise
 
 
 class Acknowledgements:

@@ -36,7 +36,7 @@ from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.judging import Bench
-from zoo_compute.node.market import Lease, Market
+from zoo_compute.node.market import WALLET_IN_USE, Lease, Market
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import Referee, Sources, Verdicts
@@ -88,7 +88,7 @@ class NodeAgent:
         self._executor = make_executor(profile, config.memory_gb * _GIB, self._workspace.executor)
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
-        self._market = Market(self._connection)
+        self._market = Market(self._connection, *self._workspace.new_session())
         self._stopping = threading.Event()
         self._court_due = threading.Event()
         self._at_work = 0  # threads that have a lease at hand
@@ -145,6 +145,7 @@ class NodeAgent:
         while not self._stopping.is_set():
             try:
                 standing = Standing(self._config, self._market, self._wallet, self._executor)
+                self._take_wallet(standing)
                 standing.register(self._executor.environment_class)
                 return standing
             except Unreachable as error:
@@ -154,6 +155,15 @@ class NodeAgent:
                 if not self._stopping.is_set():
                     raise
         return None
+
+    def _take_wallet(self, standing: Standing) -> None:
+        """Be heard of before anything is changed: another node with this wallet must not lose its registration to one
+        that is refused. Raises ApiError: ``wallet-in-use``."""
+        try:
+            self._market.heartbeat(self.is_busy, standing.sign_challenge)
+        except ApiError as error:
+            if error.code != "not-registered":
+                raise
 
     def _keep_standing(self, standing: Standing) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
@@ -167,6 +177,8 @@ class NodeAgent:
                 standing.note_verifiers(said["verifiers_of_class"])
             standing.advance(said["status"], must_prove=said["benchmark_by"] is not None)
         except ZooError as error:
+            if error.code == WALLET_IN_USE:  # what two of them sign and promise side by side costs the stake
+                raise
             log.warning("%s %s", error, error.remedy or "")
             return _RETRY_SECONDS
         except OSError as error:  # a full disk, say: tidying makes room

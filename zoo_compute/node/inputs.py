@@ -93,8 +93,8 @@ def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: Gatewa
     cid = task["slot_state_cid"]
     if cid is None:
         return None
-    own = workspace.slot_state(task["job_id"], task["slot"], cid)
-    if own.exists():
+    own = workspace.kept_slot_state(task["job_id"], task["slot"], cid)
+    if own is not None:
         own.touch()
         return str(own)
     try:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from zoo_compute.link import BACKGROUND, Background
 from zoo_compute.models import Network
 from zoo_protocol.messages import Ask
 
+WALLET_IN_USE = "wallet-in-use"
 _CHECKED_WITHIN_SECONDS = 1_800.0  # who gives up its answer waits for a day
 _MARGIN_SECONDS = 10.0
 _ROUND_TRIPS = 8
@@ -34,8 +35,15 @@ class Lease:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Lease":
-        """The lease in the market's answer, or in this node's own journal."""
-        return cls(**{name: document[name] for name in cls.__slots__})
+        """The lease in the market's answer, or in this node's own journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        found = cls(**{name: document[name] for name in cls.__slots__})
+        if not (isinstance(found.task, dict) and isinstance(found.lease_seconds, int | float)):
+            raise TypeError("task is no object, or lease_seconds no number")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,10 +60,16 @@ Asking = Lease | Disputed
 
 
 class Market:
-    """One node's side of the market. All calls raise :class:`ApiError` or :class:`Unreachable`."""
+    """One node's side of the market. All calls raise :class:`ApiError` or :class:`Unreachable`.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        session: random id of this process, by which the market tells it from another node with the same wallet.
+        predecessors: of the processes that used the node's directory before.
+    """
+
+    def __init__(self, connection: Connection, session: str = "", predecessors: Sequence[str] = ()) -> None:
         self._connection = connection
+        self._session = {"session": session, "predecessors": list(predecessors)}
         # The shortest of the last few: what is above it is load, here or there, and not the way.
         self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._challenge = ""
@@ -74,6 +88,9 @@ class Market:
 
         Args:
             sign: the wallet's signature of a challenge.
+
+        Raises:
+            ApiError: ``wallet-in-use``: another node has the wallet; ``not-registered``.
         """
         with understood("a heartbeat"):
             answer = self._beat(busy, sign)
@@ -87,6 +104,7 @@ class Market:
     def _beat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
         body: dict[str, Any] = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
         if self._challenge:
+            body |= self._session
             body |= {"challenge": self._challenge, "signature": sign(self._challenge)}
         started = time.monotonic()
         answer: dict[str, Any] = self._connection.post("/v1/providers/me/heartbeat", body, repeatable=True)

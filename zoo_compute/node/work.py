@@ -1,7 +1,6 @@
 """Doing what a lease asks: train a unit, reveal states, pin or follow checkpoints, upload a slot state, replay."""
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.config import TrainingSpec
-from training_gym.distributed.trace import boundary_state_bytes
+from training_gym.distributed.trace import boundary_state_bytes, state_path
 from training_gym.slot_state import slot_state_bytes
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
+from zoo_compute.node.damage import read_json
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
@@ -69,6 +69,14 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
             f"at {bytes_per_second * 8 / 1e6:.1f} Mb/s upwards the states of {DRAWN_TOGETHER} units "
             f"({size / 1e6:.0f} MB) could not be shown in time if all were drawn"
         )
+
+
+def _kept_result(document: Any) -> dict[str, Any]:
+    """A unit's result that was kept. Raises ValueError, LookupError, TypeError or OSError: it is not all there."""
+    found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
+    if to_hex(hashlib.sha256(Path(found["payload"]).read_bytes()).digest()) != found["payload_sha256"]:
+        raise ValueError("its payload is not what was made")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +199,9 @@ class Worker:
         names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
         start = [task["environment"], *(task[name] for name in names)]  # its leaves are of one environment class
         start.append(task["spec"]["training_config"]["top_k"])
-        if file.exists():
-            known: dict[str, Any] = json.loads(file.read_text())
-            if known["start"] == start and "state_digests" in known:  # a result of before has none
-                return known
+        known = read_json(file, _kept_result)
+        if known is not None and known["start"] == start:
+            return known
         self._require_link(held)
         with effort.transferring():
             inputs = unit_task(task, self.workspace, self.gateway, self._run)
@@ -217,10 +224,9 @@ class Worker:
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
-        result = json.loads((directory / "result.json").read_text())
         files: dict[str, Path] = {}
         if task["segment"]:  # the first starts from the checkpoint, and from the slot state
-            files["state_cid"] = Path(result["states"][task["segment"]])
+            files["state_cid"] = state_path(directory, task["segment"])
         if task["slot_state_cid"] is not None:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
@@ -230,8 +236,8 @@ class Worker:
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
         """The slot state that the market asks for. Raises SlotStateMissing: it is no longer here."""
-        path = self.workspace.slot_state(task["job_id"], task["slot"], task["slot_state_cid"])
-        if not path.exists():
+        path = self.workspace.kept_slot_state(task["job_id"], task["slot"], task["slot_state_cid"])
+        if path is None:
             raise SlotStateMissing(task["slot_state_cid"])
         return path
 

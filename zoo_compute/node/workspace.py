@@ -13,14 +13,18 @@
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
 ``lock``                         held by the node that uses the directory
+``*.damaged-<time>``             what could not be used, set aside (``damage.py``); nothing needs it
 """
 
 import fcntl
 import json
 import logging
 import os
+import secrets
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +36,7 @@ from weakref import WeakValueDictionary
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.damage import make_folder, read_json, set_aside
 from zoo_compute.node.market import Lease
 from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
@@ -41,6 +46,20 @@ MAX_INPUT_BYTES = 1 << 36
 _FILES_KEPT_SECONDS = 3600.0
 _BLOCKS_KEPT_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
+_SESSIONS_KEPT = 8
+_FOLDERS = (
+    "units",
+    "slots",
+    "leases",
+    "store",
+    "checkpoints",
+    "files",
+    "executor",
+    "acknowledgements",
+    "traces",
+    "disputes",
+    "verdicts",
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +73,10 @@ def used_alone(root: Path) -> Iterator[None]:
         OSError: it cannot be written to.
     """
     root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("a") as file:
+    lock = root / "lock"
+    if lock.is_dir():
+        set_aside(lock, "it is a folder")
+    with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -73,12 +95,11 @@ class Workspace:
         self._root = root.resolve()
         for name in ("files", "executor"):
             shutil.rmtree(self._root / name, ignore_errors=True)
-        for name in ("units", "slots", "leases", "store", "checkpoints", "files", "executor"):
-            (self._root / name).mkdir(parents=True, exist_ok=True)
+        for name in _FOLDERS:
+            make_folder(self._root / name)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
-        self.store = BlockStore(self._root / "store")
-        self.store.discard_unfinished()
+        self.store = _opened_store(self._root / "store")
         self._collect_at = 0.0
         self.collect()
 
@@ -112,6 +133,11 @@ class Workspace:
         path = self._root / "units" / job_id / f"{round_}-{slot}"
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def kept_slot_state(self, job_id: str, slot: int, cid: str) -> Path | None:
+        """A slot state of this node, whole; None if it is not here, or damaged: then it is set aside."""
+        path = self.slot_state(job_id, slot, cid)
+        return path if _is_whole(path, cid) else None
 
     def slot_state(self, job_id: str, slot: int, cid: str) -> Path:
         """Where a slot state of this node lies if it is here."""
@@ -166,7 +192,11 @@ class Workspace:
         """
         folder = self._root / "checkpoints"
         released = {folder / f"{parse(checkpoint)}.json" for checkpoint in checkpoints}
-        files = {path: set(json.loads(path.read_text())["cids"]) for path in folder.glob("*.json")}
+        noted = {
+            path: read_json(path, lambda note: {str(parse(cid)) for cid in note["cids"]})
+            for path in folder.glob("*.json")
+        }
+        files = {path: cids for path, cids in noted.items() if cids is not None}
         gone = set[str]().union(*(cids for path, cids in files.items() if path in released))
         kept = set[str]().union(*(cids for path, cids in files.items() if path not in released))
         for cid in gone - kept:
@@ -184,7 +214,19 @@ class Workspace:
 
     def remembered(self) -> list[Lease]:
         """The leases that were at hand when the last process ended."""
-        return [Lease.from_dict(json.loads(path.read_text())) for path in (self._root / "leases").glob("*.json")]
+        found = (read_json(path, Lease.from_dict) for path in (self._root / "leases").glob("*.json"))
+        return [lease for lease in found if lease is not None]
+
+    def new_session(self) -> tuple[str, list[str]]:
+        """A random id for this process, and those of the last ones that used the directory, the oldest first."""
+        path = self._root / "sessions.json"
+        before = read_json(path, lambda note: [str(one) for one in note["sessions"]]) or []
+        session = secrets.token_hex(16)
+        try:
+            write_json(path, {"sessions": [*before, session][-_SESSIONS_KEPT:]})
+        except OSError as error:  # started again soon, this node is taken for a stranger until its silence is noticed
+            log.warning("%s cannot be written: %s", path, error)
+        return session, before
 
     def tidy(self, keep_hours: float, slot_state_seconds: float = 0.0, now: float | None = None) -> None:
         """Remove what is of units older than ``keep_hours``, and inputs that were not used for an hour.
@@ -200,13 +242,13 @@ class Workspace:
         states = sorted((self._root / "slots").glob("*/*/*"), key=lambda path: path.stat().st_mtime)
         for path in states[:-1]:
             if now - path.stat().st_mtime > max(keep_hours * 3600, slot_state_seconds):
-                path.unlink(missing_ok=True)
+                _remove(path)
         for path in (self._root / "files").iterdir():
             if here - path.stat().st_mtime > _FILES_KEPT_SECONDS:
-                path.unlink(missing_ok=True)
+                _remove(path)
         for path in (self._root / "units").glob("*/*"):
             if now - path.stat().st_mtime > keep_hours * 3600:
-                shutil.rmtree(path)
+                _remove(path)
 
     def collect(self) -> None:
         """Remove blocks that no pinned file needs and that were fetched longer than a day ago, unless that was done
@@ -221,6 +263,55 @@ class Workspace:
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"
+
+
+def _opened_store(folder: Path) -> BlockStore:
+    """The store in a folder; a damaged one is set aside as a whole: without their index, its packs are of no use."""
+    try:
+        _require_index(folder)
+        store = BlockStore(folder)
+        store.check()
+        store.discard_unfinished()
+    except sqlite3.OperationalError:  # a full disk, say
+        raise
+    except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
+        set_aside(folder, error)
+        log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
+        return BlockStore(folder)
+    return store
+
+
+def _require_index(folder: Path) -> None:
+    """Where there is none of what is in the packs, a new one would have them all removed."""
+    for path in folder.glob("index.*"):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path.name} is a folder")
+    index = folder / "index.sqlite"
+    if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
+        raise sqlite3.DatabaseError("index.sqlite is empty")
+
+
+def _is_whole(path: Path, cid: str) -> bool:
+    """Whether a file is there and has this CID; one that has not is set aside."""
+    try:
+        with path.open("rb") as content:
+            found = cid_of_file(content)
+    except FileNotFoundError:
+        return False
+    except (IsADirectoryError, PermissionError) as error:
+        set_aside(path, error)
+        return False
+    if found != cid:
+        set_aside(path, f"its content is {found}")
+    return found == cid
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; what is gone is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def acknowledgements_in(state_dir: Path) -> Path:

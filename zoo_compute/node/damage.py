@@ -1,0 +1,55 @@
+"""What of a node's directory cannot be used: moved out of the way, so that the node starts and goes on with the rest.
+
+A power cut, a failing disk or somebody's hand may leave any of its files cut, changed or unreadable. Nothing is removed
+for that: whoever can mend such a file finds it beside its place, as ``<name>.damaged-<UTC time>``.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+_UNREADABLE = (IsADirectoryError, PermissionError)
+"""Of what a system refuses, that which stays so. Too many open files, say, are no fault of the file that is opened."""
+
+_T = TypeVar("_T")
+
+
+def set_aside(path: Path, problem: object) -> None:
+    """Move what cannot be used out of the way, and say so.
+
+    Raises:
+        OSError: the directory cannot be written to.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+    path.rename(aside)
+    log.error("%s cannot be used (%s): it is %s now, and the node goes on without it", path, problem, aside.name)
+
+
+def read_json(path: Path, make: Callable[[Any], _T]) -> _T | None:
+    """What ``make`` makes of a JSON file; None if it is not there, or cannot be used: then it is set aside.
+
+    Args:
+        make: raises ValueError, LookupError, TypeError or AttributeError if the document is none of its own.
+
+    Raises:
+        OSError: the system refuses to open it for now, or to set it aside.
+    """
+    try:
+        return make(json.loads(path.read_bytes()))
+    except FileNotFoundError:  # another thread or process has just removed it
+        return None
+    except (*_UNREADABLE, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        set_aside(path, f"{type(error).__name__}: {error}")
+        return None
+
+
+def make_folder(path: Path) -> None:
+    """Have a folder there; anything else in its place is set aside. Raises OSError."""
+    if path.exists() and not path.is_dir():
+        set_aside(path, "it is no folder")
+    path.mkdir(parents=True, exist_ok=True)
