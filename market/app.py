@@ -1,5 +1,6 @@
 """Composition root of the API: settings in, application out."""
 
+import asyncio
 import gc
 import re
 from collections.abc import AsyncIterator
@@ -32,6 +33,7 @@ from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
 from market.jobs.offers import Offers
+from market.jobs.presence import Presence
 from market.jobs.router import router as jobs
 from market.jobs.uploads_router import PIECE_PATH
 from market.jobs.uploads_router import router as uploads
@@ -79,6 +81,7 @@ def build_services(settings: Settings) -> Services:
         database=database,
         callers=Callers(database, settings.admin_addresses),
         offers=Offers(database),
+        presence=Presence(database, settings.lease_seconds),
         network=NETWORKS[settings.network],
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
@@ -98,6 +101,14 @@ def build_services(settings: Settings) -> Services:
     )
 
 
+async def _report(app: FastAPI) -> None:
+    """Say again and again that calls are taken here."""
+    while True:
+        presence = app.state.services.presence
+        await presence.report_soon()
+        await asyncio.sleep(presence.period)
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The API. Without settings they come from the environment (``uvicorn --factory market.app:create_app``)."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
@@ -107,7 +118,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         gc.freeze()  # what lives as long as the process need not be searched for garbage, 0.1 s each time
+        reports = asyncio.create_task(_report(app))
         yield
+        reports.cancel()
         services.database.dispose()
         services.redis.close()
 

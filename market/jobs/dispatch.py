@@ -21,6 +21,7 @@ from market.jobs.matching import cancel_now
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.units import settle_if_decided, unit_spec
+from market.outages import service as outages
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
@@ -184,7 +185,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
-    elif state.is_hopeless(now):
+    elif state.is_hopeless(now) and state.is_hopeless(now - outages.time_away(session, state.started_at, now)):
         _give_up(session, job, state, now)
 
 

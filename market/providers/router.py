@@ -23,6 +23,7 @@ from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
     BenchmarkAnswered,
+    BenchmarkAtWork,
     BenchmarkBusy,
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
@@ -124,7 +125,7 @@ def send_heartbeat(
     counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
     # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
-    benchmark_by = benchmarks.due_by(services.network, provider, at) if counted else provider.rebenchmark_by
+    benchmark_by = benchmarks.due_by(session, services.network, provider, at) if counted else provider.rebenchmark_by
     return HeartbeatView(
         status=provider.status,
         reason=provider.reason,
@@ -148,6 +149,7 @@ def send_heartbeat(
         ProviderJailed,
         HardwareInsufficient,
         BenchmarkPaused,
+        BenchmarkAtWork,
         *_ONCE,
     ),
     dependencies=[ANSWERED_ONCE],
