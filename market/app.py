@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
@@ -18,6 +18,7 @@ from market.api.etag import ConditionalGet
 from market.api.handlers import install_handlers
 from market.api.middleware import BodyLimit, RequestContext
 from market.api.openapi import COMMON, TAGS, install_openapi, operation_id
+from market.api.query import only_known_parameters
 from market.api.ratelimit import RateLimit
 from market.api.services import Services
 from market.auctions.router import router as auctions
@@ -129,6 +130,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version="0.1.0",
         description=DESCRIPTION,
         lifespan=lifespan,
+        dependencies=[Depends(only_known_parameters)],
         responses=COMMON,
         openapi_tags=TAGS,
         telemetry={"operation_spans": False, "exclude": lambda scope: scope["path"] in UNTRACED},

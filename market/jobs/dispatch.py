@@ -29,9 +29,6 @@ from training_gym import lateness
 from training_gym.adaptation import choose_top_k
 from training_gym.config import TrainingSpec
 
-NO_CAPACITY_AFTER = 3
-"""A round that cannot be closed fails its job after this many of the longest deadline."""
-
 _DATASET_UNUSABLE = "dataset_unusable"
 
 DEADLINE_ROUNDS = 4
@@ -142,7 +139,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
         started_at=started_at,
         deadline=timedelta(seconds=deadline),
         # Units are offered ahead, and before a pause: that the job is given up counts from when it could go on.
-        patience=timedelta(seconds=NO_CAPACITY_AFTER * longest) + max(opened_at - started_at, timedelta(0)),
+        patience=timedelta(seconds=settings.round_patience_seconds) + max(opened_at - started_at, timedelta(0)),
         # What is committed already is coming in time, whenever it was offered.
         hopeless=sum(
             last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer

@@ -33,6 +33,7 @@ class Presence:
         self._gap = api_gap(lease_seconds).total_seconds()
         self.period = self._gap / _REPORTS_PER_GAP
         self._reported = 0.0  # by the wall clock: the other one stands still while the host sleeps
+        self._failing = False  # said once
         self._reporting = threading.Lock()
 
     @property
@@ -45,7 +46,9 @@ class Presence:
         try:
             await run_in_threadpool(self._report)
         except SQLAlchemyError as error:
-            _log.warning("cannot report that the API is up", error=str(error))
+            if not self._failing:
+                _log.warning("cannot report that the API is up", error=str(error))
+            self._failing = True
 
     def _report(self) -> None:
         asked = time.time()
@@ -53,4 +56,4 @@ class Presence:
             if self._reported < asked:
                 with self._database.transaction() as session:
                     report_api(session, self._lease_seconds)
-                self._reported = time.time()
+                self._reported, self._failing = time.time(), False
