@@ -29,6 +29,7 @@ TOKEN_NAME = "ZEN"
 PERMIT_MARGIN = timedelta(hours=1)
 """How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
 
+_DAY = 86_400
 MAX_UNITS = 10_000
 _FASTEST = 10
 """No node is so many times faster than its tier's reference, which is 40 % of what the tier's own devices can do."""
@@ -98,6 +99,7 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
         if not 0 < amount <= most:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {most} wei.")
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
@@ -302,6 +304,20 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
             remedy="Give a time in the future, such as an hour from now, with its time zone.",
         )
     return whole
+
+
+def _require_end_before_refund(spec: TrainingSpec, unit_seconds: float, network: NetworkParameters) -> None:
+    """A job that begins when its payer waits no longer must be done before its escrow can be called back."""
+    seconds, longest = spec.training.rounds * unit_seconds, network.longest_training_seconds
+    if seconds > longest:
+        raise InvalidOrder(
+            f"{spec.training.rounds} rounds take {seconds / _DAY:.3g} days at the tier's reference speed. A job ends "
+            f"{longest / _DAY:.3g} days after wait_until at the latest, or its escrow could be refunded unsettled.",
+            field="training_config.rounds",
+            remedy=f"Take at most {max(1, int(longest / unit_seconds))} rounds and extend the job later (POST "
+            "/v1/jobs/{id}/extend), more nodes with fewer inner_steps each, or a faster tier.",
+            extra={"reason": "job_too_long"},
+        )
 
 
 def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:

@@ -78,6 +78,12 @@ def count_by_status(session: Session) -> dict[str, int]:
     return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
 
 
+def running_since_order(session: Session, waited_before: datetime) -> list[str]:
+    """Running jobs whose order's end was before then."""
+    query = select(Job.id).where(Job.status == JobStatus.RUNNING, Job.wait_until <= waited_before)
+    return list(session.scalars(query.order_by(Job.id)))
+
+
 def long_paused(session: Session, refund_after: timedelta, now: datetime) -> list[str]:
     """Running jobs that are paused, and whose order's end was longer ago than ``refund_after``."""
     query = select(Job.id).where(

@@ -30,7 +30,7 @@ from market.jobs.matching import (
     open_bids,
 )
 from market.jobs.matching import expire_due as expire_due_jobs
-from market.jobs.operations import end_long_pauses
+from market.jobs.operations import end_before_refund, end_long_pauses
 from market.jobs.payment import (
     AlreadySettled,
     batch_of,
@@ -102,6 +102,7 @@ __all__ = [
     "dispatch",
     "dispute_unit",
     "due_jobs",
+    "end_before_refund",
     "end_long_pauses",
     "end_settlement",
     "ends_apart",

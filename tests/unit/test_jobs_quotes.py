@@ -43,14 +43,14 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
     assert detection_at_rate(segments, 1, rate_bps) == pytest.approx(expected)
 
 
-def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64) -> JobSpec:
-    """One round of nearly the largest model and the largest steps that a specification may have."""
+def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
+    """Rounds of nearly the largest model and the largest steps that a specification may have."""
     return JobSpec.model_validate(
         {
             "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
             "data_config": {"dataset": "b" * 59},
             "training_config": {
-                "rounds": 1,
+                "rounds": rounds,
                 "inner_steps": inner_steps,
                 "segment_steps": inner_steps // segments,
                 "batch_size": 512,
@@ -167,3 +167,17 @@ def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
     assert refused.value.field == "training_config.inner_steps"
     assert refused.value.extra["reason"] == "unit_too_long"
     assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
+
+
+def test_a_job_that_would_outlast_its_escrow_is_refused_with_the_rounds_that_it_may_have() -> None:
+    def asked(rounds: int) -> JobSpec:
+        return _request("bronze", 64, ZEN // 10, inner_steps=9_984, rounds=rounds)
+
+    most = int(45 * 86_400 / terms(asked(1), MAINNET, NOW).unit_seconds)
+    assert most > 10
+    assert terms(asked(most), MAINNET, NOW).units == most
+    with pytest.raises(InvalidOrder) as refused:
+        terms(asked(most + 1), MAINNET, NOW)
+    assert refused.value.field == "training_config.rounds"
+    assert refused.value.extra["reason"] == "job_too_long"
+    assert f"at most {most} rounds" in str(refused.value.remedy)

@@ -37,6 +37,7 @@ def sweep() -> None:
             jobs.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
         jobs.expire_due_jobs(c.database, now)
         jobs.end_long_pauses(c.database, c.network, now)
+        jobs.end_before_refund(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), **repeated())

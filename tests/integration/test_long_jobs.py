@@ -1,4 +1,4 @@
-"""A unit that cannot be done before its round is given up: the quote says so, and the submission too."""
+"""Units that are too long for their round, and jobs that are too long for their escrow."""
 
 import secrets
 from dataclasses import replace
@@ -9,8 +9,10 @@ import httpx
 import pytest
 from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
-from jobs_world import SPEC, ZEN, FakeChain, store_dataset
+from jobs_world import SPEC, ZEN, FakeChain, World, store_dataset
 
+from market.domain.network import DEVNET
+from market.jobs import operations
 from market.storage.service import Storage
 
 
@@ -62,3 +64,19 @@ def test_a_quote_warns_of_units_that_slow_nodes_do_too_late_and_refuses_what_non
     signed = body | {"nonce": str(secrets.randbits(64)), "order_signature": "0x" + "11" * 65, "permit": permit}
     refused = refusal(api.post("/v1/jobs", json=signed, headers=payer.headers), 422, "invalid-order")
     assert refused["reason"] == "unit_too_long"
+
+
+def test_a_job_that_trains_on_when_its_escrow_is_about_to_end_is_wound_down_and_paid(
+    world: World, nodes: list[str]
+) -> None:
+    """Left alone it would be stopped by whoever calls the escrow's refund, and what it delivered would stay unpaid."""
+    job_id = world.running(nodes)
+    world.deliver(nodes[0])
+    end = world.read(job_id).wait_until + timedelta(seconds=DEVNET.longest_training_seconds)
+    assert operations.end_before_refund(world.database, DEVNET, end - timedelta(seconds=1)) == 0
+    assert operations.end_before_refund(world.database, DEVNET, end) == 1
+    assert operations.end_before_refund(world.database, DEVNET, end) == 0
+    job = world.read(job_id)
+    assert (job.status, job.reason) == ("cancelled", "escrow_ends")
+    assert [unit.status for unit in world.units(job_id)] == ["uploaded", "lost", "lost", "lost"]
+    assert end + timedelta(days=15) <= job.wait_until + timedelta(seconds=DEVNET.refund_delay_seconds)
