@@ -7,7 +7,6 @@ table in Markdown; progress goes to standard error. ``--quick`` runs a small ver
 
 import argparse
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -22,6 +21,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 import structlog
+
+from zoo_compute.plain_json import to_json
 
 _Z99 = statistics.NormalDist().inv_cdf(0.995)
 
@@ -129,7 +130,7 @@ def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) 
     seeds = max((found.repetitions for found in rows), default=0)
     if as_json:
         listed = [{key: value for key, value in asdict(found).items() if key != "repetitions"} for found in rows]
-        print(json.dumps({"benchmark": name, "machine": machine(), "seeds": seeds, "seconds": seconds, "rows": listed}))
+        print(to_json({"benchmark": name, "machine": machine(), "seeds": seeds, "seconds": seconds, "rows": listed}))
         return
     where = machine()
     print(

@@ -1,12 +1,13 @@
 """Composition root of the API: settings in, application out."""
 
+import asyncio
 import gc
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
@@ -18,6 +19,7 @@ from market.api.etag import ConditionalGet
 from market.api.handlers import install_handlers
 from market.api.middleware import BodyLimit, RequestContext
 from market.api.openapi import COMMON, TAGS, install_openapi, operation_id
+from market.api.query import only_known_parameters
 from market.api.ratelimit import RateLimit
 from market.api.services import Services
 from market.auctions.router import router as auctions
@@ -33,6 +35,7 @@ from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
 from market.jobs.offers import Offers
+from market.jobs.presence import Presence
 from market.jobs.router import router as jobs
 from market.jobs.uploads_router import PIECE_PATH
 from market.jobs.uploads_router import router as uploads
@@ -80,6 +83,7 @@ def build_services(settings: Settings) -> Services:
         database=database,
         callers=Callers(database, settings.admin_addresses),
         offers=Offers(database),
+        presence=Presence(database, settings.lease_seconds),
         network=NETWORKS[settings.network],
         deployment=deployment,
         chain=ChainViews.connect(settings, deployment),
@@ -99,6 +103,14 @@ def build_services(settings: Settings) -> Services:
     )
 
 
+async def _report(app: FastAPI) -> None:
+    """Say again and again that calls are taken here."""
+    while True:
+        presence = app.state.services.presence
+        await presence.report_soon()
+        await asyncio.sleep(presence.period)
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The API. Without settings they come from the environment (``uvicorn --factory market.app:create_app``)."""
     settings = settings or Settings()  # type: ignore[call-arg]  # the environment has them
@@ -108,7 +120,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         gc.freeze()  # what lives as long as the process need not be searched for garbage, 0.1 s each time
+        reports = asyncio.create_task(_report(app))
         yield
+        reports.cancel()
         services.database.dispose()
         services.redis.close()
 
@@ -119,6 +133,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version="0.1.0",
         description=DESCRIPTION,
         lifespan=lifespan,
+        dependencies=[Depends(only_known_parameters)],
         responses=COMMON,
         openapi_tags=TAGS,
         telemetry={"operation_spans": False, "exclude": lambda scope: scope["path"] in UNTRACED},

@@ -10,6 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
+NO_CAPACITY_AFTER = 3
+"""A round that cannot be closed fails its job after this many of the longest deadline."""
+
 
 class Settings(BaseSettings):
     """See ``.env.example`` for a sentence on each variable."""
@@ -148,6 +151,11 @@ class Settings(BaseSettings):
     def upload_seconds(self) -> float:
         """How long after its commitment a unit may be uploaded: half of what its inclusion may take."""
         return self.inclusion_seconds / 2
+
+    @property
+    def round_patience_seconds(self) -> float:
+        """How long a round may take before its job is given up."""
+        return NO_CAPACITY_AFTER * self.round_deadline_seconds
 
     @property
     def replay_seconds(self) -> float:

@@ -11,6 +11,7 @@ from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
 from market.ledger import models as ledger
 from market.organisations import models as organisations
+from market.outages import models as outages
 from market.providers import models as providers
 from market.rewards import models as rewards
 from market.settlement import models as settlement
@@ -30,6 +31,7 @@ __all__ = [
     "ledger",
     "metadata",
     "organisations",
+    "outages",
     "providers",
     "rewards",
     "settlement",

@@ -19,8 +19,9 @@ from benchmarks.simulator.state import Recent, Slot, State, Unit
 from benchmarks.simulator.work import LEAST_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
 from market.jobs import spares
-from market.jobs.dispatch import NO_CAPACITY_AFTER, RoundState, round_to_offer
+from market.jobs.dispatch import RoundState, round_to_offer
 from market.jobs.spares import MAX_FAILURES
+from market.settings import NO_CAPACITY_AFTER
 from training_gym import lateness
 from training_gym.round_time import MBIT, Link
 

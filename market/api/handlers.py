@@ -60,7 +60,8 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         path = [*path, context["key"]]
         known = ", ".join(context["known"])
         nearest = context["nearest"]
-        remedy = f"Did you mean {nearest!r}? Known keys: {known}." if nearest else f"Remove it. Known keys: {known}."
+        remedy = f"Did you mean {nearest!r}?" if nearest else "Remove it."
+        remedy += f" Known keys: {known}." if known else " None is known here."
     if item["type"] == "nul":
         path = [*path, context["key"]]
         remedy = "Remove the character."

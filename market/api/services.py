@@ -11,6 +11,7 @@ from market.db.session import Database
 from market.domain.network import NetworkParameters
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.offers import Offers
+from market.jobs.presence import Presence
 from market.observability.metrics import Metrics
 from market.providers.liveness import Liveness
 from market.settings import Settings
@@ -26,6 +27,7 @@ class Services:
     database: Database
     callers: Callers
     offers: Offers
+    presence: Presence
     network: NetworkParameters
     deployment: Deployment
     chain: ChainViews

@@ -1,6 +1,7 @@
 """Field types that every request and response shares."""
 
 import difflib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from eth_utils.address import is_checksum_address, to_checksum_address
@@ -67,6 +68,13 @@ RowId = Annotated[int, Field(ge=1, lt=2**31)]
 """A number that the market gave to a row."""
 
 
+def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
+    """What is wrong with a key that is none of the known ones; the handler of errors names the nearest."""
+    near = difflib.get_close_matches(key, known, n=1)
+    context = {"key": key, "nearest": near[0] if near else None, "known": list(known)}
+    return PydanticCustomError("unknown_key", "there is no such key", context)
+
+
 class RequestModel(BaseModel):
     """Base of all request bodies: an unknown key is refused, and the nearest known one named.
 
@@ -84,10 +92,5 @@ class RequestModel(BaseModel):
                 if isinstance(value, str) and "\0" in value:
                     raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
                 if key not in known:
-                    near = difflib.get_close_matches(str(key), known, n=1)
-                    raise PydanticCustomError(
-                        "unknown_key",
-                        "there is no such key",
-                        {"key": str(key), "nearest": near[0] if near else None, "known": known},
-                    )
+                    raise unknown_key(str(key), known)
         return data

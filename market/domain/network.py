@@ -147,6 +147,13 @@ class NetworkParameters:
     treasury_split_bps: tuple[tuple[str, int], ...]
     penalty_bps: tuple[tuple[str, int], ...]
 
+    @property
+    def longest_training_seconds(self) -> int:
+        """How long after its ``wait_until`` a job may train. ``refund_delay_seconds`` after that anybody can have its
+        escrow refunded, and what was delivered could not be paid: a quarter of that time is left to settle it.
+        """
+        return self.refund_delay_seconds * 3 // 4
+
     def tier(self, name: str) -> Tier:
         """The tier of that name.
 

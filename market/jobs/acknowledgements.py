@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from market.chain.signer import Signer
-from market.jobs import repository
+from market.jobs import window_repository
 from market.jobs.errors import CommitmentRepeated
 from market.jobs.lease_schemas import AcknowledgementView
 from market.jobs.models import Acknowledgement, Unit
@@ -42,11 +42,11 @@ def acknowledge(
     Raises:
         CommitmentRepeated: an earlier unit has the same commitment, down to the salted hash.
     """
-    given = repository.acknowledgement(session, unit.id)
+    given = window_repository.acknowledgement(session, unit.id)
     if given is not None:
         return given
     leaf = to_hex(leaf_of(commitment))
-    if repository.acknowledged_unit(session, leaf) is not None:
+    if window_repository.acknowledged_unit(session, leaf) is not None:
         raise CommitmentRepeated(f"The commitment {leaf} was made before.", field="payload_hash")
     include_by = now.replace(microsecond=0) + timedelta(seconds=acknowledger.inclusion_seconds)
     signature = acknowledger.sign(leaf, include_by)

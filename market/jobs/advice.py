@@ -1,9 +1,14 @@
 """What the payer of a job may want to change before signing it. Pure; nothing here refuses a job."""
 
+import math
+
 from pydantic import BaseModel, Field
 
 from training_gym.config import CHUNK, TrainingSpec
 from training_gym.round_time import REFERENCE_LINK, RoundTime, round_time
+
+SLOWNESS = 3
+"""Nodes prove less than the reference speed, which is that of well tuned training; so many times slower is usual."""
 
 POOR_SHARE = 0.5
 """Whoever waits more than they train should know it before they pay."""
@@ -62,9 +67,38 @@ class Advice(BaseModel):
     field: str = Field(description="The setting to look at first.")
 
 
-def advice_on(spec: TrainingSpec, expected: ExpectedThroughput) -> list[Advice]:
-    """Everything about a job that its payer may not expect."""
-    return [found for found in (_few_rounds(spec), _low_throughput(spec, expected)) if found is not None]
+def advice_on(
+    spec: TrainingSpec, expected: ExpectedThroughput, longest_round_seconds: float = math.inf
+) -> list[Advice]:
+    """Everything about a job that its payer may not expect.
+
+    Args:
+        longest_round_seconds: the market fails a job whose round takes longer.
+    """
+    points = _few_rounds(spec), _low_throughput(spec, expected), _long_units(spec, expected, longest_round_seconds)
+    return [found for found in points if found is not None]
+
+
+def most_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:
+    """Of whole segments, how many inner steps a unit may have to be done in the time; at least one segment."""
+    training = spec.training
+    segments = int(allowed_seconds / compute_seconds * training.inner_steps) // training.segment_steps
+    return max(1, segments) * training.segment_steps
+
+
+def _long_units(spec: TrainingSpec, expected: ExpectedThroughput, longest: float) -> Advice | None:
+    """Nodes need not reach the reference speed: a third of it must do."""
+    seconds = expected.compute_seconds
+    if seconds * SLOWNESS <= longest:
+        return None
+    fewer = most_inner_steps(spec, seconds, longest / SLOWNESS)
+    return Advice(
+        code="long_units",
+        detail=f"One unit takes {seconds:.4g} s at the tier's reference speed, without transfers. A round that cannot "
+        f"be closed within {longest:.4g} s fails its job, and what is not verified is refunded.",
+        remedy=f"Take at most {fewer} inner_steps a round, so that a node of a third of that speed is in time.",
+        field="training_config.inner_steps",
+    )
 
 
 def _few_rounds(spec: TrainingSpec) -> Advice | None:

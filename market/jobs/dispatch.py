@@ -21,15 +21,13 @@ from market.jobs.matching import cancel_now
 from market.jobs.models import Checkpoint, Job, Slot, Unit
 from market.jobs.moves import move_job
 from market.jobs.units import settle_if_decided, unit_spec
+from market.outages import service as outages
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym import lateness
 from training_gym.adaptation import choose_top_k
 from training_gym.config import TrainingSpec
-
-NO_CAPACITY_AFTER = 3
-"""A round that cannot be closed fails its job after this many of the longest deadline."""
 
 _DATASET_UNUSABLE = "dataset_unusable"
 
@@ -141,7 +139,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
         started_at=started_at,
         deadline=timedelta(seconds=deadline),
         # Units are offered ahead, and before a pause: that the job is given up counts from when it could go on.
-        patience=timedelta(seconds=NO_CAPACITY_AFTER * longest) + max(opened_at - started_at, timedelta(0)),
+        patience=timedelta(seconds=settings.round_patience_seconds) + max(opened_at - started_at, timedelta(0)),
         # What is committed already is coming in time, whenever it was offered.
         hopeless=sum(
             last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer
@@ -184,7 +182,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         wake_after_commit(session, "jobs.aggregate", job.id)
-    elif state.is_hopeless(now):
+    elif state.is_hopeless(now) and state.is_hopeless(now - outages.time_away(session, state.started_at, now)):
         _give_up(session, job, state, now)
 
 

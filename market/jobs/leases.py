@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
@@ -26,6 +27,7 @@ from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.replaying import verification
 from market.jobs.units import settle_if_decided
+from market.outages import service as outages
 from market.providers import service as providers
 from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes
@@ -35,6 +37,8 @@ from zoo_protocol.hashing import to_hex
 
 NODE_SILENT, UPLOAD_OVERDUE, NODE_STOPPING = "node_silent", "upload_overdue", "node_stopping"
 START_LOST, REPLAY_OVERDUE = "start_lost", "replay_overdue"
+_log = structlog.get_logger(__name__)
+
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
 
 
@@ -151,6 +155,15 @@ def fail(session: Session, lease_id: str, address: str, token: str, code: str, d
     abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
 
 
+def report_api(session: Session, lease_seconds: float) -> None:
+    """The API takes calls now. What ran out while it did not begins anew: nobody could have kept it."""
+    outage = outages.report(session, outages.API, outages.api_gap(lease_seconds))
+    if outage is not None:
+        until = outage.ends_at + timedelta(seconds=lease_seconds)
+        renewed = repository.extend_leases(session, outage.starts_at, until)
+        _log.warning("the API was away", since=str(outage.starts_at), until=str(outage.ends_at), leases=renewed)
+
+
 def expire_due(database: Database, now: datetime) -> int:
     """End every lease whose time has passed, each in its own transaction; returns how many there were."""
     with database.transaction() as session:
@@ -162,20 +175,23 @@ def expire_due(database: Database, now: datetime) -> int:
 def expire_uploads(database: Database, committed_before: datetime) -> int:
     """Lose every unit that was committed before then and is still not uploaded; returns how many there were.
 
-    Its commitment was acknowledged and must enter a window in time, and after that it is too late to upload.
+    Its commitment was acknowledged and must enter a window in time, and after that it is too late to upload. Time in
+    which the API was away does not count.
     """
     with database.transaction() as session:
-        due = repository.overdue_uploads(session, committed_before)
+        old = repository.overdue_uploads(session, committed_before)
+        due = [lease_id for lease_id, since in old if since + _away(session, since) < committed_before]
     _expire(database, due, UPLOAD_OVERDUE)
     return len(due)
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
     """End every replay that its verifier holds for longer than ``longest`` and the time that its files take: heartbeats
-    keep a lease, and nobody decides over the unit before it has ended. Returns how many there were."""
+    keep a lease, and nobody decides over the unit before it has ended. Time in which the API was away does not count.
+    Returns how many there were."""
     with database.transaction() as session:
         old = repository.replays_since(session, now - longest)
-    due = [lease_id for lease_id, asked_at, spec in old if asked_at + longest + _transfer(spec) <= now]
+        due = [id_ for id_, since, spec in old if since + longest + _transfer(spec) + _away(session, since) <= now]
     _expire(database, due, REPLAY_OVERDUE)
     return len(due)
 
@@ -190,6 +206,11 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
                 continue
             if ran_out_by is None or locked[2].expires_at <= ran_out_by:
                 abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+
+
+def _away(session: Session, since: datetime) -> timedelta:
+    """For how long no node could call the market since then."""
+    return outages.time_away(session, since, utc_now(), [outages.API])
 
 
 def _transfer(spec: dict[str, Any]) -> timedelta:

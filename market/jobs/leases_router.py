@@ -3,7 +3,7 @@
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
@@ -28,7 +28,17 @@ from market.jobs.lease_schemas import (
 )
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 
-router = APIRouter(prefix="/v1/leases", tags=["leases"])
+
+async def _present(services: ServicesDep) -> None:
+    """No lease is judged before it is known for how long nobody could keep it."""
+    if services.presence.is_due:
+        await services.presence.report_soon()
+
+
+PRESENT = Depends(_present)
+"""For routes that judge leases."""
+
+router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[PRESENT])
 
 LeaseId = Annotated[str, Path(max_length=36, description="The lease's id, as POST /v1/leases/next gave it.")]
 

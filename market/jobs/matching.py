@@ -49,6 +49,12 @@ def busy_providers(session: Session) -> set[str]:
     return repository.slot_holders(session)
 
 
+def is_at_work(session: Session, provider: str) -> bool:
+    """Whether a node holds a slot, or trains or shows a state; before this transaction ends, nobody places it."""
+    repository.lock_placement(session)
+    return repository.is_at_work(session, provider)
+
+
 def assign(
     session: Session,
     job_id: str,
@@ -63,7 +69,7 @@ def assign(
 
     Returns:
         False, with nothing done, if the job has left the book or bids less by now, or one of the nodes was placed
-        elsewhere or ceased to meet the job's requirements meanwhile.
+        elsewhere, has to show its hardware, or ceased to meet the job's requirements meanwhile.
     """
     job = repository.lock_job(session, job_id)
     repository.lock_placement(session)
@@ -72,7 +78,7 @@ def assign(
         return False
     if price > job_limit(job):
         return False
-    if repository.slot_holders(session) & set(addresses):
+    if repository.slot_holders(session) & set(addresses) or providers.proving_among(session, addresses, now):
         return False
     requirements = Requirements.of(job.requirements)
     if not all(requirements.accepts(node) for node in providers.nodes_among(session, addresses, now).values()):

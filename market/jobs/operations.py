@@ -1,4 +1,6 @@
-"""What the payer of a job can change once it is signed: narrow its terms while it waits, pause it and resume it."""
+"""What the payer of a job can change once it is signed: narrow its terms while it waits, pause it and resume it; and
+the end that the escrow sets to a job.
+"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +12,7 @@ from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobStatus
 from market.domain.money import spelled_out, unit_price
 from market.domain.network import NetworkParameters
-from market.events.service import emit, record
+from market.events.service import MARKET, emit, record
 from market.jobs import repository
 from market.jobs.access import lock_own_job
 from market.jobs.errors import InvalidOrder, NotAmendable, NotPausable, OrderFixed
@@ -20,6 +22,7 @@ from market.jobs.models import Job
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
 _PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)
 _PAUSE_EXPIRED = "pause_expired"
+_ESCROW_ENDS = "escrow_ends"
 
 
 def amend(
@@ -121,6 +124,21 @@ def end_long_pauses(database: Database, network: NetworkParameters, now: datetim
             job = repository.lock_job(session, job_id)
             if job is not None and job.status == JobStatus.RUNNING and job.paused_at is not None:
                 cancel_now(session, job, job.payer, _PAUSE_EXPIRED)
+    return len(due)
+
+
+def end_before_refund(database: Database, network: NetworkParameters, now: datetime) -> int:
+    """Cancel the training jobs that could not be settled in time otherwise. Returns how many.
+
+    What they delivered is checked and paid, the rest refunded.
+    """
+    with database.transaction() as session:
+        due = repository.running_since_order(session, now - timedelta(seconds=network.longest_training_seconds))
+    for job_id in due:
+        with database.transaction() as session:
+            job = repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.RUNNING:
+                cancel_now(session, job, MARKET, _ESCROW_ENDS)
     return len(due)
 
 

@@ -8,30 +8,20 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from market.api.errors import ChainDown, StorageDown, UnknownTier
+from market.api.errors import ChainDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
 from market.domain.money import BPS, deterred_unit_price, judged_unit_price, spelled_out, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
-from market.jobs.advice import advice_on, expected_throughput
-from market.jobs.errors import (
-    BudgetBelowOneUnit,
-    DatasetNotFound,
-    InvalidDataset,
-    InvalidOrder,
-    InvalidSpec,
-)
+from market.jobs.advice import advice_on, expected_throughput, most_inner_steps
+from market.jobs.datasets import require_dataset
+from market.jobs.errors import BudgetBelowOneUnit, InvalidOrder, InvalidSpec
 from market.jobs.models import Job
-from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import JobSpec, Quote
-from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.config import TrainingSpec, settings_by_size
-from training_gym.data.dataset import DatasetManifest
-from training_gym.errors import ManifestError, SpecError
-from training_gym.manifests import MAX_MANIFEST_BYTES
-from zoo_protocol.cid import InvalidCid
+from training_gym.errors import SpecError
 from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
 from zoo_protocol.sampling import detection_at_rate
 
@@ -39,7 +29,10 @@ TOKEN_NAME = "ZEN"
 PERMIT_MARGIN = timedelta(hours=1)
 """How much longer than ``wait_until`` a quoted permit holds; a permit must at least reach ``wait_until``."""
 
+_DAY = 86_400
 MAX_UNITS = 10_000
+_FASTEST = 10
+"""No node is so many times faster than its tier's reference, which is 40 % of what the tier's own devices can do."""
 _UINT80 = 2**80 - 1
 _UINT96 = 2**96 - 1
 _UINT40 = 2**40 - 1
@@ -61,6 +54,11 @@ class Terms:
     budget_wei: int
     max_price_wei: int
     wait_until: datetime
+
+    @property
+    def unit_seconds(self) -> float:
+        """What one unit takes at the tier's reference speed, all GPUs together."""
+        return self.unit_weight_us / (self.tier.gpus * 10**6)
 
     def order(self, payer: str, nonce: int) -> JobOrder:
         """The order that ``payer`` signs; its struct hash is the job's id."""
@@ -101,6 +99,7 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
         if not 0 < amount <= most:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {most} wei.")
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
@@ -119,44 +118,26 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
     )
 
 
-def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Check that the job's dataset, and the model that it begins with, are there and fit.
+def require_unit_in_time(job: Terms, longest_round_seconds: float) -> None:
+    """Check that some node could do a unit before the market gives the job up.
 
-    What was found within the last minute is not looked for again: content does not change under its CID, and a dataset
-    that is lost before training begins ends its job with a refund.
+    Args:
+        longest_round_seconds: a round that takes longer fails its job.
 
     Raises:
-        DatasetNotFound, InvalidDataset, StorageDown.
+        InvalidOrder: none could. A unit that only slow nodes do too late is advice in the quote.
     """
-    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
-    if not seen_lately(storage, inputs):
-        _look_for_dataset(storage, spec)
-        note_seen(storage, inputs)
-
-
-def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Fetch and read the dataset's manifest; storage bounds how long it searches."""
-    field = "data_config.dataset"
-    try:
-        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-        for name, split in (("train", manifest.train), ("validation", manifest.validation)):
-            if (size := storage.stat(split.cid)) != split.size:
-                raise ManifestError("wrong_size", f"{name}.size", f"is {split.size}; the file has {size} bytes")
-        if spec.start_model is not None:
-            field = "data_config.start_model"
-            storage.stat(spec.start_model)
-    except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
-    except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
-        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
-    except StorageUnavailable as error:
-        raise StorageDown(str(error)) from error
-    window = spec.model.sequence_length + 1
-    for name, split in (("train", manifest.train), ("validation", manifest.validation)):
-        if split.size < window:
-            raise InvalidDataset(
-                f"Its {name} split has {split.size} tokens; one window of this model takes {window}.", field=field
-            )
+    least = job.unit_seconds / _FASTEST
+    if least > longest_round_seconds:
+        fewer = most_inner_steps(job.spec, job.unit_seconds, longest_round_seconds)
+        raise InvalidOrder(
+            f"One unit takes {job.unit_seconds:.4g} s at the reference speed of {job.tier.name}, and {least:.4g} s at "
+            f"{_FASTEST} times that; a round that cannot be closed within {longest_round_seconds:.4g} s fails its job.",
+            field="training_config.inner_steps",
+            remedy="Take a faster tier, a smaller batch_size, or fewer inner_steps a round: "
+            f"with {fewer} a node of the reference speed is in time.",
+            extra={"reason": "unit_too_long"},
+        )
 
 
 def highest_price(budget_wei: int, max_price_wei: int, units: int, unit_weight_us: int) -> int:
@@ -183,12 +164,14 @@ def quote(
     deployment: Deployment,
     chain: ChainViews,
     storage: Storage,
+    longest_round_seconds: float,
     last_price: Callable[[int], int | None],
     now: datetime,
 ) -> Quote:
     """Price a job and give the two documents that its payer signs to submit it. Writes nothing.
 
     Args:
+        longest_round_seconds: as of :func:`require_unit_in_time`.
         last_price: gives the price in wei per GPU-hour at which a tier, by its id, traded last.
 
     Raises:
@@ -196,6 +179,7 @@ def quote(
         ChainDown.
     """
     job = terms(request, network, now)
+    require_unit_in_time(job, longest_round_seconds)
     require_dataset(storage, job.spec)
     nonce = secrets.randbits(128)
     deadline = int((job.wait_until + PERMIT_MARGIN).timestamp())
@@ -205,13 +189,12 @@ def quote(
     best = highest_price(job.budget_wei, job.max_price_wei, job.units, job.unit_weight_us)
     at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
     last = last_price(job.tier.id)
-    unit_seconds = job.unit_weight_us / (job.tier.gpus * 10**6)
-    throughput = expected_throughput(job.spec, job.nodes, unit_seconds)
+    throughput = expected_throughput(job.spec, job.nodes, job.unit_seconds)
     return Quote(
         spec=job.spec.to_dict(),
         spec_hash=job.spec_hash,
         settings_by_size=settings_by_size(job.spec.model, request.training_settings),
-        advice=advice_on(job.spec, throughput),
+        advice=advice_on(job.spec, throughput, longest_round_seconds),
         tier=job.tier.name,
         units=job.units,
         unit_weight_us=job.unit_weight_us,
@@ -227,7 +210,7 @@ def quote(
         fee_bps=network.fee_bps,
         newcomer_sampling_bps=network.newcomer_sampling_bps,
         detection_probability=detection_at_rate(job.spec.segments, 1, network.newcomer_sampling_bps),
-        expected_seconds=job.spec.training.rounds * unit_seconds,
+        expected_seconds=job.spec.training.rounds * job.unit_seconds,
         expected_throughput=throughput,
         nonce=nonce,
         permit_deadline=deadline,
@@ -321,6 +304,20 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
             remedy="Give a time in the future, such as an hour from now, with its time zone.",
         )
     return whole
+
+
+def _require_end_before_refund(spec: TrainingSpec, unit_seconds: float, network: NetworkParameters) -> None:
+    """A job that begins when its payer waits no longer must be done before its escrow can be called back."""
+    seconds, longest = spec.training.rounds * unit_seconds, network.longest_training_seconds
+    if seconds > longest:
+        raise InvalidOrder(
+            f"{spec.training.rounds} rounds take {seconds / _DAY:.3g} days at the tier's reference speed. A job ends "
+            f"{longest / _DAY:.3g} days after wait_until at the latest, or its escrow could be refunded unsettled.",
+            field="training_config.rounds",
+            remedy=f"Take at most {max(1, int(longest / unit_seconds))} rounds and extend the job later (POST "
+            "/v1/jobs/{id}/extend), more nodes with fewer inner_steps each, or a faster tier.",
+            extra={"reason": "job_too_long"},
+        )
 
 
 def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:

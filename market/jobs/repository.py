@@ -8,20 +8,17 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.db.base import Hash32
 from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.jobs.models import Acknowledgement, Checkpoint, Job, Lease, Pin, Slot, Unit
-from zoo_protocol.messages import UnitCommitment
+from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
-
-_WINDOWLESS = Unit.window_id.is_(None) & Unit.commitment_signature.is_not(None)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -79,6 +76,12 @@ def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
 def count_by_status(session: Session) -> dict[str, int]:
     """How many jobs there are of each status."""
     return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+
+
+def running_since_order(session: Session, waited_before: datetime) -> list[str]:
+    """Running jobs whose order's end was before then."""
+    query = select(Job.id).where(Job.status == JobStatus.RUNNING, Job.wait_until <= waited_before)
+    return list(session.scalars(query.order_by(Job.id)))
 
 
 def long_paused(session: Session, refund_after: timedelta, now: datetime) -> list[str]:
@@ -144,6 +147,13 @@ def slots_by_holder(session: Session) -> dict[str, str]:
     """The job of each node that holds a slot."""
     query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+
+
+def is_at_work(session: Session, provider: str) -> bool:
+    """Whether the node holds a slot, or trains or shows a state for a job that it has left."""
+    holds = exists().where(Slot.provider == provider)
+    works = exists().where(Lease.holder == provider, Lease.status.in_(OPEN_LEASE), Lease.kind.in_(("train", "reveal")))
+    return session.scalar(select(or_(holds, works))) or False
 
 
 def jobs_held_by(session: Session, provider: str) -> list[str]:
@@ -239,39 +249,6 @@ def has_undecided_units(session: Session, job_id: str) -> bool:
     return session.scalar(query) is not None
 
 
-def lock_windowless_units(session: Session, limit: int) -> list[tuple[Job, Unit]]:
-    """Committed units that are in no window, oldest first; those that another transaction holds are left out.
-
-    Whatever became of a unit, its commitment enters a window: also if it was lost or rejected. Only what may still be
-    uploaded waits, since a provider that knew the seed could choose to deliver only what was not drawn.
-    """
-    query = (
-        select(Job, Unit)
-        .join(Unit, Unit.job_id == Job.id)
-        .where(_WINDOWLESS, Unit.status.not_in(OPEN_UNIT))
-        .order_by(Unit.committed_at, Unit.id)
-        .limit(limit)
-        .with_for_update(key_share=True, skip_locked=True, of=Unit)
-        .execution_options(populate_existing=True)
-    )
-    return [row._tuple() for row in session.execute(query)]
-
-
-def units_of_window(session: Session, window_id: int) -> list[tuple[Job, Unit]]:
-    query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.window_id == window_id)
-    return [row._tuple() for row in session.execute(query.order_by(Unit.window_index))]
-
-
-def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitment]:
-    """What the units of a window committed to, in the order of their leaves."""
-    columns = (Unit.job_id, Unit.round, Unit.slot, Unit.provider, Unit.trace_root, Unit.payload_hash)
-    query = select(*columns).where(Unit.window_id == window_id).order_by(Unit.window_index)
-    return [
-        UnitCommitment(job_id, round_, slot, provider, trace_root or "", payload_hash or "")
-        for job_id, round_, slot, provider, trace_root, payload_hash in session.execute(query).tuples()
-    ]
-
-
 def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
@@ -300,28 +277,6 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
-
-
-# --- acknowledgements
-
-
-def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
-    return session.get(Acknowledgement, unit_id)
-
-
-def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
-    """The acknowledgement of a leaf, with the unit that it is about."""
-    query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
-    found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()
-    return None if found is None else found._tuple()
-
-
-def count_outstanding(session: Session, open_windows: Collection[int], now: datetime) -> tuple[int, int]:
-    """(all, overdue) acknowledged units that are in no window, or in one of ``open_windows``."""
-    overdue = func.count().filter(Acknowledgement.include_by < now)
-    query = select(func.count(), overdue).join(Unit, Unit.id == Acknowledgement.unit_id)
-    row = session.execute(query.where(or_(_WINDOWLESS, Unit.window_id.in_(open_windows)))).one()
-    return row[0], row[1]
 
 
 # --- leases
@@ -405,12 +360,20 @@ def expired_leases(session: Session, now: datetime) -> list[str]:
     return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
 
 
-def overdue_uploads(session: Session, committed_before: datetime) -> list[str]:
-    """Ids of the open train leases whose unit was committed before then and is not uploaded."""
-    query = select(Lease.id).join(Unit, Unit.id == Lease.unit_id)
+def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
+    """Let no open lease end before ``until``, but those that had run out before ``ran_out_since``; gives how many."""
+    ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
+    found = session.execute(update(Lease).where(*ended).values(expires_at=until).returning(Lease.id))
+    return len(found.all())
+
+
+def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:
+    """Of the open train leases whose unit was committed before then and is not uploaded: the id, and when that was."""
+    query = select(Lease.id, Unit.committed_at).join(Unit, Unit.id == Lease.unit_id)
     query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
     query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
-    return list(session.scalars(query.order_by(Unit.committed_at, Lease.id)))
+    found = session.execute(query.order_by(Unit.committed_at, Lease.id)).tuples()
+    return [(lease_id, committed_at) for lease_id, committed_at in found if committed_at is not None]
 
 
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:

@@ -100,6 +100,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         deployment=services.deployment,
         chain=services.chain,
         storage=services.storage,
+        longest_round_seconds=services.settings.round_patience_seconds,
         last_price=last_price,
         now=utc_now(),
     )
@@ -135,6 +136,7 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         deployment=services.deployment,
         chain=services.chain,
         storage=services.storage,
+        longest_round_seconds=services.settings.round_patience_seconds,
         now=utc_now(),
     )
 

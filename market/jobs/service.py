@@ -20,9 +20,17 @@ from market.jobs.facts import (
 )
 from market.jobs.leases import create_lease, expire_replays, expire_uploads, vacate
 from market.jobs.leases import expire_due as expire_due_leases
-from market.jobs.matching import assign, busy_providers, cancel, on_job_cancelled, on_job_refunded, open_bids
+from market.jobs.matching import (
+    assign,
+    busy_providers,
+    cancel,
+    is_at_work,
+    on_job_cancelled,
+    on_job_refunded,
+    open_bids,
+)
 from market.jobs.matching import expire_due as expire_due_jobs
-from market.jobs.operations import end_long_pauses
+from market.jobs.operations import end_before_refund, end_long_pauses
 from market.jobs.payment import (
     AlreadySettled,
     batch_of,
@@ -94,6 +102,7 @@ __all__ = [
     "dispatch",
     "dispute_unit",
     "due_jobs",
+    "end_before_refund",
     "end_long_pauses",
     "end_settlement",
     "ends_apart",
@@ -103,6 +112,7 @@ __all__ = [
     "expire_uploads",
     "get",
     "ids_of",
+    "is_at_work",
     "is_doubted",
     "job_units",
     "jobs_to_settle",

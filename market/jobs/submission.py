@@ -23,11 +23,12 @@ from market.domain.money import spelled_out
 from market.domain.network import NetworkParameters
 from market.events.service import MARKET, new_event
 from market.jobs import repository
+from market.jobs.datasets import require_dataset
 from market.jobs.errors import InsufficientBalance, PermitTooShort
 from market.jobs.matching import cancel_now
 from market.jobs.models import Job
 from market.jobs.moves import move_job
-from market.jobs.quotes import Terms, funds_of, permit_document, require_dataset, terms
+from market.jobs.quotes import Terms, funds_of, permit_document, require_unit_in_time, terms
 from market.jobs.recent import note_seen, seen_lately
 from market.jobs.schemas import SignedPermit, SubmitJob
 from market.organisations import service as organisations
@@ -72,6 +73,7 @@ def check(
     deployment: Deployment,
     chain: ChainViews,
     storage: Storage,
+    longest_round_seconds: float,
     now: datetime,
 ) -> CheckedJob:
     """Check a submission against the chain and storage; call it with no session open.
@@ -84,6 +86,7 @@ def check(
         InvalidDataset, InsufficientBalance, StorageDown, ChainDown.
     """
     job = terms(request, network, now)
+    require_unit_in_time(job, longest_round_seconds)
     order = job.order(payer, request.nonce)
     domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     order_signature = _signed_by(payer, typed_data(domain, order), request.order_signature, "order_signature")

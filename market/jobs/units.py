@@ -15,7 +15,7 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.domain.money import unit_price
-from market.jobs import checkpoint_repository, repository
+from market.jobs import checkpoint_repository, repository, window_repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
 from training_gym.adaptation import with_top_k
@@ -136,7 +136,7 @@ def facts(job: Job, unit: Unit) -> UnitFacts:
 def windowless_units(session: Session, limit: int) -> list[UnitFacts]:
     """Units in no window whose commitments are due to enter one, oldest first, locked; those that another transaction
     holds are skipped."""
-    return [facts(job, unit) for job, unit in repository.lock_windowless_units(session, limit)]
+    return [facts(job, unit) for job, unit in window_repository.lock_windowless_units(session, limit)]
 
 
 def assign_window(session: Session, unit_ids: Sequence[int], window_id: int) -> None:
@@ -148,17 +148,17 @@ def assign_window(session: Session, unit_ids: Sequence[int], window_id: int) -> 
 
 def window_units(session: Session, window_id: int) -> list[UnitFacts]:
     """The units of a window in the order of their leaves."""
-    return [facts(job, unit) for job, unit in repository.units_of_window(session, window_id)]
+    return [facts(job, unit) for job, unit in window_repository.units_of_window(session, window_id)]
 
 
 def window_leaves(session: Session, window_id: int) -> list[bytes]:
     """The leaves of a window in their order."""
-    return [leaf_of(commitment) for commitment in repository.commitments_of_window(session, window_id)]
+    return [leaf_of(commitment) for commitment in window_repository.commitments_of_window(session, window_id)]
 
 
 def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementFacts, UnitFacts] | None:
     """What was promised for a commitment, and its unit; None if no such commitment was acknowledged."""
-    found = repository.acknowledged_unit(session, leaf)
+    found = window_repository.acknowledged_unit(session, leaf)
     if found is None:
         return None
     given, job, unit = found
@@ -167,7 +167,7 @@ def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementFacts
 
 def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:
     """(all, late) acknowledged commitments whose inclusion is not final; ``open_windows``: those not final on chain."""
-    return repository.count_outstanding(session, open_windows, utc_now())
+    return window_repository.count_outstanding(session, open_windows, utc_now())
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitFacts:

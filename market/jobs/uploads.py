@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database
-from market.jobs import repository, upload_repository
+from market.jobs import repository, upload_repository, window_repository
 from market.jobs.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import require_held
@@ -75,7 +75,7 @@ def of_disputed_unit(session: Session, unit_key: str, step: int, cid: str) -> Ex
     Raises:
         FileNotAsked: nothing of that unit is to be uploaded, or not this file.
     """
-    found = repository.acknowledged_unit(session, unit_key)
+    found = window_repository.acknowledged_unit(session, unit_key)
     if found is None:
         raise FileNotAsked("We acknowledged no such unit.", field="cid")
     _, job, unit = found
@@ -276,7 +276,7 @@ def discard_stale(database: Database, storage: Storage, before: datetime) -> int
 def release_disputed(database: Database, storage: Storage, disputed: Collection[str]) -> int:
     """Forget what was uploaded for disputes of units that none is open of any more; ``disputed``: the others' keys."""
     with database.transaction() as session:
-        found = [repository.acknowledged_unit(session, key) for key in disputed]
+        found = [window_repository.acknowledged_unit(session, key) for key in disputed]
         kept = {one[2].id for one in found if one is not None}
         due = [row for row in upload_repository.uploads_for(session, DISPUTED) if row.unit_id not in kept]
     return _discard(database, storage, due)

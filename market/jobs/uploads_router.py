@@ -19,13 +19,13 @@ from market.api.types import CidString
 from market.jobs import uploads
 from market.jobs.errors import FileNotAsked, LeaseLost, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import Token
-from market.jobs.leases_router import LeaseId
+from market.jobs.leases_router import PRESENT, LeaseId
 from market.storage.errors import StorageError
 from market.storage.router import BINARY_BODY, received
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.unixfs import PIECE_BYTES
 
-router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"])
+router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[PRESENT])
 
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are not for memory."""

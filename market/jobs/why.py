@@ -22,7 +22,7 @@ from market.settings import Settings
 _CONSTRAINTS = {
     "not_active": "{n} of the tier's nodes are not active: jailed, gone, or not staked for it.",
     "silent": "{n} have not been heard of lately.",
-    "no_ask": "{n} that could work offer nothing now.",
+    "no_ask": "{n} that could work offer nothing now, or are showing their hardware.",
     "region": "{n} are in regions that the job does not accept.",
     "environment_class": "{n} are of an environment class that the job does not accept.",
     "gpu_memory": "{n} declare less GPU memory than the job requires.",

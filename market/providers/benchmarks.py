@@ -18,10 +18,13 @@ from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
+from market.jobs import service as jobs
+from market.outages import service as outages
 from market.providers import repository, service
 from market.providers.errors import (
     AnswerNotFound,
     BenchmarkAnswered,
+    BenchmarkAtWork,
     BenchmarkBusy,
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
@@ -71,6 +74,7 @@ def start_benchmark(session: Session, network: NetworkParameters, address: str, 
         UnknownTier, NotRegistered, VerifierNeedsNone, ProviderJailed: it cannot be had.
         HardwareInsufficient: what the provider registered is below the tier's table.
         BenchmarkPaused: it failed one lately.
+        BenchmarkAtWork: it is in a job. Nobody places it from now on until the verdict.
     """
     try:
         tier = network.tier(tier_name)
@@ -79,6 +83,8 @@ def start_benchmark(session: Session, network: NetworkParameters, address: str, 
         raise UnknownTier(f"no tier {tier_name!r}; there are {names}", field="tier") from None
     _check_may_benchmark(service.require(session, address), tier)
     _check_no_failure(session, network, address)
+    if jobs.is_at_work(session, address):
+        raise BenchmarkAtWork(f"{address} holds a slot or a lease")
     run = BenchmarkRun(
         id=str(uuid.uuid4()),
         provider=address,
@@ -139,8 +145,8 @@ def is_in_time(run: BenchmarkRun) -> bool:
 
 
 def answer_bytes(session: Session, address: str) -> int:
-    """Bytes of the answer that the account was asked to upload within the last hour; 0 if it was asked for none."""
-    run = repository.benchmark_to_answer(session, address, utc_now() - timedelta(hours=1))
+    """Bytes of the answer that the account was asked to upload a short while ago; 0 if it was asked for none."""
+    run = repository.benchmark_to_answer(session, address, utc_now() - repository.ANSWERED_WITHIN)
     return 0 if run is None else Work(**run.work).answer_bytes
 
 
@@ -232,25 +238,32 @@ def tier_of(network: NetworkParameters, run: BenchmarkRun) -> Tier:
 
 
 def demote_overdue(database: Database, now: datetime) -> None:
-    """Demote every provider that had to show its hardware again and did not, each in its own transaction."""
+    """Demote every provider that had to show its hardware again and did not, each in its own transaction.
+
+    Who could not reach the API for a part of its time has that much longer.
+    """
     with database.transaction() as session:
         overdue = repository.overdue_rebenchmarks(session, _WITH_TIER, now)
     for address in overdue:
         with database.transaction() as session:
             provider = service.require(session, address, lock=True)
-            told = provider.rebenchmark_by
-            if told is not None and told < now and provider.status in _WITH_TIER:
+            due, since = provider.rebenchmark_by, provider.rebenchmark_at
+            if due is None or since is None or provider.status not in _WITH_TIER:
+                continue
+            if due + outages.time_away(session, since, now, [outages.API]) < now:
                 provider.rebenchmark_by = None
                 service.advance(session, provider, ProviderEvent.DEMOTE, reason=service.REBENCHMARK_MISSED)
 
 
-def due_by(network: NetworkParameters, provider: Provider, now: datetime) -> datetime | None:
+def due_by(session: Session, network: NetworkParameters, provider: Provider, now: datetime) -> datetime | None:
     """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.
 
-    The caller holds the provider's row: a proof that is passed meanwhile ends the demand.
+    It is not told while it is in a job, and is placed in none once it was told: it could not do both at once. The
+    caller holds the provider's row: a proof that is passed meanwhile ends the demand.
     """
     is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
-    if is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER:
+    is_due = is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER
+    if is_due and not jobs.is_at_work(session, provider.address):
         provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)
     return provider.rebenchmark_by
 

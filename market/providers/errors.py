@@ -83,6 +83,15 @@ class BenchmarkPaused(MarketError):
     default_remedy = "Check the device (not_before says when the next challenge is given)."
 
 
+class BenchmarkAtWork(MarketError):
+    """Training beside the proof would make it too slow, and the unit late."""
+
+    status = 409
+    code = "benchmark-at-work"
+    title = "You hold work for a job"
+    default_remedy = "Ask again once your slot is free; you need not show your hardware before that."
+
+
 class BenchmarkBusy(MarketError):
     status = 503
     code = "benchmark-busy"

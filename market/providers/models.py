@@ -155,6 +155,7 @@ class BenchmarkRun(Base, CreatedAt):
     """One proof-of-work challenge and what came of it. Its speed is measured by the market's clock."""
 
     __tablename__ = "benchmark_runs"
+    __table_args__ = (Index("ix_benchmark_runs_open", "provider", postgresql_where=text("answered_at IS NULL")),)
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)

@@ -1,14 +1,17 @@
 """Queries on providers, stakes, benchmarks and asks."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Row, Select, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
 from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
+
+ANSWERED_WITHIN = timedelta(hours=1)
+"""After its commitment; an answer that comes later may still be right, but nobody waits for it."""
 
 
 def provider(session: Session, address: str) -> Provider | None:
@@ -76,10 +79,28 @@ def forget_seen(session: Session, address: str) -> None:
     session.execute(update(Provider).where(Provider.address == address).values(last_seen_at=None))
 
 
+def _proves(now: datetime) -> ColumnElement[bool]:
+    """Whether a provider has to show its hardware now, or is about it."""
+    run = BenchmarkRun
+    is_at_it = or_(
+        and_(run.committed_at.is_(None), run.deadline_at > now),
+        and_(run.committed_at <= run.deadline_at, run.committed_at > now - ANSWERED_WITHIN),
+    )
+    under_way = exists().where(run.provider == Provider.address, run.answered_at.is_(None), is_at_it)
+    return or_(Provider.rebenchmark_by.is_not(None), under_way)
+
+
+def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
+    """Those of the providers that have to show their hardware now, or are about it."""
+    statement = select(Provider.address).where(Provider.address.in_(addresses), _proves(now))
+    return set(session.scalars(statement))
+
+
 def standing_offers(
     session: Session, tier_id: int, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Active, undisputed, recently seen providers of a tier, their open asks and stakes, cheapest and oldest first."""
+    """Active, undisputed, recently seen providers of a tier that need not show their hardware now, their open asks and
+    stakes, cheapest and oldest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
@@ -91,6 +112,7 @@ def standing_offers(
             AskRow.status == "open",
             AskRow.tier_id == tier_id,
             AskRow.valid_until > now,
+            ~_proves(now),
         )
         .order_by(AskRow.min_price_wei, AskRow.created_at, AskRow.id)
     )

@@ -23,6 +23,7 @@ from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
     BenchmarkAnswered,
+    BenchmarkAtWork,
     BenchmarkBusy,
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
@@ -128,7 +129,7 @@ def send_heartbeat(
         raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
     # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
-    benchmark_by = benchmarks.due_by(services.network, provider, at) if counted else provider.rebenchmark_by
+    benchmark_by = benchmarks.due_by(session, services.network, provider, at) if counted else provider.rebenchmark_by
     return HeartbeatView(
         status=provider.status,
         reason=provider.reason,
@@ -152,6 +153,7 @@ def send_heartbeat(
         ProviderJailed,
         HardwareInsufficient,
         BenchmarkPaused,
+        BenchmarkAtWork,
         *_ONCE,
     ),
     dependencies=[ANSWERED_ONCE],

@@ -11,18 +11,15 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.chain.contracts import ChainEvent
-from market.db.base import from_unix, utc_now
-from market.db.session import wake_after_commit
+from market.db.base import utc_now
 from market.domain import uptime
 from market.domain.auction import AskOrder
-from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
+from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import BPS, NetworkParameters
 from market.domain.placement import Node
 from market.domain.rewards import Work
 from market.domain.uptime import epoch_of, minute_of
 from market.domain.verification import Overruled, overruled
-from market.events.service import MARKET, move
 from market.providers import records, repository
 from market.providers.attestations import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
@@ -33,13 +30,16 @@ from market.providers.reliability import note_served as note_served
 from market.providers.reliability import note_unit as note_unit
 from market.providers.reliability import reliability_bps as reliability_bps
 from market.providers.schemas import RegistrationRequest
+from market.providers.standing import STAKE_DECIDES, minimum_stake
+from market.providers.standing import advance as advance
+from market.providers.standing import jail as jail
+from market.providers.standing import on_stake_changed as on_stake_changed
+from market.providers.standing import review_stake as review_stake
 
 OVERRULED = "overruled"
 """Why a verifier is suspended."""
 REBENCHMARK_MISSED = "rebenchmark_missed"
 """Why a provider that did not show its hardware again is demoted."""
-
-_STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ def count_by_status(session: Session) -> dict[tuple[str, str], int]:
 def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout: float) -> list[Offer]:
     """The standing offers of a tier, cheapest first, then oldest, then by id.
 
-    Only of providers that are active (benchmarked, staked, not jailed) and were seen within ``heartbeat_timeout``
-    seconds. Those may still hold a slot: the caller leaves busy ones out.
+    Only of providers that are active (benchmarked, staked, not jailed), were seen within ``heartbeat_timeout`` seconds
+    and need not show their hardware now. Those may still hold a slot: the caller leaves busy ones out.
     """
     seen_since = now - timedelta(seconds=heartbeat_timeout)
     rows = repository.standing_offers(session, tier_id, seen_since, now)
@@ -246,6 +246,11 @@ def active_among(session: Session, addresses: Collection[str]) -> set[str]:
     return repository.active_among(session, addresses)
 
 
+def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
+    """Those of the providers that have to show their hardware now, or are about it: they get no new work meanwhile."""
+    return repository.proving_among(session, addresses, now)
+
+
 def barred_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
     """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
     return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
@@ -255,7 +260,7 @@ def _is_barred(session: Session, network: NetworkParameters, provider: Provider)
     if provider.status in (ProviderStatus.ACTIVE, ProviderStatus.JAILED):
         return provider.status == ProviderStatus.JAILED
     tier_id = provider.tier_id
-    return tier_id is None or repository.stake_of(session, provider.address) < _minimum_stake(network, provider)
+    return tier_id is None or repository.stake_of(session, provider.address) < minimum_stake(network, provider)
 
 
 def standing_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:
@@ -312,18 +317,9 @@ def note_overruled(
     follows = overruled(assigned_at, verifier.warned_at, at, copied=copied)
     if follows is Overruled.SUSPENDED:
         verifier.warned_at = at
-        if verifier.status in _STAKE_DECIDES:
+        if verifier.status in STAKE_DECIDES:
             advance(session, verifier, ProviderEvent.DEMOTE, reason=OVERRULED)
     return follows
-
-
-def jail(session: Session, address: str, reason: str) -> None:
-    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or jailed already."""
-    provider = repository.lock_provider(session, address)
-    if provider is None or provider.status in (ProviderStatus.JAILED, ProviderStatus.EXITED):
-        return
-    advance(session, provider, ProviderEvent.JAIL, reason=reason)
-    repository.close_open_ask(session, address, "cancelled")
 
 
 def note_disputed(session: Session, address: str, at: datetime | None) -> None:
@@ -344,59 +340,3 @@ def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
 def new_nonce(signer: str, nonce: int, used_for: str) -> SignerNonce:
     """The row that uses up a nonce, as :func:`use_nonce` writes it, for a caller that inserts it with its own."""
     return SignerNonce(signer=signer, nonce=nonce, used_for=used_for)
-
-
-def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
-    """Handler of the staking contract's final events: project the stake, and jail, release, promote or demote."""
-    address = event.args["provider"]
-    stake = repository.lock_stake(session, address)
-    match event.name:
-        case "Staked":
-            stake.stake_wei, stake.raised_at = event.args["total"], from_unix(event.timestamp)
-        case "UnstakeRequested":
-            stake.stake_wei -= event.args["amount"]
-            stake.unbonding_wei = event.args["unbonding"]
-        case "Withdrawn":
-            stake.unbonding_wei = 0
-        case "Slashed":
-            from_stake = min(event.args["amount"], stake.stake_wei)
-            stake.stake_wei -= from_stake
-            stake.unbonding_wei -= event.args["amount"] - from_stake
-    session.flush()
-    provider = repository.lock_provider(session, address)
-    if provider is None:
-        return
-    if event.name == "Jailed":
-        jail(session, address, "slashed")
-    if event.name == "Released" and provider.status == ProviderStatus.JAILED:
-        advance(session, provider, ProviderEvent.RELEASE, reason="released")
-        if provider.kind == "verifier":
-            advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
-    review_stake(session, network, provider)
-
-
-STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", "Released")
-"""The events of ProviderStaking that :func:`on_stake_changed` handles."""
-
-
-def review_stake(session: Session, network: NetworkParameters, provider: Provider) -> None:
-    """Promote a benchmarked provider whose stake suffices; demote an active one whose stake does not."""
-    if provider.status not in _STAKE_DECIDES:
-        return
-    enough = repository.stake_of(session, provider.address) >= _minimum_stake(network, provider)
-    if enough and provider.status == ProviderStatus.BENCHMARKED:
-        advance(session, provider, ProviderEvent.STAKE_SUFFICIENT, reason="stake_sufficient")
-        wake_after_commit(session, "auctions.clear")
-    elif not enough and provider.status == ProviderStatus.ACTIVE:
-        advance(session, provider, ProviderEvent.STAKE_INSUFFICIENT, reason="stake_insufficient")
-
-
-def _minimum_stake(network: NetworkParameters, provider: Provider) -> int:
-    if provider.kind == "verifier":
-        return network.verifier_minimum_stake_wei
-    return next(tier.minimum_stake_wei for tier in network.tiers if tier.id == provider.tier_id)
-
-
-def advance(session: Session, provider: Provider, event: ProviderEvent, *, reason: str, actor: str = MARKET) -> None:
-    """Move a locked provider along its lifecycle."""
-    move(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from ipfs_processes import StoreProcess, faulty
 
-from market.jobs import checkpoints, quotes
+from market.jobs import checkpoints, datasets
 from market.jobs.errors import InvalidDataset
 from market.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.storage.service import Storage, StoredBlob
@@ -94,7 +94,7 @@ def test_a_dataset_whose_sizes_are_not_its_files_is_refused_before_anybody_pays(
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
-            quotes.require_dataset(storage, spec)
+            datasets.require_dataset(storage, spec)
 
 
 def test_limits_hold_both_ways(storage):

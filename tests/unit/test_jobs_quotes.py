@@ -12,7 +12,7 @@ from market.domain.money import unit_price
 from market.domain.network import BPS, HOUR_US, MAINNET, ZEN
 from market.jobs.advice import advice_on, expected_throughput
 from market.jobs.errors import InvalidOrder
-from market.jobs.quotes import highest_price, terms
+from market.jobs.quotes import highest_price, require_unit_in_time, terms
 from market.jobs.schemas import JobSpec
 from training_gym.config import TrainingSpec
 from zoo_protocol.sampling import detection_at_rate
@@ -43,14 +43,14 @@ def test_the_chance_of_detection_is_that_of_the_draw(segments: int, rate_bps: in
     assert detection_at_rate(segments, 1, rate_bps) == pytest.approx(expected)
 
 
-def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64) -> JobSpec:
-    """One round of nearly the largest model and the largest steps that a specification may have."""
+def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
+    """Rounds of nearly the largest model and the largest steps that a specification may have."""
     return JobSpec.model_validate(
         {
             "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
             "data_config": {"dataset": "b" * 59},
             "training_config": {
-                "rounds": 1,
+                "rounds": rounds,
                 "inner_steps": inner_steps,
                 "segment_steps": inner_steps // segments,
                 "batch_size": 512,
@@ -141,3 +141,43 @@ def test_a_job_that_waits_more_than_it_trains_is_pointed_out() -> None:
         assert (expected.share_of_ideal < 0.5) == bool(codes)
     assert f"{expected.share_of_ideal:.0%} of the throughput" in found[0].detail
     assert "round_delay 1" in found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("seconds", "codes"), [(299.0, []), (301.0, ["long_units"]), (900.0, ["long_units"]), (9_000.0, ["long_units"])]
+)
+def test_units_that_nodes_slower_than_the_reference_do_too_late_are_pointed_out(
+    seconds: float, codes: list[str]
+) -> None:
+    training = {"inner_steps": 90, "segment_steps": 10}
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    found = advice_on(spec, expected_throughput(spec, 4, seconds), longest_round_seconds=900.0)
+    assert [point.code for point in found] == codes
+    if found:
+        fewer = {301.0: 80, 900.0: 30, 9_000.0: 10}[seconds]  # whole segments; one at least
+        assert f"at most {fewer} inner_steps" in found[0].remedy
+        assert advice_on(spec, expected_throughput(spec, 4, seconds * fewer / 90), 900.0) == [] or seconds > 2_700
+
+
+def test_a_unit_that_no_node_can_do_before_its_job_fails_is_refused() -> None:
+    found = terms(_request("bronze", 64, ZEN), MAINNET, NOW)
+    require_unit_in_time(found, found.unit_seconds / 10)
+    with pytest.raises(InvalidOrder) as refused:
+        require_unit_in_time(found, found.unit_seconds / 10 - 0.01)
+    assert refused.value.field == "training_config.inner_steps"
+    assert refused.value.extra["reason"] == "unit_too_long"
+    assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
+
+
+def test_a_job_that_would_outlast_its_escrow_is_refused_with_the_rounds_that_it_may_have() -> None:
+    def asked(rounds: int) -> JobSpec:
+        return _request("bronze", 64, ZEN // 10, inner_steps=9_984, rounds=rounds)
+
+    most = int(45 * 86_400 / terms(asked(1), MAINNET, NOW).unit_seconds)
+    assert most > 10
+    assert terms(asked(most), MAINNET, NOW).units == most
+    with pytest.raises(InvalidOrder) as refused:
+        terms(asked(most + 1), MAINNET, NOW)
+    assert refused.value.field == "training_config.rounds"
+    assert refused.value.extra["reason"] == "job_too_long"
+    assert f"at most {most} rounds" in str(refused.value.remedy)

@@ -9,6 +9,7 @@ from market.db.session import database_now
 from market.disputes import keeper, listing, verdicts
 from market.events.announcer import announce, forget_steps
 from market.jobs import service as jobs
+from market.outages import service as outages
 from market.settlement import claims
 from market.settlement import service as settlement
 from market.storage import quota
@@ -72,6 +73,7 @@ def release() -> None:
             now = database_now(session)
             quota.forget(session, now - quota.PERIOD)
             forget_steps(session, now)
+            outages.forget(session, now)
         jobs.discard_stale_uploads(c.database, c.storage, now - _UPLOADS_KEPT)
         verdicts.release_states(c.database, c.storage)
         jobs.release_states(c.database, c.storage, c.network, now)

@@ -9,6 +9,7 @@ from market.api.idempotency import forget_old_answers
 from market.db.session import database_now
 from market.jobs import service as jobs
 from market.observability.workers import report_alive
+from market.outages import service as outages
 from market.providers import asks
 from worker.context import context
 from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
@@ -25,14 +26,18 @@ def sweep() -> None:
             return
         with c.database.transaction() as session:
             now = database_now(session)
+            outages.report(session, outages.SWEEP, outages.SWEEP_GAP)
+            is_api_away = outages.is_away(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
             asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
             forget_old_answers(session, now)
-        jobs.expire_due_leases(c.database, now)
-        jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
-        jobs.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
+        if not is_api_away:  # otherwise no node can keep what it has
+            jobs.expire_due_leases(c.database, now)
+            jobs.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
+            jobs.expire_replays(c.database, timedelta(seconds=c.settings.replay_seconds), now)
         jobs.expire_due_jobs(c.database, now)
         jobs.end_long_pauses(c.database, c.network, now)
+        jobs.end_before_refund(c.database, c.network, now)
         for job_id in jobs.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), **repeated())

@@ -1,6 +1,5 @@
 """How results and errors are shown: JSON for programs, tables for people, plain text where nobody watches."""
 
-import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +9,14 @@ import typer
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ApiError, ZooError
+from zoo_compute.plain_json import to_json
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output. Amounts are decimal strings."""
-    print(json.dumps(value, indent=2, default=str), flush=True)
+    print(to_json(value, indent=2), flush=True)
 
 
 def note(text: str) -> None:
@@ -70,7 +70,7 @@ def report(error: ZooError, *, as_json: bool) -> None:
         document: dict[str, Any] = {"code": error.code, "detail": error.detail, "remedy": error.remedy}
         if isinstance(error, ApiError):
             document |= {"status": error.status, "field": error.field, **error.extra}
-        note(json.dumps({"error": document}, default=str))
+        note(to_json({"error": document}))
         return
     note(f"error: {error.detail}  [{error.code}]")
     if error.remedy:

@@ -1,6 +1,5 @@
 """Following a job: a progress bar with the loss on a terminal, a line per event elsewhere."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from zoo_compute.amounts import format_zen
 from zoo_compute.job import Job
 from zoo_compute.models import Event, JobState
+from zoo_compute.plain_json import to_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -45,7 +45,7 @@ def _view(state: JobState, as_json: bool) -> Iterator[View]:
 
 class _JsonLines:
     def show(self, event: Event) -> None:
-        print(json.dumps({"id": event.id, "kind": event.kind, **event.data}), flush=True)
+        print(to_json({"id": event.id, "kind": event.kind, **event.data}), flush=True)
 
 
 class _Lines:

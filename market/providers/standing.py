@@ -1,0 +1,77 @@
+"""The lifecycle of providers and verifiers: what stakes decide, and who is barred."""
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts import ChainEvent
+from market.db.base import from_unix
+from market.db.session import wake_after_commit
+from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
+from market.domain.network import NetworkParameters
+from market.events.service import MARKET, move
+from market.providers import repository
+from market.providers.models import Provider
+
+STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
+"""Between these a provider goes by its stake alone."""
+
+
+def jail(session: Session, address: str, reason: str) -> None:
+    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or jailed already."""
+    provider = repository.lock_provider(session, address)
+    if provider is None or provider.status in (ProviderStatus.JAILED, ProviderStatus.EXITED):
+        return
+    advance(session, provider, ProviderEvent.JAIL, reason=reason)
+    repository.close_open_ask(session, address, "cancelled")
+
+
+def on_stake_changed(network: NetworkParameters, session: Session, event: ChainEvent) -> None:
+    """Handler of the staking contract's final events: project the stake, and jail, release, promote or demote."""
+    address = event.args["provider"]
+    stake = repository.lock_stake(session, address)
+    match event.name:
+        case "Staked":
+            stake.stake_wei, stake.raised_at = event.args["total"], from_unix(event.timestamp)
+        case "UnstakeRequested":
+            stake.stake_wei -= event.args["amount"]
+            stake.unbonding_wei = event.args["unbonding"]
+        case "Withdrawn":
+            stake.unbonding_wei = 0
+        case "Slashed":
+            from_stake = min(event.args["amount"], stake.stake_wei)
+            stake.stake_wei -= from_stake
+            stake.unbonding_wei -= event.args["amount"] - from_stake
+    session.flush()
+    provider = repository.lock_provider(session, address)
+    if provider is None:
+        return
+    if event.name == "Jailed":
+        jail(session, address, "slashed")
+    if event.name == "Released" and provider.status == ProviderStatus.JAILED:
+        advance(session, provider, ProviderEvent.RELEASE, reason="released")
+        if provider.kind == "verifier":
+            advance(session, provider, ProviderEvent.BENCHMARK_PASSED, reason="verifier_registered")
+    review_stake(session, network, provider)
+
+
+def review_stake(session: Session, network: NetworkParameters, provider: Provider) -> None:
+    """Promote a benchmarked provider whose stake suffices; demote an active one whose stake does not."""
+    if provider.status not in STAKE_DECIDES:
+        return
+    enough = repository.stake_of(session, provider.address) >= minimum_stake(network, provider)
+    if enough and provider.status == ProviderStatus.BENCHMARKED:
+        advance(session, provider, ProviderEvent.STAKE_SUFFICIENT, reason="stake_sufficient")
+        wake_after_commit(session, "auctions.clear")
+    elif not enough and provider.status == ProviderStatus.ACTIVE:
+        advance(session, provider, ProviderEvent.STAKE_INSUFFICIENT, reason="stake_insufficient")
+
+
+def minimum_stake(network: NetworkParameters, provider: Provider) -> int:
+    """What its tier, or its being a verifier, asks for, in wei."""
+    if provider.kind == "verifier":
+        return network.verifier_minimum_stake_wei
+    return next(tier.minimum_stake_wei for tier in network.tiers if tier.id == provider.tier_id)
+
+
+def advance(session: Session, provider: Provider, event: ProviderEvent, *, reason: str, actor: str = MARKET) -> None:
+    """Move a locked provider along its lifecycle."""
+    move(session, provider, PROVIDER, event, subject=("provider", provider.address), reason=reason, actor=actor)
