@@ -18,6 +18,7 @@ from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
+from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # per cent
@@ -31,6 +32,7 @@ def measure(quick: bool) -> list[Row]:
     """All rows."""
     with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
         return [
+            *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first: a chain that does not start shows at once
             *_detection(200 if quick else CHEATERS),
             *_honest(Path(directory), quick),
             *_classes(Path(directory), quick),
@@ -38,7 +40,6 @@ def measure(quick: bool) -> list[Row]:
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *hardware_check.rows(1_024 if quick else None),
-            *_disputes(LENGTHS[:3] if quick else LENGTHS),
             *profits.rows(40 if quick else 1_000),
             *lazy_verifiers.rows(100 if quick else CHEATERS),
         ]
@@ -282,4 +283,4 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    run("verification", measure)
+    run("verification", measure, needs=find_anvil)
