@@ -42,6 +42,7 @@ from market.db.session import Database, psycopg_url
 from market.storage.service import Storage
 from market.tables import metadata
 from training_gym.data.dataset import DatasetManifest, describe_split
+from zoo_compute.devnet.binaries import find_anvil
 from zoo_compute.wallet import siwe_message
 
 ZEN = 10**18
@@ -328,4 +329,4 @@ def _postgres(directory: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run("api", measure)
+    run("api", measure, needs=find_anvil)

@@ -29,6 +29,7 @@ from market.chain.indexer import MAX_RANGE, Indexer
 from market.chain.service import queue_intent
 from market.db.session import Database, psycopg_url
 from market.tables import metadata
+from zoo_compute.devnet.binaries import find_anvil
 
 ROUND_TRIP_SECONDS = 0.02  # to a node in the same region
 EVENT_EVERY = 20  # blocks
@@ -163,4 +164,4 @@ def _fresh_database(url: str) -> Database:
 
 
 if __name__ == "__main__":
-    run("chain", measure)
+    run("chain", measure, needs=find_anvil)

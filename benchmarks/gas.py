@@ -24,6 +24,7 @@ from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contrac
 from benchmarks.report import Row, progress, row, run
 from market.chain.contracts import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
+from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol import merkle, trace
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
@@ -289,4 +290,4 @@ class Bench:
 
 
 if __name__ == "__main__":
-    run("gas", measure)
+    run("gas", measure, needs=find_anvil)

@@ -100,9 +100,24 @@ def machine() -> dict[str, Any]:
     }
 
 
-def run(name: str, measure: Callable[[bool], Sequence[Row]], arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the report on standard output."""
+def run(
+    name: str,
+    measure: Callable[[bool], Sequence[Row]],
+    arguments: Sequence[str] | None = None,
+    needs: Callable[[], object] | None = None,
+) -> None:
+    """Measure, and print the report on standard output.
+
+    Args:
+        needs: looks for what is not installed with Python, before anything is measured. FileNotFoundError: it is not
+            there; the message tells how to get it.
+    """
     options = report_options(name).parse_args(arguments)
+    try:
+        if needs is not None:
+            needs()
+    except FileNotFoundError as error:
+        sys.exit(f"python -m benchmarks.{name}: {error}")
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that whatever was started is ended, as after an interrupt
         signal.signal(number, _stop)
     started = time.perf_counter()

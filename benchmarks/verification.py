@@ -18,6 +18,7 @@ from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
+from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # per cent
@@ -31,6 +32,7 @@ def measure(quick: bool) -> list[Row]:
     """All rows."""
     with tempfile.TemporaryDirectory(prefix="zoo-verification-") as directory:
         return [
+            *_disputes(LENGTHS[:3] if quick else LENGTHS),  # first: a chain that does not start shows at once
             *_detection(200 if quick else CHEATERS),
             *_honest(Path(directory), quick),
             *_classes(Path(directory), quick),
@@ -38,7 +40,6 @@ def measure(quick: bool) -> list[Row]:
             *_cheats(Path(directory), quick),
             *_cost(Path(directory), quick),
             *hardware_check.rows(1_024 if quick else None),
-            *_disputes(LENGTHS[:3] if quick else LENGTHS),
             *profits.rows(40 if quick else 1_000),
             *lazy_verifiers.rows(100 if quick else CHEATERS),
         ]
@@ -274,12 +275,13 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
         for length in lengths:
             progress(f"disputing a unit of {length} segments")
             joined = length <= 2  # else the aim leaves room for both
-            count = len(bench.transactions_of_a_dispute(length, joined=joined))
+            spent = bench.transactions_of_a_dispute(length, joined=joined)
             note = f"to the verdict; aim {math.ceil(math.log2(length)) + 3}"
             note += "; draw and verdict sent as one" if joined else ""
-            rows.append(row(f"dispute_transactions_{length}", "transactions", [count], note))
+            note += "; gas: " + ", ".join(f"{step} {paid:,}" for step, paid in spent.items())
+            rows.append(row(f"dispute_transactions_{length}", "transactions", [len(spent)], note))
     return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]
 
 
 if __name__ == "__main__":
-    run("verification", measure)
+    run("verification", measure, needs=find_anvil)

@@ -87,6 +87,11 @@ class Settings(BaseSettings):
         pattern="^[0-9a-f]{64}(,[0-9a-f]{64})*$",
         description="SHA-256 of the keys that certify those of NVIDIA's attestation service, instead of the known ones",
     )
+    environment_classes: str | None = Field(
+        default=None,
+        pattern="^0x[0-9a-f]{64}(,0x[0-9a-f]{64})*$",
+        description="the environment classes in which nodes may register, with commas between; None: in any",
+    )
     canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments with a canary beside")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6

@@ -153,6 +153,7 @@ class Client:
             "max_price": str(state.max_price_wei),
             "nodes": state.nodes,
             "tier": state.tier,
+            "sampling_bps": state.sampling_bps,
             "model_config": state.spec["model_config"],
         }
         for name, value in (expected | {name: body[name] for name in expected.keys() & body.keys()}).items():
@@ -291,6 +292,7 @@ class Client:
             "wait_until": jobspec.deadline(spec.wait).isoformat(),
             "checkpoint": dict(spec.checkpoint),
             "requirements": dict(spec.requirements),
+            **({} if spec.sampling_bps is None else {"sampling_bps": spec.sampling_bps}),
         }
 
 

@@ -26,6 +26,7 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "wait": (str, "a number and a unit: 45s, 30m, 2h or 1d"),
     "checkpoint": (dict, "{interval: ROUNDS, redundancy: NODES}"),
     "requirements": (dict, "settings by name, such as {regions: [eu-west]}"),
+    "sampling_bps": (int, "a whole number, such as 1000 for 10 %"),
 }
 """What a job file may hold: the type of each key, and how it is written."""
 
@@ -57,6 +58,7 @@ class JobSpec:
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
             min_reliability_bps, attested_only``.
+        sampling_bps: lowest share of each unit's segments that is replayed, of 10,000; None takes the network's.
     """
 
     dataset: str | LocalDataset
@@ -69,6 +71,7 @@ class JobSpec:
     training: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     requirements: Mapping[str, Any] = field(default_factory=dict)
+    sampling_bps: int | None = None
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -111,6 +114,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         training=document.get("training_config", {}),
         checkpoint=document.get("checkpoint", {}),
         requirements=document.get("requirements", {}),
+        sampling_bps=document.get("sampling_bps"),
     )
 
 

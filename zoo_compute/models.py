@@ -72,7 +72,9 @@ class Quote(Answer):
     highest_payable_price_wei: Wei
     reserve_price_wei: Wei
     fee_bps: int
-    detection_probability: float
+    sampling_bps: int  # lowest rate at which segments are drawn, of 10,000
+    detection_probability: float  # of one false segment, in a newcomer's unit
+    least_detection_probability: float  # the same at the lowest rate
     expected_seconds: float | None = None
     expected_throughput: dict[str, Any] | None = None
     nonce: Wei
@@ -103,6 +105,7 @@ class JobState(Answer):
     spec: dict[str, Any]
     units_ordered: int
     unit_weight_us: int
+    sampling_bps: int
     budget_wei: Wei
     max_price_wei: Wei
     wait_until: datetime

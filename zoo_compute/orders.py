@@ -39,18 +39,18 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         units=spec.training.rounds * request["nodes"],
         unitWeight=-(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu),
         segments=spec.segments,
-        samplingBps=network.sampling_floor_bps,
+        samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
         budget=int(request["budget_max"]),
         maxPrice=int(request["max_price"]),
         waitUntil=int(datetime.fromisoformat(request["wait_until"]).timestamp()),
         nonce=quote.nonce,
     )
-    quoted = (quote.spec_hash, quote.units, quote.unit_weight_us)
-    if quoted != (order.specHash, order.units, order.unitWeight):
+    quoted = (quote.spec_hash, quote.units, quote.unit_weight_us, quote.sampling_bps)
+    asked = (order.specHash, order.units, order.unitWeight, order.samplingBps)
+    if quoted != asked:
         raise Mismatch(
             "quote-mismatch",
-            f"the quote is for spec, units and weight {quoted}, "
-            f"the job has {(order.specHash, order.units, order.unitWeight)}",
+            f"the quote is for spec, units, weight and sampling rate {quoted}, the job has {asked}",
             remedy="Update zoo-compute; if it is up to date, do not use this market.",
         )
     escrow = network.contracts["JobEscrow"]

@@ -7,6 +7,7 @@ false segment follows; where a state that it served, or its payload, is at hand,
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -51,9 +52,8 @@ class Place:
         Raises:
             ConfigError: it has another form.
         """
-        job_id, *numbers = text.split(":")
-        if len(job_id) == 66 and job_id.startswith("0x") and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
-            return cls(job_id, int(numbers[0]), int(numbers[1]))
+        if found := re.fullmatch(r"(0x[0-9a-fA-F]{64}):([0-9]{1,9}):([0-9]{1,9})", text):
+            return cls(found[1].lower(), int(found[2]), int(found[3]))
         raise ConfigError("unit-malformed", f"{text!r:.100} names no unit", remedy="Give it as JOB:ROUND:SLOT.")
 
 
@@ -283,11 +283,14 @@ def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace:
 
 
 def _evidence(gateway: GatewayClient, record: JobRecord, unit: UnitRecord) -> Shown | None:
-    """What the evidence against this attempt shows, if it was slashed."""
+    """What the evidence against this attempt shows, if it was slashed and the evidence can be had."""
     for slash in record.slashes:
         if (slash.round, slash.slot, slash.provider) != (unit.round, unit.slot, unit.provider):
             continue
-        content = gateway.fetch(slash.evidence_cid, max_bytes=MAX_EVIDENCE_BYTES)
+        try:
+            content = gateway.fetch(slash.evidence_cid, max_bytes=MAX_EVIDENCE_BYTES)
+        except (BlockNotFound, GatewayUnavailable):
+            continue
         try:
             document = json.loads(content)
             state, leaves = document["state_cid"], [to_hex(from_hex(leaf)) for leaf in document["unit"]["leaves"]]

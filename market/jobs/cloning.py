@@ -75,6 +75,7 @@ def _request(
             "wait_until": (utc_now() + wait).replace(microsecond=0),
             "requirements": job.requirements,
             "checkpoint": {"interval": job.checkpoint_interval, "redundancy": job.redundancy},
+            "sampling_bps": job.sampling_bps,
             **{key: str(value) if key in ("budget_max", "max_price") else value for key, value in changes.items()},
         }
     )

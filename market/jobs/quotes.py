@@ -14,6 +14,7 @@ from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
 from market.domain.money import BPS, deterred_unit_price, judged_unit_price, spelled_out, unit_price
 from market.domain.network import HOUR_US, NetworkParameters, Tier
+from market.domain.verification import sampling_rate_bps
 from market.jobs.advice import advice_on, expected_throughput, most_inner_steps
 from market.jobs.datasets import require_dataset
 from market.jobs.errors import BudgetBelowOneUnit, InvalidOrder, InvalidSpec
@@ -99,9 +100,10 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
         if not 0 < amount <= most:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {most} wei.")
     weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    sampling = _least_sampling(request, network)
     _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)
-    _require_stake_covers_gain(request, tier, weight, spec.segments, network.sampling_floor_bps)
+    _require_stake_covers_gain(request, tier, weight, spec.segments, sampling)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
     return Terms(
         spec=spec,
@@ -111,7 +113,7 @@ def terms(request: JobSpec, network: NetworkParameters, now: datetime) -> Terms:
         nodes=request.nodes,
         units=units,
         unit_weight_us=weight,
-        sampling_bps=network.sampling_floor_bps,
+        sampling_bps=sampling,
         budget_wei=request.budget_max,
         max_price_wei=request.max_price,
         wait_until=_wait_until(request.wait_until, now),
@@ -190,6 +192,8 @@ def quote(
     at_reserve = unit_price(job.tier.reserve_price_wei, job.unit_weight_us)
     last = last_price(job.tier.id)
     throughput = expected_throughput(job.spec, job.nodes, job.unit_seconds)
+    newcomer = network.newcomer_sampling_bps
+    first_rate = sampling_rate_bps(0, newcomer, job.sampling_bps, attested=request.requirements.attested_only)
     return Quote(
         spec=job.spec.to_dict(),
         spec_hash=job.spec_hash,
@@ -208,8 +212,10 @@ def quote(
         highest_payable_price_wei=best,
         reserve_price_wei=job.tier.reserve_price_wei,
         fee_bps=network.fee_bps,
-        newcomer_sampling_bps=network.newcomer_sampling_bps,
-        detection_probability=detection_at_rate(job.spec.segments, 1, network.newcomer_sampling_bps),
+        newcomer_sampling_bps=newcomer,
+        sampling_bps=job.sampling_bps,
+        detection_probability=detection_at_rate(job.spec.segments, 1, first_rate),
+        least_detection_probability=detection_at_rate(job.spec.segments, 1, job.sampling_bps),
         expected_seconds=job.spec.training.rounds * job.unit_seconds,
         expected_throughput=throughput,
         nonce=nonce,
@@ -293,6 +299,20 @@ def _tier(name: str, network: NetworkParameters) -> Tier:
         raise UnknownTier(
             f"{name!r} is no tier of this network.", field="tier", remedy=f"Choose one of: {known}."
         ) from None
+
+
+def _least_sampling(request: JobSpec, network: NetworkParameters) -> int:
+    """The payer's own lowest rate, or the network's: stakes cover no lower one, and no higher one is what rewards for
+    replays are made for (docs/decisions/0056)."""
+    least, most = network.sampling_floor_bps, network.newcomer_sampling_bps
+    wanted = least if request.sampling_bps is None else request.sampling_bps
+    if not least <= wanted <= most:
+        raise InvalidOrder(
+            f"sampling_bps is {wanted}; this network draws from {least} to {most}.",
+            field="sampling_bps",
+            remedy=f"Give a rate from {least} to {most} basis points, or leave it away for {least}.",
+        )
+    return wanted
 
 
 def _wait_until(wanted: datetime, now: datetime) -> datetime:

@@ -63,6 +63,13 @@ class JobSpec(RequestModel):
     wait_until: AwareDatetime = Field(description="Until when to wait for capacity, in whole seconds.")
     requirements: Requirements = Field(default_factory=Requirements)
     checkpoint: CheckpointOptions = Field(default_factory=CheckpointOptions)
+    sampling_bps: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Lowest share of each unit's segments that is replayed, in basis points, whoever delivers it: from "
+        "the network's sampling_floor_bps, which is the default, to its newcomer_sampling_bps.",
+    )
 
 
 class SignedPermit(RequestModel):
@@ -154,8 +161,14 @@ class Quote(BaseModel):
     reserve_price_wei: WeiOut
     fee_bps: int
     newcomer_sampling_bps: int
+    sampling_bps: int = Field(description="Lowest rate at which a unit's segments are drawn, as the order says.")
     detection_probability: float = Field(
-        description="Chance that one falsified segment in a newcomer's unit is replayed."
+        description="Chance that one falsified segment in a newcomer's unit is replayed: 1 - C(N-1, q) / C(N, q), "
+        "averaged over the number q of its N segments that are drawn. An attested newcomer's are drawn at half the "
+        "rate, never below sampling_bps; with attested_only that is what is stated."
+    )
+    least_detection_probability: float = Field(
+        description="The same at sampling_bps, the rate for who has delivered clean work for long."
     )
     expected_seconds: float = Field(
         description="Time to train all rounds at the tier's reference speed. Waiting, transfers, and rounds that are "
@@ -199,6 +212,7 @@ class JobView(BaseModel):
     requirements: dict[str, Any]
     units_ordered: int
     unit_weight_us: int
+    sampling_bps: int = Field(description="Lowest rate at which a unit's segments are drawn, as the order says.")
     budget_wei: WeiOut
     max_price_wei: WeiOut
     wait_until: datetime

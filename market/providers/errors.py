@@ -34,6 +34,17 @@ class KindFixed(MarketError):
     default_remedy = "Use another wallet for the other role: nobody may verify in one role what it sells in the other."
 
 
+class EnvironmentNotAccepted(MarketError):
+    """Work in a class can be judged by its verifiers alone, so a network may name those that are accepted."""
+
+    status = 422
+    code = "environment-not-accepted"
+    title = "This network has no use for the environment class"
+    default_remedy = (
+        "Use the versions and the execution profile that the network's operator names, or ask for your class."
+    )
+
+
 class ProviderJailed(MarketError):
     status = 409
     code = "provider-jailed"

@@ -19,6 +19,7 @@ from market.domain.network import NetworkParameters
 from market.domain.uptime import uptime_bps
 from market.providers import asks, benchmarks, records, service, sessions
 from market.providers.attestations import attested_until
+from market.providers.classes import require_accepted
 from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
@@ -28,6 +29,7 @@ from market.providers.errors import (
     BenchmarkNotFound,
     BenchmarkOutOfTurn,
     BenchmarkPaused,
+    EnvironmentNotAccepted,
     HardwareInsufficient,
     InvalidAsk,
     KindFixed,
@@ -72,13 +74,14 @@ _ONCE = (KeyReused, RequestInFlight)
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, *_ONCE),
+    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *_ONCE),
     dependencies=[ANSWERED_ONCE],
 )
 def register_provider(
     body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ProviderView:
     """Register your wallet as a provider or verifier, or renew what it says of itself."""
+    require_accepted(services.settings, body.environment_class)
     service.register(session, services.network, account.address, body)
     return _provider_views(session, services.network, [service.get(session, account.address)])[0]
 

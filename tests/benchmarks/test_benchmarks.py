@@ -108,3 +108,13 @@ def test_placement_says_what_is_missing_and_where_it_was_looked_for(tmp_path: Pa
     assert done.returncode == 1
     assert str(tmp_path) in done.stderr
     assert "nodes.csv" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["api", "chain", "gas", "verification"])
+def test_a_benchmark_without_its_chain_says_so_before_it_measures(name: str, tmp_path: Path) -> None:
+    done = run(name, "--quick", "--json", ZOO_ANVIL=str(tmp_path / "anvil"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        f"python -m benchmarks.{name}: ZOO_ANVIL names {tmp_path}/anvil, which is no file"
+    )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from api_support import Caller, refusal, sign_in
+from fastapi import FastAPI
 from provider_calls import (
     BRONZE,
     CLASS_A,
@@ -30,8 +31,25 @@ from market.domain.network import DEVNET, ZEN
 from market.events.models import AuditEvent
 from market.providers import service
 from market.providers.models import Provider
+from market.settings import Settings
 from zoo_protocol.attestation import COLLATERAL_FIELDS, Evidence, Verified
 from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
+
+
+def test_a_network_may_name_the_environment_classes_that_it_accepts(
+    api: httpx.Client, services: Services, app: FastAPI
+) -> None:
+    """Or whoever makes a class up, and brings the verifiers of it, judges its own work."""
+    first, second = sign_in(api), sign_in(api)
+    assert register(api, first).status_code == 201  # by default any
+    named = {"environment_classes": f"{'0x' + '55' * 32},{'0x' + '66' * 32}"}
+    settings = Settings.model_validate(services.settings.model_dump() | named)
+    app.state.services = replace(services, settings=settings)
+    for caller, kind in ((first, "provider"), (second, "verifier")):
+        problem = refusal(register(api, caller, kind=kind), 422, "environment-not-accepted")
+        assert (problem["field"], problem["accepted"]) == ("environment_class", named["environment_classes"].split(","))
+    app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
+    assert register(api, second, kind="verifier").status_code == 201
 
 
 def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(

@@ -20,7 +20,7 @@ from training_gym.config import TrainingSpec
 from training_gym.outer import initial_outer_state, outer_step
 from training_gym.profile import CPU
 from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
-from zoo_compute.devnet.cheat_child import FABRICATE
+from zoo_compute.devnet.cheat_child import COPY, FABRICATE
 from zoo_compute.node.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
@@ -360,3 +360,16 @@ def test_the_child_sees_no_secret_of_its_parent(monkeypatch: pytest.MonkeyPatch,
             time.sleep(0.01)
     assert variables["MKL_CBWR"] == CPU.variables["MKL_CBWR"]
     assert "ZOO_PRIVATE_KEY" not in variables
+
+
+def test_a_copier_of_the_devnet_hands_in_what_the_slot_beside_it_learns(
+    executor: Executor, task: dict[str, Any], tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("copied", "neighbour")]
+    for folder in folders:
+        folder.mkdir()
+    with executor_of(COPY)(CPU, MEMORY, tmp_path) as cheat:
+        copied = cheat.run({**task, "output": str(folders[0])}, 60)
+    neighbours = executor.run({**task, "slot": task["slot"] ^ 1, "output": str(folders[1])}, 60)
+    assert Path(copied["payload"]).read_bytes() == Path(neighbours["payload"]).read_bytes()
+    assert copied["trace_root"] != neighbours["trace_root"]  # its leaves name its own slot

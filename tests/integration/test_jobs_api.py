@@ -40,6 +40,7 @@ def test_a_quote_names_the_cost_and_writes_nothing(
     assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
     assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
     assert quote["detection_probability"] == pytest.approx(0.25)
+    assert (quote["sampling_bps"], quote["least_detection_probability"]) == (200, pytest.approx(0.02))
     assert quote["settings_by_size"] == {}
     expected = quote["expected_throughput"]
     assert expected["compute_seconds"] == pytest.approx(quote["expected_seconds"] / 2, abs=1e-3)  # two rounds
@@ -51,6 +52,26 @@ def test_a_quote_names_the_cost_and_writes_nothing(
     assert quote["permit"]["message"]["nonce"] == "3"
     assert quote["permit"]["message"]["value"] == body["budget_max"]
     assert written(services) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "attested", "stated", "least"),
+    [(2_500, False, 0.25, 0.25), (300, True, 0.125, 0.03), (None, True, 0.125, 0.02)],
+)
+def test_a_job_with_a_rate_of_its_own_is_quoted_signed_and_kept_with_it(
+    api: httpx.Client, payer: Caller, body: Body, asked: int | None, attested: bool, stated: float, least: float
+) -> None:
+    body |= {"requirements": {"attested_only": attested}} | ({} if asked is None else {"sampling_bps": asked})
+    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    assert (quote["detection_probability"], quote["least_detection_probability"]) == pytest.approx((stated, least))
+    assert quote["order"]["message"]["samplingBps"] == str(asked or 200)
+    signed = sign_job(api, payer, body)
+    lowered = api.post("/v1/jobs", json=signed | {"sampling_bps": 201}, headers=payer.headers)
+    assert (lowered.status_code, lowered.json()["field"]) == (422, "order_signature")
+    job = api.post("/v1/jobs", json=signed, headers=payer.headers).json()
+    assert job["sampling_bps"] == (asked or 200)
+    again = api.post(f"/v1/jobs/{job['id']}/clone", json={}, headers=payer.headers).json()
+    assert (again["request"]["sampling_bps"], again["quote"]["sampling_bps"]) == (asked or 200, asked or 200)
 
 
 def test_a_large_model_is_quoted_and_stored_with_the_settings_that_its_size_decided(

@@ -79,6 +79,17 @@ def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_th
     assert 0 < asked[state] < 1 << 20
 
 
+def test_what_is_false_is_said_though_the_evidence_against_it_is_gone(world: World) -> None:
+    """Or a market could name some in its record, beside what it paid for."""
+    slash = SlashRecord(0, 1, CHEAT, "incorrect_computation", to_hex(digest_of(GONE)), GONE, "operator", None)
+    world.record = replace(world.record, slashes=[slash])
+    world.change(1, status="verified", reason=None)
+    cheat = world.check(find_trace=lambda leaf: shown(world, CHEAT, 1)).attempts[1]
+    assert cheat.misjudged
+    assert cheat.difference is not None
+    assert (cheat.difference.first_step, cheat.difference.where) == (1, "state 1")
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"state_cid":null,"unit":{"leaves":[1]}}'])
 def test_evidence_that_is_none_is_refused(world: World, content: bytes) -> None:
     cid = world.store.add(content)
@@ -187,7 +198,14 @@ def test_a_result_is_plain_json(world: World) -> None:
     assert from_hex(document["environment_class"])
 
 
-@pytest.mark.parametrize("text", ["", JOB, f"{JOB}:1", f"{JOB}:a:0", f"{JOB[2:]}:0:0", f"{JOB}:0:-1"])
+NO_PLACES = ["", JOB, f"{JOB}:1", f"{JOB}:a:0", f"{JOB[2:]}:0:0", f"{JOB}:0:-1", f"{JOB}:0:\u0663", f"{JOB}:0:{10**9}"]
+
+
+@pytest.mark.parametrize("text", [*NO_PLACES, "0x" + "zz" * 32 + ":0:0", "0x" + "a " * 32 + ":0:0", f" {JOB}:0:0"])
 def test_a_malformed_id_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Place.parse(text)
+
+
+def test_the_case_of_hexadecimal_digits_does_not_matter() -> None:
+    assert Place.parse("0x" + "AB" * 32 + ":1:2") == Place("0x" + "ab" * 32, 1, 2)

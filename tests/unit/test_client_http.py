@@ -335,6 +335,7 @@ JOB: dict[str, Any] = {
     "spec": {},
     "units_ordered": 32,
     "unit_weight_us": 1,
+    "sampling_bps": 200,
     "budget_wei": "5",
     "max_price_wei": "5",
     "wait_until": "2030-01-01T00:00:00Z",

@@ -86,7 +86,9 @@ def quote(**changes: Any) -> Quote:
         "unit_weight_us": weight,
         "segments_per_unit": 4,
         "fee_bps": 500,
+        "sampling_bps": 200,
         "detection_probability": 0.25,
+        "least_detection_probability": 0.02,
         "nonce": "77",
         "permit_deadline": 1_900_000_000,
         "order": {"message": {"budget": "999"}},
@@ -120,7 +122,18 @@ def test_it_signs_what_was_asked_for_and_takes_no_document_from_the_market() -> 
     assert body["nonce"] == "77"
 
 
-@pytest.mark.parametrize("changes", [{"spec_hash": "0x" + "00" * 32}, {"units": 7}, {"unit_weight_us": 1}])
+def test_it_signs_the_sampling_rate_that_was_asked_for() -> None:
+    request = REQUEST | {"sampling_bps": 1_500}
+    job_id, body = orders.sign(request, quote(sampling_bps=1_500), NETWORK, WALLET)
+    assert job_id != orders.sign(REQUEST, quote(), NETWORK, WALLET)[0]
+    assert body["sampling_bps"] == 1_500
+    with pytest.raises(Mismatch):  # the market quotes the lowest all the same
+        orders.sign(request, quote(), NETWORK, WALLET)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"spec_hash": "0x" + "00" * 32}, {"units": 7}, {"unit_weight_us": 1}, {"sampling_bps": 201}]
+)
 def test_it_signs_nothing_when_the_quote_is_for_another_job(changes: dict[str, Any]) -> None:
     with pytest.raises(Mismatch) as error:
         orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
@@ -149,11 +162,12 @@ def test_no_amount_is_guessed(text: Any) -> None:
 def test_a_job_file_is_read_and_its_options_overridden(tmp_path: Path) -> None:
     file = tmp_path / "training_config.yaml"
     file.write_text(
-        "tier: silver\nnodes: 4\nbudget_max: 100\nmax_price: 2.5\nwait: 30m\n"
+        "tier: silver\nnodes: 4\nbudget_max: 100\nmax_price: 2.5\nwait: 30m\nsampling_bps: 500\n"
         "data_config: {train: train.txt, validation: held-out.txt}\ntraining_config: {rounds: 3}\n"
     )
     spec = jobspec.load(file, {"budget_max": "7 wei"})
     assert (spec.tier, spec.nodes, spec.budget_max, spec.max_price) == ("silver", 4, 7, 25 * 10**17)
+    assert spec.sampling_bps == 500
     assert spec.wait == timedelta(minutes=30)
     assert spec.dataset == LocalDataset(tmp_path / "train.txt", tmp_path / "held-out.txt")
     assert spec.training == {"rounds": 3}
@@ -179,6 +193,7 @@ def test_numbers_of_a_job_file_are_what_was_written(tmp_path: Path) -> None:
     [
         ("wait: 30", "Write wait as a number and a unit: 45s, 30m, 2h or 1d."),
         ("nodes: 2.5", "Write nodes as a whole number."),
+        ("sampling_bps: 5 %", "Write sampling_bps as a whole number, such as 1000 for 10 %."),
         ("budget_max: [1]", "Write budget_max as an amount of ZEN such as 2.5, or of wei such as '2500 wei'."),
         ("requirements:", "Write requirements as settings by name, such as {regions: [eu-west]}."),
     ],

@@ -107,6 +107,30 @@ def test_a_refused_segment_names_what_a_referee_is_paid_and_more_segments_help()
     assert terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
 
 
+@pytest.mark.parametrize(("asked", "rate"), [(None, 200), (200, 200), (201, 201), (2_500, 2_500)])
+def test_a_job_has_its_own_lowest_sampling_rate(asked: int | None, rate: int) -> None:
+    request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
+    found = terms(request, MAINNET, NOW)
+    assert (found.sampling_bps, found.order("0x" + "11" * 20, 1).samplingBps) == (rate, rate)
+
+
+@pytest.mark.parametrize("asked", [1, 199, 2_501, 10_000])
+def test_a_sampling_rate_beyond_the_networks_bounds_is_refused(asked: int) -> None:
+    request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})
+    with pytest.raises(InvalidOrder, match=f"sampling_bps is {asked}; this network draws from 200 to 2500") as refused:
+        terms(request, MAINNET, NOW)
+    assert refused.value.field == "sampling_bps"
+
+
+def test_stakes_cover_dearer_units_at_a_higher_rate() -> None:
+    """P d N s >= R (1 - s): the escrow contract's bound at the order's own rate."""
+    price = _dearest("bronze", 4, 4 * 500 * ZEN * 66 * 2 // (100 * 98)) + 1
+    request = _request("bronze", 4, price)
+    with pytest.raises(InvalidOrder, match="deters cheating up to"):
+        terms(request, MAINNET, NOW)
+    assert terms(request.model_copy(update={"sampling_bps": 201}), MAINNET, NOW).sampling_bps == 201
+
+
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
 def test_no_specification_is_too_dear_for_referees_at_the_reserve_price(tier: str) -> None:
     """Not the longest round of the largest model, if only its unit has as many segments as it may."""

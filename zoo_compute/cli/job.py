@@ -52,7 +52,8 @@ def quote(
             "cost at most": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
             "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",
-            "one false segment is found with": f"{found.detection_probability:.0%} chance, in a newcomer's unit",
+            "one false segment is found with": f"{found.detection_probability:.1%} chance in a newcomer's unit, "
+            f"{found.least_detection_probability:.1%} at least",
         }
     )
     for point in found.advice:

@@ -3,8 +3,9 @@
 They exist so that a demonstration and the tests meet real cheats, which statistics do not catch. Nothing in a
 provider's node refers to this module; the development network puts one of these executors in the place of its cheat's.
 
-``fabricate`` never trains (:mod:`zoo_compute.devnet.fabrication`). ``withhold`` trains, and cannot show a state when it
-is asked for one. The others are :class:`training_gym.distributed.cheats.Cheat`, in every segment.
+``fabricate`` never trains (:mod:`zoo_compute.devnet.fabrication`). ``copy`` hands in its neighbour's work. ``withhold``
+trains, and cannot show a state when it is asked for one. The others are :class:`training_gym.distributed.cheats.Cheat`,
+in every segment.
 """
 
 from functools import partial
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.profile import ExecutionProfile
-from zoo_compute.devnet.cheat_child import FABRICATE
+from zoo_compute.devnet.cheat_child import COPY, FABRICATE
 from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.executor import Executor, Progress
 
 WITHHOLD = "withhold"
-KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", WITHHOLD)
+KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", COPY, WITHHOLD)
 
 
 class WithholdingExecutor(Executor):

@@ -1,6 +1,7 @@
 """The training child of a cheat: ``python -m zoo_compute.devnet.cheat_child PROFILE MEMORY_BYTES KIND``."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,11 @@ if TYPE_CHECKING:
     from zoo_compute.node.trainer import Trainer
 
 FABRICATE = "fabricate"
-"""The kind that never trains; the others are those of ``training_gym.distributed.cheats``."""
+"""The kind that never trains."""
+
+COPY = "copy"
+"""The kind that hands in what the slot beside its own learns, as if an accomplice there had told it. The others are
+those of ``training_gym.distributed.cheats``."""
 
 
 def _load(profile_name: str) -> "Trainer":
@@ -32,6 +37,16 @@ def _load(profile_name: str) -> "Trainer":
 
     if sys.argv[3] == FABRICATE:
         return FabricatingTrainer(profile_named(profile_name))
+
+    def train_of_the_slot_beside(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+        return train_steps(replace(unit, slot=unit.slot ^ 1), state, steps, on_step)
+
+    class CopyingTrainer(Trainer):
+        def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            return run_unit(unit, output, on_step, train=train_of_the_slot_beside)
+
+    if sys.argv[3] == COPY:
+        return CopyingTrainer(profile_named(profile_name))
     cheat = Cheat(sys.argv[3])
 
     class CheatingTrainer(Trainer):

@@ -1,0 +1,120 @@
+"""Reorganisations under a window's root and its seed: what the market draws by is what the final chain has."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from support.anvil import AnvilProcess
+from support.chain import Chain, chain_settings, deploy_contracts
+
+from market.chain.contracts import decode_result, encode_call
+from market.chain.sender import Sender
+from market.db.session import Database
+from market.domain.lifecycle import WindowStatus
+from market.domain.network import DEVNET
+from market.verification import service as verification
+from market.verification.models import Window
+from worker.context import INTENT_HANDLERS, event_handlers
+from zoo_protocol.hashing import sha256, to_hex
+
+EPOCH_BLOCKS = 4
+FINALITY = 2 * EPOCH_BLOCKS
+REACH = 256
+"""For so many blocks the chain knows a block's hash."""
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Chain]:
+    """A chain of the test's own, whose last eight blocks can be reorganised, and which mines when it is told."""
+    with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
+        deployment = deploy_contracts(anvil)
+        anvil.mine(FINALITY)
+        anvil.automine(False)
+        yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
+
+
+class Windows:
+    """The market's part in windows, and what the contract says of them."""
+
+    def __init__(self, chain: Chain, database: Database, count: int) -> None:
+        self.chain, self.database = chain, database
+        self.sender: Sender = chain.sender(database, INTENT_HANDLERS)
+        self.roots = [to_hex(sha256(f"window {number}".encode())) for number in range(count)]
+        with database.transaction() as session:
+            session.add_all(Window(status=WindowStatus.CLOSED, root=root, leaf_count=3) for root in self.roots)
+        verification.commit_windows(database)
+
+    def block(self, count: int = 1) -> None:
+        """So many blocks, each with what the market had to send by then."""
+        for _ in range(count):
+            verification.latch_seeds(self.database, lambda: self.chain.client().head().number)
+            self.sender.step()
+            self.chain.anvil.mine()
+            self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
+
+    def rows(self) -> list[Window]:
+        with self.database.transaction() as session:
+            return list(session.scalars(select(Window).order_by(Window.id)))
+
+    def on_chain(self, root: str) -> tuple[int, int, str]:
+        """(id, seed block, seed) as the newest block has them."""
+        call = {
+            "to": self.chain.deployment.address("WorkWindows"),
+            "data": "0x" + encode_call("WorkWindows", "windows", [root]).hex(),
+        }
+        raw = bytes.fromhex(self.chain.anvil.rpc("eth_call", call, "latest")[2:])
+        window = decode_result("WorkWindows", "windows", raw)
+        return int(window["id"]), int(window["seedBlock"]), window["seed"]
+
+    def known(self) -> list[tuple[int | None, int | None, str | None]]:
+        return [(row.chain_id_in_contract, row.seed_block, row.seed) for row in self.rows()]
+
+
+@pytest.mark.parametrize("depth", [1, 4, FINALITY])
+def test_two_windows_in_one_block_survive_reorganisations_of_root_and_seed(
+    deep: Chain, database: Database, depth: int
+) -> None:
+    windows = Windows(deep, database, 2)
+    windows.block()
+    first = deep.client().head().number
+    before = [windows.on_chain(root) for root in windows.roots]
+    assert [row.status for row in windows.rows()] == ["closed", "closed"]  # nothing is believed before it is final
+    windows.block(depth - 1)
+    deep.anvil.reorg(depth)  # the roots' block with it
+    for _ in range(4 * FINALITY):
+        if all(row.status == "committed" for row in windows.rows()):
+            break
+        windows.block()
+    assert [known[:2] for known in windows.known()] == [windows.on_chain(root)[:2] for root in windows.roots]
+    assert deep.client().head().number > first
+    seeds = []
+    for _ in range(4 * FINALITY):
+        windows.block()
+        found = [windows.on_chain(root)[2] for root in windows.roots]
+        if all(int(seed, 16) for seed in found) and not seeds:
+            seeds = found
+            assert [row.seed for row in windows.rows()] == [None, None]
+            deep.anvil.reorg(min(depth, FINALITY - 1))  # the latching block with it
+        if all(row.status == "latched" for row in windows.rows()):
+            break
+    final = [windows.on_chain(root) for root in windows.roots]
+    assert windows.known() == final
+    assert len({seed for _, _, seed in final}) == 2  # of one block, and different all the same
+    assert {id_ for id_, _, _ in final} == {id_ for id_, _, _ in before}
+
+
+def test_a_seed_whose_block_is_out_of_reach_is_made_by_a_later_one(deep: Chain, database: Database) -> None:
+    """The market was down for an hour: the block's hash is gone, and so is nothing else."""
+    windows = Windows(deep, database, 1)
+    windows.block()
+    missed = windows.on_chain(windows.roots[0])[1]
+    deep.anvil.mine(REACH + FINALITY + DEVNET.seed_delay_blocks)
+    for _ in range(6 * FINALITY):
+        windows.block()
+        if windows.rows()[0].status == "latched":
+            break
+    (known,) = windows.known()
+    assert known == windows.on_chain(windows.roots[0])
+    assert known[1] is not None
+    assert known[1] > missed + REACH
