@@ -13,10 +13,10 @@ answers found, and penalties chosen by the market's own rules. What it answers i
 - ``guesses``: anything.
 
 Exactly: let a share c of the drawn segments be posed once more, and s of all be first ones. A drawn segment then has
-1 + (1 - s) 2c + s c replays: two more of a canary, one more of a second opinion. The two of a canary, or of a second
-opinion, tell a copy: a replay is one of them with q = 2c / (1 + (2 - s) c), and one of those of first segments with s q.
-So after n replays 1 - (1 - f q)^n of who is told are found, 1 - (1 - f s q)^n of who is told and lazy at first segments
-only, and 1 - (1 - f)^n of who echoes or guesses.
+1 + (1 - s) 2c + s c replays: two more of a canary, one more of a second opinion. The two of either tell a copy. So a
+replay is one of them with q = 2c / (1 + (2 - s) c), and is one of those of first segments with s q. After n replays
+1 - (1 - f q)^n of who is told are found, 1 - (1 - f s q)^n of who is told and lazy at first segments only, and
+1 - (1 - f)^n of who echoes or guesses.
 """
 
 import random
