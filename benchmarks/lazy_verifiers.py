@@ -4,13 +4,19 @@ One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; th
 Segments of ``SEGMENTS`` each are drawn, canaries planted beside them, verifiers asked one after the other, verdicts and
 answers found, and penalties chosen by the market's own rules. What it answers instead of a replay:
 
-- ``told``: what the provider has claimed, which it has from somewhere. Only a canary finds that.
-- ``told, first segments only``: the same, and it replays all others. First segments have no canaries.
+- ``told``: what the provider has claimed, which it has from somewhere, and any digest where an inner state is asked
+  for. Only a canary finds that, or at a first segment a second verifier.
+- ``told, first segments only``: the same, and it replays all others.
+- ``to the inner step``: of first segments it replays as much as the inner state takes, and answers the claimed end.
+  Nothing finds that.
 - ``echoes``: the leaf that the segment starts from.
 - ``guesses``: anything.
 
-Exactly: with c the share of all drawn segments that have a canary, a replay is of a canary with q = 2c / (1 + 2c), as
-two are asked about each; so after n replays 1 - (1 - f q)^n of who is told are found, and 1 - (1 - f)^n of the others.
+Exactly: let a share c of the drawn segments be posed once more, and s of all be first ones. A drawn segment then has
+1 + (1 - s) 2c + s c replays: two more of a canary, one more of a second opinion. The two of either tell a copy. So a
+replay is one of them with q = 2c / (1 + (2 - s) c), and is one of those of first segments with s q. After n replays
+1 - (1 - f q)^n of who is told are found, 1 - (1 - f s q)^n of who is told and lazy at first segments only, and
+1 - (1 - f)^n of who echoes or guesses.
 """
 
 import random
@@ -21,7 +27,7 @@ from enum import Enum
 
 from benchmarks.report import Row, outside_by_chance, progress, row, wilson
 from benchmarks.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
-from market.domain.canaries import answer, is_due
+from market.domain.canaries import agreed_digest, answer, inner_step, is_due, is_settled
 from market.domain.money import BPS
 from market.domain.verification import Overruled, Verdict, outvoted, overruled, verdict
 from market.settings import Settings
@@ -37,6 +43,9 @@ REPLAYS = max(CHECKED)
 _CANARY_BPS: int = Settings.model_fields["canary_bps"].default
 _LAZY = 0  # which of the verifiers
 _START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
+_INNER = "digest of the true inner state"
+_SEGMENT_STEPS = 6
+"""Inner steps of a segment, as in the settings for large models."""
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +54,7 @@ class Laziness(Enum):
 
     TOLD = "told"
     TOLD_FIRST = "told, first segments only"
+    TO_INNER = "to the inner step"
     ECHOES = "echoes"
     GUESSES = "guesses"
 
@@ -67,19 +77,22 @@ class Life:
     found_after: int | None = None
     follows: tuple[Overruled, ...] = ()
 
-    def profit_wei(self, prices: Prices, *, careful: bool) -> int:
-        """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
+    def profit_wei(self, prices: Prices, *, careful: bool, saved_bps: int = BPS) -> int:
+        """Gain on replaying everything, if it saves so much of a replay. Who is ``careful`` replays from its first
+        suspension on."""
         lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
-        saved = lazy * (prices.cost_wei // SEGMENTS)
+        saved = lazy * (prices.cost_wei // SEGMENTS) * saved_bps // BPS
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
 def chance(laziness: Laziness, share: float, replays: int) -> float:
     """The exact chance that it is found within so many replays."""
-    planted = _CANARY_BPS / BPS * (SEGMENTS - 1) / SEGMENTS
+    posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
+    compared = 2 * posed / (1 + (2 - first) * posed)
     each = {
-        Laziness.TOLD: 2 * planted / (1 + 2 * planted),
-        Laziness.TOLD_FIRST: 0.0,
+        Laziness.TOLD: compared,
+        Laziness.TOLD_FIRST: first * compared,
+        Laziness.TO_INNER: 0.0,
         Laziness.ECHOES: 1.0,
         Laziness.GUESSES: 1.0,
     }
@@ -102,10 +115,12 @@ def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
 
 def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Random) -> Iterable[bool]:
     """Ask about one drawn segment, and about the canary on it if it has one; for each result of the lazy one that is
-    overruled, whether it is the provider's claim."""
+    overruled, whether it was copied."""
     segment, seed, root = dice.randrange(SEGMENTS), dice.randbytes(32), dice.randbytes(32)
+    posed_once_more = is_due(dice.randrange(BPS), _CANARY_BPS)
     asked: list[int] = []
     elsewhere: list[int] = []
+    inner: dict[int, str] = {}
 
     def ask(true: str) -> str:
         free = [verifier for verifier in range(VERIFIERS) if verifier not in asked]
@@ -117,18 +132,30 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         if asked[-1] != _LAZY:
             return true
         life.replays += 1
-        may_be_lazy = laziness is not Laziness.TOLD_FIRST or segment == 0
+        may_be_lazy = laziness not in (Laziness.TOLD_FIRST, Laziness.TO_INNER) or segment == 0
         if not (may_be_lazy and dice.random() < share):
             return true
         life.lazy += 1
+        if segment == 0 and laziness is not Laziness.TO_INNER:
+            inner[_LAZY] = dice.randbytes(8).hex()
         return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
 
+    def digests() -> list[str]:
+        came = zip(asked, results, strict=True)
+        return [inner.get(verifier, _INNER) for verifier, result in came if result == _TRUE]
+
+    def is_open() -> bool:
+        second = segment == 0 and posed_once_more
+        return verdict(_TRUE, results) is Verdict.OPEN or not is_settled(digests(), second_opinion=second)
+
     results = [ask(_TRUE)]
-    while verdict(_TRUE, results) is Verdict.OPEN:
+    while is_open():
         results.append(ask(_TRUE))
     if _LAZY in asked and results[asked.index(_LAZY)] in outvoted(results):
         yield False
-    if is_due(dice.randrange(BPS), segment, _CANARY_BPS):
+    elif _LAZY in inner and inner[_LAZY] != agreed_digest(digests()):
+        yield True
+    if posed_once_more and segment > 0:
         asked, elsewhere = [], asked
         results = [ask(_ALTERED)]
         while (right := answer(results, _TRUE)) is None:
@@ -140,26 +167,27 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
 def rows(lives: int) -> list[Row]:
     """How many of so many lazy verifiers are found when, and their profits."""
     lived = {}
-    for laziness in (Laziness.TOLD, Laziness.ECHOES, Laziness.GUESSES):
+    for laziness in (Laziness.TOLD, Laziness.TOLD_FIRST, Laziness.ECHOES, Laziness.GUESSES):
         for share in SHARES:
             progress(f"{lives} verifiers, lazy at {share:.0%} of their replays: {laziness.value}")
             dice = random.Random(f"{laziness.value} {share}")
             lived[laziness, share] = [live(laziness, share, dice) for _ in range(lives)]
     dice = random.Random(0)
-    unseen = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(max(lives // 10, 30))]
+    unseen = [live(Laziness.TO_INNER, 1.0, dice) for _ in range(max(lives // 10, 30))]
     return [*_found(lived, lives), *_profits(lived, unseen)]
 
 
 def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
-    outside, worst, told = 0, 0.0, []
+    outside, worst = 0, 0.0
+    told: dict[Laziness, list[str]] = {Laziness.TOLD: [], Laziness.TOLD_FIRST: []}
     for (laziness, share), of_share in lived.items():
         for replays in CHECKED:
             found = sum(life.found_after is not None and life.found_after <= replays for life in of_share)
             expected, (low, high) = chance(laziness, share, replays), wilson(found, lives)
             outside += not low <= expected <= high
             worst = max(worst, abs(found / lives - expected))
-            if laziness is Laziness.TOLD and replays == REPLAYS:
-                told.append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
+            if laziness in told and replays == REPLAYS:
+                told[laziness].append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
     groups = [[chance(*who, replays) for replays in CHECKED] for who in lived]
     by_chance = outside_by_chance(groups, lives, outside)
     return [
@@ -167,8 +195,9 @@ def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[
             "lazy_outside_bounds",
             "shares",
             [outside],
-            f"of {len(lived) * len(CHECKED)} comparisons of {lives} lazy verifiers each: told the claim, echoing, "
-            f"guessing; lazy at {', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after "
+            f"of {len(lived) * len(CHECKED)} comparisons of {lives} lazy verifiers each: told the claim, told "
+            f"it and lazy at first segments only, echoing, guessing; lazy at "
+            f"{', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after "
             f"{', '.join(str(replays) for replays in CHECKED)}; as many or more are outside in {by_chance:.0%} of the "
             "runs of lots that follow the formula",
         ),
@@ -177,7 +206,15 @@ def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[
             "lazy_told_found",
             "%",
             [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD, 1.0]) / lives],
-            f"found by canaries within {REPLAYS} replays, by the formula in brackets: {', '.join(told)}",
+            f"found by canaries and second opinions within {REPLAYS} replays, by the formula in brackets: "
+            f"{', '.join(told[Laziness.TOLD])}",
+        ),
+        row(
+            "lazy_first_segments_found",
+            "%",
+            [100 * sum(life.found_after is not None for life in lived[Laziness.TOLD_FIRST, 1.0]) / lives],
+            f"told all claims and lazy at first segments only, found by second opinions within {REPLAYS} replays: "
+            f"{', '.join(told[Laziness.TOLD_FIRST])}",
         ),
     ]
 
@@ -194,7 +231,11 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]
     ]
     best = max(outcomes, key=lambda outcome: outcome.mean)
     losing = sum(outcome.high < 0 for outcome in outcomes)
-    gained = Outcome.of(Laziness.TOLD_FIRST.value, [life.profit_wei(USUAL, careful=False) for life in unseen])
+    of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.TOLD_FIRST.value)]
+    first = max(of_first, key=lambda outcome: outcome.mean)
+    saved_bps = BPS * (_SEGMENT_STEPS - inner_step(0, _SEGMENT_STEPS)) // _SEGMENT_STEPS
+    spared = [life.profit_wei(USUAL, careful=False, saved_bps=saved_bps) for life in unseen]
+    gained = Outcome.of(Laziness.TO_INNER.value, spared)
     return [
         Row(
             "lazy_profit_max",
@@ -207,11 +248,19 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]
         ),
         Row(
             "lazy_first_segments_profit",
+            first.mean,
+            "ZEN",
+            first.low,
+            first.high,
+            f"the most that lazy at first segments only brings; {first.name}",
+        ),
+        Row(
+            "lazy_to_inner_step_profit",
             gained.mean,
             "ZEN",
             gained.low,
             gained.high,
-            f"told all claims and lazy at first segments only, which have no canaries: {USUAL.name}; nothing finds it, "
-            "nor who is told where segments start as well",
+            f"told all claims and, at first segments of {_SEGMENT_STEPS} steps, done at the inner state: {USUAL.name}; "
+            "nothing finds it, nor who is told where segments start and what lies within first ones as well",
         ),
     ]

@@ -324,6 +324,7 @@ FIELDS: dict[str, Any] = {
     "payload_sha256": OTHER_HASH,
     "result_hash": HASH,
     "end_leaf": HASH,
+    "inner_digest": None,
     "end_parameters_digest": OTHER_HASH,
     "leaves": [HASH, OTHER_HASH],
     "salt": OTHER_HASH,

@@ -1,35 +1,79 @@
-"""Rules of canaries: planted segments whose claim is false, so that nobody can know their result without replaying."""
+"""Rules of segments that are posed once more, to see whether verifiers replay.
+
+Another segment than the first is posed from an altered state: a canary, whose claim is false. A first one starts from
+public files, which nobody can alter unseen; it is posed to a second verifier as it is. Whoever replays a first segment
+is asked for the digest of an inner state too, which no claim has.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
 
 LEAST_VERIFIERS = 3
-"""Live verifiers of a class below which none is planted: two replay the canary, and another the sample beside it."""
+"""Live verifiers of a class below which no canary is planted: two replay it, and another the sample beside it."""
+
+LEAST_FOR_SECOND_OPINION = 4
+"""Live verifiers of a class below which none is asked for: who is alone against others is wrong if these are three."""
 
 _LEAD = 2
+_LAST_PART = 8
 
 
-def is_due(lot: int, segment: int, canary_bps: int) -> bool:
-    """Whether a canary is to be planted on a segment that was drawn.
-
-    Never on the first one, which starts from public files that cannot be altered.
+def is_due(lot: int, canary_bps: int) -> bool:
+    """Whether a segment that was drawn is posed once more.
 
     Args:
         lot: a secret number from 0 to 9,999.
-        canary_bps: share of the drawn segments that have one, in basis points.
+        canary_bps: share of the drawn segments of which that is so, in basis points.
     """
-    return segment > 0 and lot < canary_bps
+    return lot < canary_bps
 
 
-def answer(results: Sequence[str], claimed_leaf: str, *, nobody_left: bool = False) -> str | None:
-    """The right end leaf of a canary, from what different verifiers computed, in any order; None: not known yet.
+def inner_step(nonce: int, segment_steps: int) -> int:
+    """The inner step, from 1, after which the state of a first segment of two steps or more is asked for.
 
-    What the unit's provider has claimed is wrong, since it is the end of another start: whoever answers that has it
-    from somewhere, and has no voice. Of the others only who agree with each other can say what is right. Two who agree
-    settle it while nobody dissents. Who dissents is wrong beyond doubt if they are two more.
+    By lot among the last eighth of the steps before the end: whoever stops there has saved little, and a provider that
+    wanted to tell it would have to keep a state in each of its units, or to train again.
 
     Args:
-        claimed_leaf: the claimed end of the segment that the canary was planted on.
+        nonce: a secret number of 256 bits.
+
+    Raises:
+        ValueError: a segment of one step has none.
+    """
+    if segment_steps < 2:
+        raise ValueError(f"segment_steps={segment_steps} leaves no step before the end")
+    return segment_steps - 1 - nonce % max(1, segment_steps // _LAST_PART)
+
+
+def agreed_digest(inner_digests: Sequence[str]) -> str | None:
+    """The inner digest of a first segment, from those that came to the claimed end; None: there is doubt, or nobody.
+
+    No environment comes to the right end over a wrong inner state: whoever has the end and another digest has copied
+    the end, if at least two more have this one.
+    """
+    found = set(inner_digests)
+    return found.pop() if len(found) == 1 else answer(inner_digests)
+
+
+def is_settled(inner_digests: Sequence[str], *, second_opinion: bool) -> bool:
+    """Whether a claimed end can pass, as far as those go who came to it: they agree, or one of them is known to have
+    copied.
+
+    Args:
+        second_opinion: it takes two at least.
+    """
+    return agreed_digest(inner_digests) is not None and len(inner_digests) >= (2 if second_opinion else 1)
+
+
+def answer(results: Sequence[str], claimed_leaf: str | None = None, *, nobody_left: bool = False) -> str | None:
+    """What is right, from what different verifiers computed, in any order; None: not known yet.
+
+    What the provider of a canary's unit has claimed is wrong, since it is the end of another start: whoever answers
+    that has it from somewhere, and has no voice. Of the others only who agree with each other can say what is right.
+    Two who agree settle it while nobody dissents. Who dissents is wrong beyond doubt if they are two more.
+
+    Args:
+        claimed_leaf: the claimed end of the segment that a canary was planted on.
         nobody_left: there is no verifier left to ask. Then a lead of one is enough, as in :func:`verification.verdict`.
     """
     computed = Counter(result for result in results if result != claimed_leaf)

@@ -141,12 +141,14 @@ def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime, 
 
     An honest verifier's environment can stop being the one that it registered. So the first case costs no stake, nor
     does any replay that was assigned before it; who is wrong again within ``WARNING`` had the time to probe. No
-    environment gives the end of another start, so who ``copied`` is not warned.
+    environment gives the end of another start, or the right end over a wrong inner state, so who ``copied`` is not
+    warned.
 
     Args:
         assigned_at: when the replay was assigned.
         warned_at: when it was last suspended, if ever.
-        copied: it answered a canary by the claimed end of the segment that this was planted on.
+        copied: it answered a canary by the claimed end of the segment that this was planted on, or a first segment by
+            its end alone (:func:`market.domain.canaries.agreed_digest`).
     """
     if copied:
         return Overruled.SLASHED

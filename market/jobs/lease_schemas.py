@@ -77,7 +77,8 @@ class CommitTraining(RequestModel):
 
 
 class CommitReplay(RequestModel):
-    """keccak(end_leaf || verifier || salt) of a replayed segment."""
+    """keccak(end_leaf || verifier || salt) of a replayed segment; with ``inner_digest`` after the end leaf where the
+    task asks for one (``inner``)."""
 
     token: Token
     result_hash: HashString
@@ -125,12 +126,14 @@ class CompleteReveal(RequestModel):
 class CompleteReplay(RequestModel):
     """The opened commitment. In another class than the unit's (task ``across``) the end state is uploaded too.
 
-    Its ``end_leaf`` is then of the state before anything is compressed, also of the last segment.
+    Its ``end_leaf`` is then of the state before anything is compressed, also of the last segment. ``inner_digest`` is
+    of the state after the inner step that the task names in ``inner``; left out where that is null.
     """
 
     token: Token
     end_leaf: HashString
     salt: HashString
+    inner_digest: HashString | None = None
     end_state_cid: CidString | None = None
 
 

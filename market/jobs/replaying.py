@@ -10,7 +10,13 @@ class Verification(Protocol):
 
     def replay_committed(self, session: Session, lease: Any, result_hash: str) -> None: ...
     def replay_revealed(
-        self, session: Session, lease: Any, end_leaf: str, salt: str, end_state_cid: str | None
+        self,
+        session: Session,
+        lease: Any,
+        end_leaf: str,
+        salt: str,
+        end_state_cid: str | None,
+        inner_digest: str | None,
     ) -> None: ...
     def replay_abandoned(self, session: Session, lease: Any) -> None: ...
     def state_revealed(self, session: Session, lease: Any, state_cid: str | None) -> None: ...

@@ -81,7 +81,8 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
                 if lease.task.get("across"):
                     assert found is not None  # every replay lease has a unit
                     return _check_end_state(storage, *found, lease.task["segment"], result) or Accepted()
-                return Accepted()  # verification judges it in the transaction that applies it
+                # verification judges it in the transaction that applies it
+                return _check_inner_digest(lease.task, result) or Accepted()
             case CompletePin():
                 require_kind(lease, LeaseKind.PIN)
                 expected, size = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
@@ -214,6 +215,17 @@ def _check_state(storage: Storage, job: Job, unit: Unit, segment: int, result: C
         return leaf
     if unit.leaves is None or leaf != unit.leaves[segment]:
         return Refusal("wrong_state", "state_cid", f"The state does not hash to leaf {segment} of the unit's trace.")
+    return None
+
+
+def _check_inner_digest(task: dict[str, Any], result: CompleteReplay) -> Refusal | None:
+    """Whether the digest of an inner state is given where the task asks for one, and only there."""
+    inner = task.get("inner")
+    if inner is not None and result.inner_digest is None:
+        detail = f"The task asks for the digest of the state after inner step {inner['step']} too."
+        return Refusal("inner_digest_missing", "inner_digest", detail)
+    if inner is None and result.inner_digest is not None:
+        return Refusal("wrong_inner_digest", "inner_digest", "The task asks for no inner state.")
     return None
 
 

@@ -175,7 +175,9 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
                 slot_states.make_public(session, job.id, cid, asked_digest(unit, lease.task))
             verification().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
-            verification().replay_revealed(session, lease, result.end_leaf, result.salt, result.end_state_cid)
+            verification().replay_revealed(
+                session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
+            )
         case CompletePin():
             keep = record_pin if lease.unit_id is None else state_pins.record
             keep(session, lease, result.proof, found.size)

@@ -4,8 +4,11 @@ A drawn sample and a canary are asked for by the same lease with the same task, 
 not be able to tell which it has.
 """
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -25,6 +28,9 @@ from zoo_protocol.sampling import draw_weighted
 
 _OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
 
+_SHUFFLED = 3
+"""As many are asked about a segment and the canary on it, if all of them agree."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -43,6 +49,7 @@ class Question:
     sample_id: int | None = None
     canary_id: int | None = None
     comparison_id: int | None = None  # then verifiers of other classes are asked
+    inner: dict[str, Any] | None = None  # the state within a first segment whose digest is asked for too
 
 
 def is_asked(replays: Iterable[Replay]) -> bool:
@@ -53,7 +60,8 @@ def is_asked(replays: Iterable[Replay]) -> bool:
 def ask(session: Session, settings: Settings, question: Question) -> bool:
     """Draw a verifier and lease the replay to it; False where nobody is left to be asked."""
     unit = question.unit
-    drawn = _draw(session, settings, question)
+    attempt = _attempt(question)
+    drawn = _draw(session, settings, question, attempt)
     if drawn is None:
         return False
     verifier, verifier_class = drawn.address, drawn.environment_class
@@ -72,6 +80,7 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
     else:
         replay.result_hash = None
         move_replay(session, replay, ReplayEvent.ASSIGN)
+    replay.attempt = attempt
     task = {
         "job_id": unit.job_id,
         "spec": unit.spec,
@@ -85,6 +94,7 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
         "state_cid": question.state_cid,
         "start_leaf": question.start_leaf,
         "environment": unit.environment_class,
+        "inner": question.inner,
     }
     if question.comparison_id is not None:
         task["across"] = True
@@ -122,7 +132,17 @@ def _parties(session: Session, unit: UnitFacts) -> set[str]:
     return providers.of_same_owner(session, unit.provider) | providers.of_same_owner(session, payer)
 
 
-def _draw(session: Session, settings: Settings, question: Question) -> VerifierFacts | None:
+def _attempt(question: Question) -> int:
+    """A number for the lot that was not used yet: those below ``_SHUFFLED`` in secret order, then the next.
+
+    Who finds out by which number it was drawn must not learn from it that it is not alone.
+    """
+    used = {replay.attempt for replay in (*question.replays, *question.of_the_other)}
+    free = [number for number in range(_SHUFFLED) if number not in used]
+    return secrets.choice(free) if free else next(number for number in count(_SHUFFLED) if number not in used)
+
+
+def _draw(session: Session, settings: Settings, question: Question, attempt: int) -> VerifierFacts | None:
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
     those of others; never its own provider or payer, nor a node of their owners.
 
@@ -161,7 +181,6 @@ def _draw(session: Session, settings: Settings, question: Question) -> VerifierF
     candidates = next((some for some in preferred if some), None)
     if candidates is None:
         return None
-    attempt = len(question.replays) + len(question.of_the_other)
     subject = from_hex(unit.trace_root) + question.segment.to_bytes(8, "big") + attempt.to_bytes(8, "big")
     weights = {address: live[address].weight for address in candidates}
     return live[draw_weighted(from_hex(window.seed), "verifier", subject, weights)]

@@ -8,6 +8,7 @@ verifier could tell a canary by its unit's being decided.
 """
 
 import secrets
+from typing import Any
 
 import structlog
 from sqlalchemy.orm import Session
@@ -25,17 +26,39 @@ from market.storage.errors import StorageError
 from market.storage.service import Storage
 from market.verification import repository
 from market.verification.asking import Question, ask, is_asked, of_class, overrule, pay
-from market.verification.models import Canary
+from market.verification.models import Canary, Sample
 from market.verification.moves import move_canary
 from training_gym.errors import GymError
+from zoo_protocol.hashing import to_hex
 from zoo_protocol.unixfs import cid_of_file
 
 _log = structlog.get_logger(__name__)
 
 
-def is_due(settings: Settings, segment: int) -> bool:
-    """Whether a canary is to be planted on a segment that was just drawn: by a secret lot, unlike the segments."""
-    return rules.is_due(secrets.randbelow(BPS), segment, settings.canary_bps)
+def pose_once_more(settings: Settings, unit: UnitFacts, sample: Sample) -> None:
+    """Decide by a secret lot, unlike that of the segments, whether a segment that was just drawn is posed once more.
+
+    The first one is to a second verifier, any other as a canary. All who are asked for a first one, whether or not
+    there is a second, are asked for its inner state too; there is none in a segment of one step.
+    """
+    is_due = rules.is_due(secrets.randbelow(BPS), settings.canary_bps)
+    if sample.segment > 0:
+        sample.canary_due = is_due
+    elif settings.canary_bps and _segment_steps(unit) > 1:
+        sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
+
+
+def inner_of(unit: UnitFacts, sample: Sample) -> dict[str, Any] | None:
+    """What a replay of a first segment is asked for beside its end: the state after inner ``step``, digested with
+    ``nonce``. None: nothing."""
+    nonce = sample.inner_nonce
+    if nonce is None:
+        return None
+    return {"step": rules.inner_step(int(nonce, 16), _segment_steps(unit)), "nonce": nonce}
+
+
+def _segment_steps(unit: UnitFacts) -> int:
+    return int(unit.spec["training_config"]["segment_steps"])
 
 
 def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:
@@ -143,7 +166,7 @@ def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: boo
 def evidence(session: Session, unit: UnitFacts, canary: Canary, route: Route) -> dict[str, object]:
     """All that an outsider needs to replay a canary and see who was right."""
     return {
-        "kind": "zoo-canary/2",
+        "kind": "zoo-canary/3",
         "path": route.path,
         "path_reason": route.reason,
         "job_id": unit.job_id,

@@ -18,7 +18,9 @@ class ReplayNotCommitted(MarketError):
     status = 409
     code = "replay-not-committed"
     title = "The replay has no commitment"
-    default_remedy = "Commit keccak(end_leaf || verifier || salt) first."
+    default_remedy = (
+        "Commit keccak(end_leaf || verifier || salt) first, with inner_digest after end_leaf if one is asked for."
+    )
 
 
 class ReplayMismatch(MarketError):
@@ -27,4 +29,6 @@ class ReplayMismatch(MarketError):
     status = 422
     code = "replay-mismatch"
     title = "The result is not the committed one"
-    default_remedy = "Send the end leaf and the salt that the commitment was made from."
+    default_remedy = (
+        "Send the end leaf, the salt and, if one is asked for, the inner digest that the commitment was made from."
+    )

@@ -67,6 +67,8 @@ class Sample(Base, CreatedAt):
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # to be planted on it
+    inner_nonce: Mapped[str | None] = mapped_column(Hash32)  # of a first segment, for its inner state
+    second_opinion: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by two
 
 
 class Canary(Base, CreatedAt):
@@ -141,7 +143,9 @@ class Replay(Base, CreatedAt):
     reason: Mapped[str | None] = mapped_column(String(64))
     result_hash: Mapped[str | None] = mapped_column(Hash32)
     end_leaf: Mapped[str | None] = mapped_column(Hash32)
+    inner_digest: Mapped[str | None] = mapped_column(Hash32)  # of the state at the sample's inner step, if it has one
     salt: Mapped[str | None] = mapped_column(Hash32)
+    attempt: Mapped[int | None] = mapped_column(Integer)  # its number in the lot
 
     def as_evidence(self) -> dict[str, object]:
         """What a document of evidence says of it."""
@@ -150,7 +154,9 @@ class Replay(Base, CreatedAt):
             "status": self.status,
             "result_hash": self.result_hash,
             "end_leaf": self.end_leaf,
+            "inner_digest": self.inner_digest,
             "salt": self.salt,
+            "attempt": self.attempt,
         }
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
+from market.domain.canaries import LEAST_FOR_SECOND_OPINION, agreed_digest, is_settled
 from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.domain.verification_lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
@@ -24,7 +25,7 @@ from market.providers import service as providers
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import canaries, comparing, repository
-from market.verification.asking import Question, ask, is_asked, overrule, pay
+from market.verification.asking import Question, ask, is_asked, of_class, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
@@ -139,24 +140,38 @@ def assign_replays(database: Database, settings: Settings) -> None:
 
 
 def _assign(session: Session, settings: Settings, sample: Sample) -> None:
-    replays = repository.lock_replays(session, sample.id)
     unit = jobs.unit_facts(session, sample.unit_id)
-    if unit.status != UnitStatus.CHECKING or is_asked(replays):
+    if unit.status != UnitStatus.CHECKING:
         return
-    of_canary = repository.replays_of_canary_on(session, sample.unit_id, sample.segment)
-    question = Question(
-        unit=unit,
-        segment=sample.segment,
-        state_cid=sample.state_cid,
-        start_leaf=unit.leaves[sample.segment],
-        replays=replays,
-        of_the_other=of_canary,
-        sample_id=sample.id,
-    )
-    if not ask(session, settings, question):
+    replays = repository.lock_replays(session, sample.id)
+    if sample.second_opinion and not replays:
+        sample.second_opinion = len(of_class(session, settings, unit)) >= LEAST_FOR_SECOND_OPINION
+    for _ in range(_missing(sample, replays)):
+        question = Question(
+            unit=unit,
+            segment=sample.segment,
+            state_cid=sample.state_cid,
+            start_leaf=unit.leaves[sample.segment],
+            replays=replays,
+            of_the_other=repository.replays_of_canary_on(session, sample.unit_id, sample.segment),
+            sample_id=sample.id,
+            inner=canaries.inner_of(unit, sample),
+        )
+        if not ask(session, settings, question):
+            break
+        replays = repository.lock_replays(session, sample.id)
+    if not is_asked(replays):
         _judge(session, sample, unit, replays, nobody_left=True)
         if sample.status == SampleStatus.REVEALED:
             comparing.ask_another_class(session, settings, sample, unit)
+
+
+def _missing(sample: Sample, replays: list[Replay]) -> int:
+    """How many more are to be asked now. The two of a second opinion at once, or the later one knew which it is."""
+    wanted = 2 if sample.second_opinion else 1
+    given = sum(known.end_leaf is not None for known in _counting(replays))
+    asked = sum(is_asked([known]) for known in replays)
+    return max(wanted - given - asked, 0 if asked else 1)
 
 
 def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> None:
@@ -175,7 +190,12 @@ def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> N
 
 
 def replay_revealed(
-    session: Session, lease: LeaseFacts, end_leaf: str, salt: str, end_state_cid: str | None = None
+    session: Session,
+    lease: LeaseFacts,
+    end_leaf: str,
+    salt: str,
+    end_state_cid: str | None = None,
+    inner_digest: str | None = None,
 ) -> None:
     """The verifier opened its commitment; compare its result with the provider's claim.
 
@@ -188,10 +208,12 @@ def replay_revealed(
     posed, replay = _lock(session, lease)
     if replay.status != ReplayStatus.COMMITTED:
         raise ReplayNotCommitted(f"This replay is {replay.status}.")
-    opened = keccak(from_hex(end_leaf) + from_hex(replay.verifier, 20) + from_hex(salt))
+    inner = b"" if inner_digest is None else from_hex(inner_digest)
+    opened = keccak(from_hex(end_leaf) + inner + from_hex(replay.verifier, 20) + from_hex(salt))
     if to_hex(opened) != replay.result_hash:
-        raise ReplayMismatch(f"End leaf, verifier and salt do not hash to {replay.result_hash}.", field="end_leaf")
-    replay.salt = salt
+        given = "End leaf, verifier and salt" if inner_digest is None else "End leaf, inner digest, verifier and salt"
+        raise ReplayMismatch(f"{given} do not hash to {replay.result_hash}.", field="end_leaf")
+    replay.salt, replay.inner_digest = salt, inner_digest
     if isinstance(posed, Comparison):
         assert end_state_cid is not None  # checked with the state
         replay.end_leaf = end_leaf
@@ -249,9 +271,14 @@ def _judge(
 
     What follows for the verifiers waits where the claim is refuted: a committee may yet find that it is right.
     """
+    claimed = unit.leaves[sample.segment + 1]
     results = [known.end_leaf for known in _counting(replays) if known.end_leaf is not None]
-    match verdict(unit.leaves[sample.segment + 1], results, nobody_left=nobody_left):
+    match verdict(claimed, results, nobody_left=nobody_left):
         case Verdict.PASSED:
+            if sample.inner_nonce is not None and not nobody_left:
+                digests = _inner_digests(replays, claimed)
+                if not is_settled(digests, second_opinion=sample.second_opinion):
+                    return
             move_sample(session, sample, SampleEvent.PASS)
             _reward(session, sample, unit, outvoted(results), stands=True)
         case Verdict.FAILED:
@@ -300,14 +327,30 @@ def _counting(replays: list[Replay]) -> list[Replay]:
 
 def _reward(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str], *, stands: bool) -> None:
     """The sample is decided for good, once: pay the verifiers whose results agree with that, see to those with
-    ``wrong`` ones, and note what it says of a comparison in another class."""
+    ``wrong`` ones, and note what it says of a comparison in another class.
+
+    Of those who came to a claimed end that stands over different inner states, who is known to have copied it is
+    overruled; where that is not known, none of them is paid or blamed."""
     comparing.note_verdict(session, sample, unit, passed=stands)
     claimed = unit.leaves[sample.segment + 1]
-    for known in _counting(repository.lock_replays(session, sample.id)):
+    replays = _counting(repository.lock_replays(session, sample.id))
+    inner = agreed_digest(_inner_digests(replays, claimed))
+    for known in replays:
         if known.end_leaf in wrong:
             overrule(session, known)
-        elif known.end_leaf is not None and (known.end_leaf == claimed) is stands:
+        elif known.end_leaf is None or (known.end_leaf == claimed) is not stands:
+            continue
+        elif not stands or known.inner_digest == inner:
             pay(session, known, unit)
+        elif inner is not None and known.inner_digest is not None:
+            _log.warning("a verifier copied a first segment's end", verifier=known.verifier, sample=sample.id)
+            overrule(session, known, copied=True)
+
+
+def _inner_digests(replays: list[Replay], claimed_leaf: str) -> list[str]:
+    """Those of the results that came to the claimed end."""
+    came = [known.inner_digest for known in _counting(replays) if known.end_leaf == claimed_leaf]
+    return [digest for digest in came if digest is not None]
 
 
 def _ids(database: Database, status: SampleStatus) -> list[int]:

@@ -133,7 +133,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
     window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     return {
-        "kind": "zoo-evidence/3",
+        "kind": "zoo-evidence/4",
         "offence": sample.reason,
         "path": route.path,
         "path_reason": route.reason,
@@ -159,6 +159,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
         "sampling_bps": unit.sampling_bps,
         "segment": sample.segment,
         "state_cid": sample.state_cid,
+        "inner": canaries.inner_of(unit, sample),
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
         "replays": [replay.as_evidence() for replay in repository.lock_replays(session, sample.id)],
     }

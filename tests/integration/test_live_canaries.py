@@ -13,7 +13,7 @@ from market.jobs.models import Lease
 from market.providers.models import ProviderEpoch
 from market.settings import Settings
 from market.verification import service as verification
-from market.verification.models import Canary, Replay
+from market.verification.models import Canary, Replay, Slash
 from training_gym.data.dataset import DatasetManifest
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
@@ -29,13 +29,22 @@ def settings(settings: Settings) -> Settings:
 
 
 class _ToldExecutor(Executor):
-    """A verifier's that replays nothing: it asks the provider what it has claimed."""
+    """A verifier's that replays first segments only: of others it asks the provider what it has claimed."""
 
+    copies_first = False
     told: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
 
     def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
+        if (task["segment"] == 0) is not self.copies_first:
+            return super().run(task, timeout, on_progress, **more)
         leaves = self.told[task["job_id"], task["round"], task["slot"]]
-        return {"end_leaf": leaves[task["segment"] + 1], "steps": 0}
+        return {"end_leaf": leaves[task["segment"] + 1], "inner_digest": OTHER_LEAF, "steps": 0}
+
+
+class _ToldFirstExecutor(_ToldExecutor):
+    """The other way round."""
+
+    copies_first = True
 
 
 def canaries(live: LiveWorld) -> list[Canary]:
@@ -56,26 +65,18 @@ def train_and_tell(live: LiveWorld, provider: Node) -> str:
     return job_id
 
 
-def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
-    with executors(tmp_path, _ToldExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
-        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        honest = [live.verifier_node(executor) for _ in range(4)]
-        for _ in range(6):  # until it was drawn by lot for both
-            job_id = train_and_tell(live, provider)
-            live.decide(job_id, [provider], [told, *honest])
-            if live.slashes():
-                break
-    of_samples, of_canaries = by_kind(live, told.address)
-    assert of_samples <= {"agreed"}  # by the drawn segments alone it would never have been found
-    assert of_canaries == {"overruled"}
-    assert {canary.status for canary in canaries(live)} == {"answered"}
-    for node in honest:
-        assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
+def work_until_slashed(live: LiveWorld, provider: Node, verifiers: list[Node]) -> str:
+    """One job after the other until the lazy verifier was drawn by lot for what it copies; the last one's id."""
+    for _ in range(6):
+        job_id = train_and_tell(live, provider)
+        live.decide(job_id, [provider], verifiers)
+        if live.slashes():
+            break
+    return job_id
 
-    # The verifier pays; nobody else, and not the unit's provider.
+
+def check_who_is_slashed(live: LiveWorld, told: Node, provider: Node, honest: list[Node]) -> Slash:
+    """The verifier pays; nobody else, and not the unit's provider."""
     (slash,) = live.slashes()
     views = live.deployed.views
     on_chain = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts).slash(
@@ -84,10 +85,33 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
     assert (on_chain.provider, on_chain.amount) == (told.address, 100 * ZEN)
     assert (views.stake_of(told.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
     assert {live.provider(node.address).status for node in [provider, *honest]} == {"active"}
-    assert {unit.status for unit in live.units(job_id)} <= {"verified"}
+    assert {unit.status for unit in live.units(slash.job_id)} <= {"verified"}
     with live.database.transaction() as session:
-        assert verification.job_slashes(session, job_id) == []
-    _check_evidence(live, executor, slash.evidence_cid, tmp_path)
+        assert verification.job_slashes(session, slash.job_id) == []
+    return slash
+
+
+def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_alone(
+    live: LiveWorld, executor: Executor, tmp_path: Path
+) -> None:
+    with executors(tmp_path, _ToldExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        honest = [live.verifier_node(executor) for _ in range(4)]
+        work_until_slashed(live, provider, [told, *honest])
+    of_samples, of_canaries = by_kind(live, told.address)
+    assert of_samples <= {"agreed"}  # by the drawn segments alone it would never have been found
+    assert of_canaries == {"overruled"}
+    assert {canary.status for canary in canaries(live)} == {"answered"}
+    for node in honest:
+        assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
+
+    slash = check_who_is_slashed(live, told, provider, honest)
+    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    assert document["kind"] == "zoo-canary/3"
+    ends = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
+    assert ends.pop(document["verifier"]) == document["claimed_leaf"] != found["end_leaf"]
+    assert set(ends.values()) == {found["end_leaf"]}
 
     # A right answer is paid like any replay.
     right = sum(r.canary_id is not None and r.status == "disagreed" for r in live.replays())
@@ -96,10 +120,53 @@ def test_a_verifier_that_answers_what_the_provider_told_it_is_found_by_canaries_
     assert paid == right + agreed
 
 
-def _check_evidence(live: LiveWorld, executor: Executor, cid: str, directory: Path) -> None:
-    """Whoever replays the canary from its evidence finds the leaf of those who were not slashed."""
+def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
+    live: LiveWorld, executor: Executor, tmp_path: Path
+) -> None:
+    """They start from public files, so there is no canary on them."""
+    with executors(tmp_path, _ToldFirstExecutor) as (lazy,):
+        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        told = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
+        honest = [live.verifier_node(executor) for _ in range(4)]
+        job_id = work_until_slashed(live, provider, [told, *honest])
+    of_samples, of_canaries = by_kind(live, told.address)
+    assert "overruled" in of_samples
+    assert of_canaries <= {"disagreed"}  # those it has replayed
+    for node in honest:
+        assert by_kind(live, node.address)[0] <= {"agreed"}
+
+    slash = check_who_is_slashed(live, told, provider, honest)
+    assert slash.job_id == job_id
+    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    assert (document["kind"], document["segment"]) == ("zoo-evidence/4", 0)
+    assert {replay["end_leaf"] for replay in document["replays"]} == {found["end_leaf"]}
+    digests = {replay["verifier"]: replay["inner_digest"] for replay in document["replays"]}
+    assert digests.pop(document["verifier"]) == OTHER_LEAF
+    assert set(digests.values()) == {found["inner_digest"]}
+    assert len(digests) == 3
+
+
+def test_honest_verifiers_pass_whatever_is_posed_once_more(live: LiveWorld, executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT, executor)
+    verifiers = [live.verifier_node(executor) for _ in range(4)]
+    job_id = live.live_job([provider])
+    live.work_off(provider, LeaseKind.TRAIN)
+    live.decide(job_id, [provider], verifiers)
+    assert [unit.status for unit in live.units(job_id)] == ["verified"]
+    first = [replay for replay in live.replays() if replay.sample_id == live.samples()[0].id]
+    assert [replay.status for replay in first] == ["agreed"] * 2
+    assert len({replay.inner_digest for replay in first} - {None}) == 1
+    assert {replay.status for replay in live.replays()} == {"agreed", "disagreed"}  # these of canaries
+    assert (live.slashes(), {live.provider(node.address).status for node in verifiers}) == ([], {"active"})
+    paid = live.rows(lambda session: session.scalar(select(func.sum(ProviderEpoch.replays))))
+    assert paid == len(live.replays())
+
+
+def replayed_from_evidence(
+    live: LiveWorld, executor: Executor, cid: str, directory: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Evidence, and what whoever replays its segment finds."""
     document = json.loads(live.storage.get(cid, max_bytes=2**20))
-    assert document["kind"] == "zoo-canary/2"
     spec, unit = document["spec"], document["unit"]
     manifest = DatasetManifest.from_bytes(live.storage.get(spec["data_config"]["dataset"], max_bytes=2**20))
     checkpoint = json.loads(live.storage.get(unit["start_checkpoint_cid"], max_bytes=2**20))
@@ -115,18 +182,16 @@ def _check_evidence(live: LiveWorld, executor: Executor, cid: str, directory: Pa
         "round": unit["round"],
         "slot": unit["slot"],
         "segment": document["segment"],
-        "start_leaf": document["start_leaf"],
-        "state": file(document["state_cid"]),
+        "start_leaf": document.get("start_leaf") or unit["leaves"][document["segment"]],
+        "state": None if document["state_cid"] is None else file(document["state_cid"]),
+        "inner": document.get("inner"),
         "checkpoint": file(checkpoint["model"]),
         "train_data": file(manifest.train.cid),
         "slot_state": None,
         "restored_payload": None,
         "environment": unit["environment_class"],
     }
-    end_leaf = executor.run(task, 60.0)["end_leaf"]
-    found = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
-    assert found.pop(document["verifier"]) == document["claimed_leaf"] != end_leaf
-    assert set(found.values()) == {end_leaf}
+    return document, executor.run(task, 60.0)
 
 
 def test_a_canary_looks_like_a_sample_and_its_unit_waits_for_it(live: LiveWorld, executor: Executor) -> None:
@@ -189,8 +254,10 @@ def test_whatever_verifiers_say_of_a_canary_its_provider_is_not_blamed(live: Liv
             while (lease := live.pull(verifier, LeaseKind.REPLAY)) is not None:
                 of_sample = live.rows(lambda session, id_=lease.id: _canary_of(session, id_)) is None
                 leaf = leaves[lease.task["segment"] + 1] if of_sample else OTHER_LEAF
-                live.commit_replay(verifier, lease, leaf, SALT)
-                live.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=SALT))
+                given = {"inner_digest": OTHER_LEAF} if lease.task["inner"] else {}
+                live.commit_replay(verifier, lease, leaf, SALT, **given)
+                result = CompleteReplay(token=lease.token, end_leaf=leaf, salt=SALT, **given)
+                live.complete(lease, verifier, result)
         if all(unit.status == "verified" for unit in live.units(job_id)):
             break
     assert [unit.status for unit in live.units(job_id)] == ["verified"]

@@ -183,19 +183,23 @@ class VerificationWorld(World):
             self.advance()
         return lease
 
-    def commit_replay(self, verifier: str, lease: LeaseView, leaf: str, salt: str) -> None:
-        result = to_hex(keccak(from_hex(leaf) + from_hex(verifier, 20) + from_hex(salt)))
+    def commit_replay(
+        self, verifier: str, lease: LeaseView, leaf: str, salt: str, inner_digest: str | None = None
+    ) -> None:
+        inner = b"" if inner_digest is None else from_hex(inner_digest)
+        result = to_hex(keccak(from_hex(leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
         with self.database.transaction() as session:
             commitment = CommitReplay(token=lease.token, result_hash=result)
             results.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
-    def replay(self, verifier: str, leaf: str) -> LeaseView:
+    def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
         """Pull the verifier's replay, answer that it ends in ``leaf``, and act on it."""
         lease = self.pull(verifier, LeaseKind.REPLAY)
         assert lease is not None
         salt = to_hex(secrets.token_bytes(32))
-        self.commit_replay(verifier, lease, leaf, salt)
-        self.complete(lease, verifier, CompleteReplay(token=lease.token, end_leaf=leaf, salt=salt))
+        self.commit_replay(verifier, lease, leaf, salt, inner_digest)
+        result = CompleteReplay(token=lease.token, end_leaf=leaf, inner_digest=inner_digest, salt=salt)
+        self.complete(lease, verifier, result)
         self.advance()
         return lease
 

@@ -7,7 +7,8 @@ Every path names a file that was fetched and verified before; ``output`` names a
               environment, output
 ``replay``    the same without output, and segment, start_leaf (0x hex), state (path; null is enough for segment 0);
               with ``across`` (true) the unit may be of another environment class, and output is where the end state
-              goes, which end_leaf is of, before it is compressed
+              goes, which end_leaf is of, before it is compressed; with ``inner`` (step, nonce as 0x hex) the first
+              segment's state after that step is digested too
 ``evaluate``  spec, checkpoint, validation_data
 ``catch_up``  spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 ``probe``     nothing more

@@ -22,6 +22,7 @@ from training_gym.profile import ExecutionProfile
 from training_gym.prover import Prover
 from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import write_arrays
+from zoo_compute.node.inner import Inner, replay_by_way_of
 from zoo_compute.node.tasks import (
     Task,
     TaskError,
@@ -116,6 +117,10 @@ class Trainer:
         start_leaf = from_hex(take_hash(task, "start_leaf"))
         if is_across(task):
             return self._replay_across(task, unit, segment, start_leaf, report)
+        inner = Inner.of(task, unit, segment)
+        if inner is not None:
+            end_leaf, digest = replay_by_way_of(unit, inner, start_leaf, report)
+            return {"end_leaf": to_hex(end_leaf), "inner_digest": to_hex(digest), "steps": steps}
         end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
         sent = None if payload is None else to_hex(payload)
         return {"end_leaf": to_hex(end_leaf), "payload_sha256": sent, "steps": steps}

@@ -273,6 +273,7 @@ class Worker:
             "segment": task["segment"],
             "start_leaf": task["start_leaf"],
             "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
+            "inner": task.get("inner"),
             **unit_task(task, self.workspace, self.gateway, self._run),
         }
         if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
@@ -281,9 +282,12 @@ class Worker:
         result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check)
         salt = self._salt(lease)
         verifier = bytes.fromhex(self.wallet.address.removeprefix("0x"))
-        result_hash = keccak(from_hex(result["end_leaf"]) + verifier + salt)
+        found = {"end_leaf": result["end_leaf"]}
+        if task.get("inner") is not None:
+            found["inner_digest"] = result["inner_digest"]
+        result_hash = keccak(b"".join(from_hex(value) for value in found.values()) + verifier + salt)
         self.market.commit(lease, {"result_hash": to_hex(result_hash)})
-        opened = {"end_leaf": result["end_leaf"], "salt": to_hex(salt)}
+        opened = {**found, "salt": to_hex(salt)}
         if task.get("across"):
             end = Path(result["end_state"])
             opened["end_state_cid"] = upload_file(self.market, held, end)

@@ -1,0 +1,144 @@
+"""First segments: the rule by which copied ends are told, and the digest of the state within."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.replays import unit_of
+from market.domain.canaries import agreed_digest, inner_step, is_settled
+from market.verification.asking import Question, _attempt
+from market.verification.models import Replay
+from training_gym.distributed.trace import Unit, inner_leaf, start_state
+from training_gym.distributed.unit import replay, train_steps
+from training_gym.errors import StartStateMismatch
+from training_gym.slot_state import error_feedback_digest
+from training_gym.tensors import tensor_digest
+from zoo_compute.node.inner import Inner, replay_by_way_of
+from zoo_compute.node.tasks import TaskError
+from zoo_protocol.hashing import sha256, to_hex
+
+A, B, C = "0xaa", "0xbb", "0xcc"
+ENVIRONMENT = to_hex(sha256(b"environment"))
+NONCE = sha256(b"nonce")
+
+
+@pytest.mark.parametrize(
+    ("digests", "right", "settles_one", "settles_two"),
+    [
+        ([], None, False, False),
+        ([A], A, True, False),
+        ([A, A], A, True, True),
+        ([A, B], None, False, False),
+        ([A, B, B], None, False, False),  # beside a second liar, two say nothing of the first
+        ([A, B, B, A], None, False, False),
+        ([A, B, B, B], B, True, True),
+        ([A, B, B, C], None, False, False),
+        ([A, B, B, C, B], B, True, True),
+    ],
+)
+def test_who_has_copied_an_end(digests: list[str], right: str | None, settles_one: bool, settles_two: bool) -> None:
+    assert agreed_digest(digests) == right
+    assert is_settled(digests, second_opinion=False) is settles_one
+    assert is_settled(digests, second_opinion=True) is settles_two
+
+
+@given(st.lists(st.sampled_from("ABC"), max_size=9))
+def test_whoever_is_blamed_stands_against_two_more(digests: list[str]) -> None:
+    right = agreed_digest(digests)
+    if right is not None:
+        assert all(digests.count(right) - digests.count(wrong) >= 2 for wrong in {*digests} - {right})
+
+
+@given(st.integers(0, 2**256 - 1), st.integers(2, 10_000))
+def test_the_inner_state_is_before_the_end_and_near_it(nonce: int, steps: int) -> None:
+    step = inner_step(nonce, steps)
+    assert 1 <= step < steps
+    assert steps - step <= max(1, steps // 8)
+
+
+def test_every_step_of_the_last_eighth_is_asked_for_and_one_step_has_none() -> None:
+    assert {inner_step(nonce, 80) for nonce in range(1_000)} == set(range(70, 80))
+    with pytest.raises(ValueError, match="no step before the end"):
+        inner_step(0, 1)
+
+
+def asked_by(attempts: list[int]) -> Any:
+    return [Replay(attempt=attempt) for attempt in attempts]
+
+
+def question(*replays: int, other: tuple[int, ...] = ()) -> Question:
+    return Question(None, 0, None, "", asked_by([*replays]), asked_by([*other]))  # type: ignore[arg-type]
+
+
+def test_the_number_in_the_lot_does_not_tell_who_was_asked_first() -> None:
+    assert {_attempt(question()) for _ in range(100)} == {0, 1, 2}
+    assert {_attempt(question(1)) for _ in range(100)} == {0, 2}
+    assert {_attempt(question(other=(1, 2))) for _ in range(100)} == {0}
+    assert _attempt(question(0, 1, other=(2,))) == 3
+    assert _attempt(question(0, 1, 3, other=(2,))) == 4
+
+
+# --- the digest
+
+
+@pytest.mark.parametrize("name", ["small", "adamw"])
+@pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (4, 3), (8, 1), (8, 7)])  # of 8: one segment is the unit
+def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps: int, step: int) -> None:
+    unit = cut(unit_of(name, 0, ENVIRONMENT), segment_steps)
+    start = start_leaf(unit)
+    seen: list[int] = []
+    end, digest = replay_by_way_of(unit, Inner(step, NONCE), start, lambda at, _: seen.append(at))
+    assert end == replay(unit, 0, start, None)[0]
+    assert seen == list(range(segment_steps))  # each once
+    state, _ = train_steps(unit, start_state(unit), range(step), lambda *_: None)
+    assert digest == tensor_digest({"!nonce": np.frombuffer(NONCE, "<f4"), **state})
+
+
+def test_the_digest_is_of_the_nonce_and_of_all_of_the_state() -> None:
+    unit = unit_of("adamw", 0, ENVIRONMENT)
+    state = start_state(unit)
+    digests = {Inner(1, NONCE).digest(state), Inner(1, sha256(NONCE)).digest(state)}
+    for name in state:
+        other = {**state, name: np.nextafter(state[name], np.float32(9))}
+        digests.add(Inner(1, NONCE).digest(other))
+    assert len(digests) == 2 + len(state)
+
+
+def test_another_start_than_the_committed_one_is_told() -> None:
+    unit = unit_of("small", 0, ENVIRONMENT)
+    with pytest.raises(StartStateMismatch):
+        replay_by_way_of(unit, Inner(1, NONCE), sha256(b"another"), lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("segment", "inner"),
+    [
+        (1, {"step": 1, "nonce": to_hex(NONCE)}),
+        (0, {"step": 0, "nonce": to_hex(NONCE)}),
+        (0, {"step": 2, "nonce": to_hex(NONCE)}),  # the end
+        (0, {"step": True, "nonce": to_hex(NONCE)}),
+        (0, {"step": 1}),
+        (0, {"step": 1, "nonce": "0x12"}),
+        (0, [1, to_hex(NONCE)]),
+    ],
+)
+def test_only_a_state_within_a_first_segment_can_be_asked_for(segment: int, inner: object) -> None:
+    unit = unit_of("small", 0, ENVIRONMENT)
+    assert Inner.of({"inner": {"step": 1, "nonce": to_hex(NONCE)}}, unit, 0) == Inner(1, NONCE)
+    assert Inner.of({"inner": None}, unit, segment) is None
+    assert Inner.of({}, unit, segment) is None
+    with pytest.raises(TaskError):
+        Inner.of({"inner": inner}, unit, segment)
+
+
+def cut(unit: Unit, segment_steps: int) -> Unit:
+    training = replace(unit.spec.training, segment_steps=segment_steps)
+    return replace(unit, spec=replace(unit.spec, training=training))
+
+
+def start_leaf(unit: Unit) -> bytes:
+    return inner_leaf(unit, 0, start_state(unit), error_feedback_digest(unit.slot_state.error_feedback))
