@@ -192,19 +192,37 @@ class Bench:
     # --- a dispute
 
     def dispute(self) -> list[Row]:
-        """One challenge of a unit of 64 segments, the most there are, from the bond to the three signed verdicts."""
+        """One challenge of a unit of 64 segments, the most there are, from bond to verdict; and a silent committee."""
         spent = self.transactions_of_a_dispute(64)
         step = max(spent["show"], spent["name"])
         contradiction, wrong = self._proofs()
+        silent = self._silence()
         return [
             row("dispute_open", "gas", [spent["open"]]),
             row("dispute_step", "gas", [step], "a party's dearest turn: the provider shows a trace of 64 segments"),
             row("dispute_name", "gas", [spent["name"]], "the challenger names the step"),
-            row("dispute_draw", "gas", [spent["draw"]], "of five referees"),
+            row("dispute_draw", "gas", [spent["draw"]], "a committee of three, of five referees"),
             row("dispute_verdict", "gas", [spent["verdict"]], "three signatures; slashes"),
+            row("dispute_votes_kept", "gas", [silent["kept"]], "one signature, which decides nothing"),
+            row(
+                "dispute_replace",
+                "gas",
+                [silent["replace"]],
+                "a committee of which all but one were silent; strikes them",
+            ),
             row("referee_contradiction", "gas", [contradiction], "two signatures of one referee; slashes"),
-            row("referee_wrong_verdict", "gas", [wrong], "five signatures, one against all others; slashes"),
+            row("referee_wrong_verdict", "gas", [wrong], "three signatures, one against all others; slashes"),
         ]
+
+    def _silence(self) -> dict[str, int]:
+        """Gas of keeping the one signature of a committee, and of replacing that."""
+        dispute, spent = self._named(1)
+        _, correct, committee, signatures = self._verdict(dispute, self._keys[PROVIDERS + 5 : PROVIDERS + 10])
+        self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
+        one = [signatures[0], *["0x" for _ in signatures[1:]]]
+        spent["kept"] = self._gas(OTHER.address, "Disputes", "submitVerdict", dispute, correct, committee, one)
+        self._chain.anvil.rpc("evm_increaseTime", DEVNET.disputes.verdict_seconds + 1)
+        return spent | {"replace": self._gas(OTHER.address, "Disputes", "replaceCommittee", dispute, committee)}
 
     def transactions_of_a_dispute(self, segments: int, *, joined: bool = False) -> dict[str, int]:
         """Gas of each transaction of one dispute about a unit whose last segment is false, in their order.
@@ -212,6 +230,17 @@ class Bench:
         Of one segment there is no step to name. ``joined``: the draw and its verdict are one transaction. Who sends it
         asks the node beforehand who will be drawn.
         """
+        dispute, spent = self._named(segments)
+        verdict = self._verdict(dispute, self._keys[PROVIDERS + 5 : PROVIDERS + 10])
+        if joined:
+            draw = encode_call("Disputes", "drawCommittee", [dispute])
+            calls = [draw, encode_call("Disputes", "submitVerdict", verdict)]
+            return spent | {"draw_and_verdict": self._gas(OTHER.address, "Disputes", "multicall", calls)}
+        spent["draw"] = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
+        return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
+
+    def _named(self, segments: int) -> tuple[str, dict[str, int]]:
+        """A dispute whose committee can be drawn, and the gas of each transaction until then, in their order."""
         provider, challenger, *referees = self._keys[PROVIDERS + 3 : PROVIDERS + 10]
         deployment = self._chain.deployment
         self._fund([challenger], DEVNET.disputes.bond_wei)
@@ -238,13 +267,7 @@ class Bench:
         if segments > 1:
             spent["name"] = self._gas(challenger.address, "Disputes", "nameStep", dispute, segments - 1)
         self._chain.anvil.mine(DEVNET.disputes.seed_delay_blocks + 1)
-        verdict = self._verdict(dispute, referees)
-        if joined:
-            draw = encode_call("Disputes", "drawCommittee", [dispute])
-            calls = [draw, encode_call("Disputes", "submitVerdict", verdict)]
-            return spent | {"draw_and_verdict": self._gas(OTHER.address, "Disputes", "multicall", calls)}
-        spent["draw"] = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
-        return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
+        return dispute, spent
 
     def _register(self, referees: Sequence[LocalAccount]) -> None:
         """Have the referees stake and stand in the list, unless they do."""

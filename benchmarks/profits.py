@@ -28,6 +28,8 @@ def rows(lives: int) -> list[Row]:
     worst = min(judging, key=lambda outcome: outcome.low)
     replaying = [strategies.honest_verifier_wei(prices) / ZEN for prices in strategies.DEAREST]
     escaped = 100 * referee_strategies.escaped_share(5)
+    silenced = {bought: 100 * referee_strategies.undecided_share(bought) for bought in (5, 10)}
+    before = {bought: 100 * referee_strategies.undecided_share(bought, struck=False) for bought in (5, 10)}
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
@@ -59,6 +61,13 @@ def rows(lives: int) -> list[Row]:
             f"{worst.name}, in {referee_strategies.DISPUTES} disputes, replays deducted",
         ),
         row("convictions_escaped", "%", [escaped], "by a cheat that has bought 5 of 20 referees; the bound allows 34"),
+        row(
+            "convictions_silenced",
+            "%",
+            [silenced[5]],
+            f"undecided where 5 of 20 referees sign nothing and others miss a tenth of their seats; {silenced[10]:.2g} "
+            f"for 10 of 20. Were they not struck: {before[5]:.2g} and {before[10]:.2g}",
+        ),
         row("wrongly_convicted", "%", [wrongly], "of honest segments drawn, were 5 of 20 verifiers to lie alike"),
         row(
             "honest_verifiers_slashed",

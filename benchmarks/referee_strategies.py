@@ -1,4 +1,4 @@
-"""What referees earn that judge, lie, guess, object or contradict themselves, under the real terms and penalty table.
+"""What referees earn that judge, lie, guess, object, say nothing or contradict themselves, by the real terms and table.
 
 A life is ``DISPUTES`` disputes, whose committees are drawn from ``VERIFIERS`` referees with equal stakes. The profit of
 those that do not judge is against doing the same seats honestly: fees that lies brought, less penalties, less what
@@ -6,7 +6,7 @@ honest replays would have earned there. Who was punished is jailed, and its life
 
 Assumed: an honest referee signs in time in ``PRESENT`` of its seats (else nobody can be shown to be alone against all),
 the market sends every signature that it has, and a referee has the least stake of a verifier at risk. What a briber
-pays is not counted: ``escaped_share`` says what a cheat would buy.
+pays is not counted: ``escaped_share`` says what a cheat would buy by lies, ``undecided_share`` by silence.
 """
 
 import math
@@ -35,6 +35,7 @@ class Says(Enum):
     GUESSES = auto()  # signs for either side by a coin
     OBJECTS = auto()
     CONTRADICTS = auto()  # signs both, one of them for the market to show
+    NOTHING = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ CARTELS = (
     Cartel("a guessing referee", Says.GUESSES),
     Cartel("a referee that objects to everything", Says.OBJECTS),
     Cartel("a referee that signs both ways", Says.CONTRADICTS),
+    Cartel("a referee that signs nothing", Says.NOTHING),
 )
 
 
@@ -147,3 +149,29 @@ def escaped_share(bought: int) -> float:
     committees = range(_TERMS.quorum, _TERMS.seats + 1)
     bad = sum(math.comb(bought, seats) * math.comb(VERIFIERS - bought, _TERMS.seats - seats) for seats in committees)
     return bad / math.comb(VERIFIERS, _TERMS.seats)
+
+
+def undecided_share(silent: int, *, struck: bool = True) -> float:
+    """Share of disputes that stay undecided if so many of ``VERIFIERS`` referees sign nothing, the others as assumed.
+
+    Exact, over all that can be drawn. ``struck``: who was silent in a committee, honest or not, is in no later one of
+    the dispute (docs/decisions/0053); else all are in every draw, as it was before.
+    """
+    return _missed(silent, VERIFIERS - silent, _TERMS.draws, struck)
+
+
+def _missed(silent: int, others: int, draws: int, struck: bool) -> float:
+    """The chance that so many committees in a row miss their quorum."""
+    if draws == 0:
+        return 1.0
+    assert silent + others >= _TERMS.seats, "who was struck would be drawn again"
+    share = 0.0
+    for mute in range(_TERMS.seats + 1):
+        rest = _TERMS.seats - mute
+        drawn = math.comb(silent, mute) * math.comb(others, rest) / math.comb(silent + others, _TERMS.seats)
+        for present in range(min(_TERMS.quorum, rest + 1)):
+            absent = rest - present
+            chance = drawn * math.comb(rest, present) * PRESENT**present * (1 - PRESENT) ** absent
+            left = (silent - mute, others - absent) if struck else (silent, others)
+            share += chance * _missed(*left, draws - 1, struck) if chance else 0.0
+    return share

@@ -60,7 +60,8 @@ class Dispute:
     """Where a dispute stands. ``deadline``: the last second of the present turn, Unix seconds.
 
     ``convicted``: the unit lost another dispute, so this one waits for nothing but its dismissal. ``draw``: number of
-    the present committee, from 0, which the hash of ``seed_block`` draws.
+    the present committee, from 0, which the hash of ``seed_block`` draws. ``signed``: the places of its members of whom
+    the contract has signatures, though too few to decide.
     """
 
     turn: Turn
@@ -69,6 +70,7 @@ class Dispute:
     convicted: bool
     draw: int = 0
     seed_block: int = 0
+    signed: frozenset[int] = frozenset()
 
     @property
     def until(self) -> int | None:
@@ -165,9 +167,13 @@ class DisputeChain(Chain):
         functions, at = self._disputes.functions, "latest" if block is None else block.number
         with chain_errors():
             found = functions.disputes(from_hex(dispute_id)).call(block_identifier=at)
-            _, _, step, deadline, turn, draw, _, seed_block, _, _, unit_id, _ = found
+            _, _, step, deadline, turn, draw, _, seed_block, _, _, _, _, unit_id, _ = found
             *_, convicted = functions.units(unit_id).call(block_identifier=at)
-        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block))
+            seats = 0
+            if turn == Turn.JUDGING:
+                seats = int(functions.signedSeats(from_hex(dispute_id)).call(block_identifier=at))
+        signed = frozenset(seat for seat in range(seats.bit_length()) if seats >> seat & 1)
+        return Dispute(Turn(turn), int(deadline), int(step), bool(convicted), int(draw), int(seed_block), signed)
 
     def shown_trace(self, dispute_id: str) -> ShownTrace | None:
         """The trace that was shown in a dispute; None before that."""
@@ -180,6 +186,13 @@ class DisputeChain(Chain):
         """The members of the newest committee that was drawn in a dispute; none before that."""
         found = self._last_event("CommitteeDrawn", dispute_id)
         return [] if found is None else list(found["committee"])
+
+    def why_undecided(self, dispute_id: str) -> str:
+        """Why a dispute ended undecided: ``no_quorum`` if the last committee was silent, ``too_few_referees`` if none
+        could be drawn any more."""
+        found = self._last_event("CommitteeDrawn", dispute_id)
+        was_drawn = found is not None and int(found["draw"]) == self.dispute(dispute_id).draw
+        return "no_quorum" if was_drawn else "too_few_referees"
 
     def _last_event(self, name: str, dispute_id: str) -> Any:
         opened = self._opened_event(dispute_id)
@@ -242,8 +255,16 @@ class DisputeChain(Chain):
         return self._send(call, fee_percent)
 
     def expire(self, dispute_id: str) -> str:
-        """End a turn that was let pass; the transaction's hash once it is mined. Raises alike."""
+        """End a party's turn that was let pass; the transaction's hash once it is mined. Raises alike."""
         return self._send(self._disputes.functions.expire(from_hex(dispute_id)))
+
+    def replace_committee(self, dispute_id: str) -> str:
+        """Have another committee drawn instead of one that missed its quorum; the mined transaction's hash.
+
+        Raises alike.
+        """
+        members = self.committee(dispute_id)
+        return self._send(self._disputes.functions.replaceCommittee(from_hex(dispute_id), members))
 
     def draw_committee(self, dispute_id: str) -> str:
         """Draw the committee, or set a new seed block where the last one is too long ago; the mined transaction's hash.
@@ -253,13 +274,13 @@ class DisputeChain(Chain):
         return self._send(self._disputes.functions.drawCommittee(from_hex(dispute_id)))
 
     def submit_verdict(self, dispute_id: str, provider_correct: bool, signatures: Mapping[str, str]) -> str:
-        """Have a verdict executed; the mined transaction's hash.
+        """Have a verdict executed, or signatures kept that do not decide yet; the mined transaction's hash.
 
         Args:
             signatures: by referee, of the newest committee; who is missing has signed nothing.
 
         Raises:
-            ZooError: they are too few, one is none of this verdict, or the transaction fails.
+            ZooError: one is none of this verdict, or the transaction fails.
         """
         members = self.committee(dispute_id)
         given = [from_hex(signatures[member], 65) if member in signatures else b"" for member in members]

@@ -71,21 +71,22 @@ contract Disputes is Verdicts, Multicall {
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
         bytes32 blockHash = blockhash(dispute.seedBlock);
         if (blockHash == 0) {
-            dispute.seedBlock = _nextSeedBlock();
+            _fixSeedBlock(dispute);
             emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
             return committee;
         }
         --pendingDraws;
         bytes32 seed = keccak256(abi.encode(blockHash, disputeId, dispute.draw));
         address[3] memory parties = [dispute.provider, dispute.challenger, dispute.payer];
-        (address[] memory drawn, bool complete) = _drawReferees(seed, dispute.pool, _seats, parties);
+        Draw memory by = Draw(seed, dispute.pool, _seats, dispute.listedBy, dispute.scheduledAt);
+        (address[] memory drawn, bool complete) = _drawReferees(by, parties);
         if (complete) {
             committee = drawn;
             dispute.committee = keccak256(abi.encode(committee));
             emit CommitteeDrawn(disputeId, dispute.draw, committee);
             _startTurn(disputeId, Status.Judging, _verdictPeriod);
         } else {
-            _replaceCommittee(disputeId);
+            _drawAgain(disputeId);
         }
     }
 
@@ -97,9 +98,9 @@ contract Disputes is Verdicts, Multicall {
         bytes[] calldata signatures
     ) external nonReentrant {
         Dispute storage dispute = _requireTurn(disputeId, Status.Judging);
-        _requireCommittee(disputeId, committee, signatures);
-        (uint256 votes, address[] memory judges) = _countVotes(disputeId, providerCorrect, committee, signatures);
-        require(votes >= _quorum, QuorumMissed(votes, _quorum));
+        (uint256 votes, Ballot memory ballot) = _countVotes(disputeId, providerCorrect, committee, signatures);
+        if (votes < _quorum) return _keepVotes(disputeId, providerCorrect, ballot);
+        address[] memory judges = _judgesOf(committee, ballot);
         emit VerdictGiven(disputeId, dispute.draw, providerCorrect, votes);
         if (providerCorrect) {
             _foundCorrect[_stepOf(dispute)] = true;
@@ -112,11 +113,23 @@ contract Disputes is Verdicts, Multicall {
     /// @inheritdoc IDisputes
     function expire(bytes32 disputeId) external nonReentrant {
         Dispute storage dispute = _requireOpen(disputeId);
-        _requireNotConvicted(dispute.unitId);
-        require(block.timestamp > dispute.deadline, TurnNotOver(dispute.deadline));
-        if (dispute.status == Status.Judging) _replaceCommittee(disputeId);
-        else if (dispute.status == Status.Step) _acquit(disputeId, new address[](0));
+        require(dispute.status != Status.Judging, WrongStatus(disputeId, Status.Judging));
+        _requireTurnOver(dispute);
+        if (dispute.status == Status.Step) _acquit(disputeId, new address[](0));
         else _convict(disputeId, new address[](0));
+    }
+
+    /// @inheritdoc IDisputes
+    function replaceCommittee(bytes32 disputeId, address[] calldata committee) external nonReentrant {
+        Dispute storage dispute = _disputes[disputeId];
+        require(dispute.status == Status.Judging, WrongStatus(disputeId, dispute.status));
+        _requireTurnOver(dispute);
+        _requireCommittee(disputeId, committee);
+        uint256 signed = signedSeats(disputeId);
+        for (uint256 i = 0; i < committee.length; ++i) {
+            if (signed & (1 << i) == 0) _strike(committee[i]);
+        }
+        _drawAgain(disputeId);
     }
 
     /// @inheritdoc IDisputes
@@ -180,12 +193,20 @@ contract Disputes is Verdicts, Multicall {
     function _scheduleDraw(bytes32 disputeId) private {
         Dispute storage dispute = _disputes[disputeId];
         (dispute.status, dispute.deadline) = (Status.Drawing, NO_DEADLINE);
-        (dispute.seedBlock, dispute.pool) = (_nextSeedBlock(), SafeCast.toUint32(refereeCount()));
+        dispute.pool = SafeCast.toUint32(refereeCount());
+        _fixSeedBlock(dispute);
+        if (dispute.listedBy == 0) dispute.listedBy = dispute.scheduledAt;
         ++pendingDraws;
         emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);
     }
 
-    function _replaceCommittee(bytes32 disputeId) private {
+    /// @dev Whose entries have ended by now is known before the seed is, and stays as it is.
+    function _fixSeedBlock(Dispute storage dispute) private {
+        dispute.seedBlock = SafeCast.toUint64(block.number + _seedDelay);
+        dispute.scheduledAt = SafeCast.toUint40(block.timestamp);
+    }
+
+    function _drawAgain(bytes32 disputeId) private {
         Dispute storage dispute = _disputes[disputeId];
         if (dispute.draw + 1 < _maxDraws) {
             ++dispute.draw;
@@ -251,6 +272,11 @@ contract Disputes is Verdicts, Multicall {
         );
     }
 
+    function _requireTurnOver(Dispute storage dispute) private view {
+        _requireNotConvicted(dispute.unitId);
+        require(block.timestamp > dispute.deadline, TurnNotOver(dispute.deadline));
+    }
+
     /// @dev Unit and number name a step with its states: the unit's root has one trace.
     function _stepOf(Dispute storage dispute) private view returns (bytes32) {
         return keccak256(abi.encode(dispute.unitId, dispute.step));
@@ -260,9 +286,5 @@ contract Disputes is Verdicts, Multicall {
     function _isCleared(bytes32 unitId) private view returns (bool) {
         Unit memory unit = _units[unitId];
         return unit.disputableUntil > 0 && block.timestamp > unit.disputableUntil && unit.open == 0 && !unit.unpaid;
-    }
-
-    function _nextSeedBlock() private view returns (uint64) {
-        return SafeCast.toUint64(block.number + _seedDelay);
     }
 }

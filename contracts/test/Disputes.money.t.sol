@@ -40,6 +40,7 @@ contract CallbackToken is ERC20Burnable {
 /// @notice Whatever happens, in whatever order, the contract holds the bonds of open disputes and the credits.
 contract DisputesMoneyTest is Game {
     bytes32[] private ids;
+    mapping(bytes32 disputeId => address[]) private committeeOf;
 
     /// forge-config: default.fuzz.runs = 64
     /// forge-config: ci.fuzz.runs = 1000
@@ -71,6 +72,8 @@ contract DisputesMoneyTest is Game {
             vm.warp(block.timestamp + (random >> 8) % (3 * uint256(TURN)));
         } else if (d.status < IDisputes.Status.ProviderLost && disputes.units(d.unitId).convicted) {
             disputes.dismiss(id);
+        } else if (d.status == IDisputes.Status.Judging && block.timestamp > d.deadline) {
+            disputes.replaceCommittee(id, committeeOf[id]);
         } else if (d.status < IDisputes.Status.ProviderLost && block.timestamp > d.deadline) {
             disputes.expire(id);
         } else if (d.status == IDisputes.Status.Trace) {
@@ -83,6 +86,7 @@ contract DisputesMoneyTest is Game {
                 vm.recordLogs();
                 disputes.drawCommittee(id);
                 address[] memory committee = _drawnIn(vm.getRecordedLogs());
+                committeeOf[id] = committee;
                 bool correct = random >> 32 & 3 > 0;
                 if (committee.length > 0 && random >> 40 & 3 > 0) {
                     disputes.submitVerdict(id, correct, committee, _verdicts(id, correct, committee, 3));
@@ -121,7 +125,7 @@ contract DisputesMoneyTest is Game {
         _showTrace(id);
         vm.warp(block.timestamp + TURN + 1);
 
-        bytes[11] memory calls;
+        bytes[12] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
         calls[1] = abi.encodeCall(disputes.dismiss, (id));
         calls[2] = abi.encodeCall(disputes.withdraw, ());
@@ -133,6 +137,7 @@ contract DisputesMoneyTest is Game {
         calls[8] = abi.encodeCall(disputes.open, (order, unit, commitmentSignature, windowRoot, windowProof));
         calls[9] = abi.encodeCall(disputes.proveContradiction, (id, 0, "", ""));
         calls[10] = abi.encodeCall(disputes.proveWrongVerdict, (id, true, new address[](0), new bytes[](0), 0));
+        calls[11] = abi.encodeCall(disputes.replaceCommittee, (id, new address[](0)));
         for (uint256 i = 0; i < calls.length; ++i) {
             hostile.arm(address(disputes), calls[i]);
             uint256 before = vm.snapshotState();

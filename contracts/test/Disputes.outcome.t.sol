@@ -21,7 +21,7 @@ contract DisputesOutcomeTest is Game {
             bytes[] memory signatures = _verdicts(id, true, committee, 3);
             vm.warp(deadline);
             vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnNotOver.selector, deadline));
-            disputes.expire(id);
+            disputes.replaceCommittee(id, committee);
             vm.warp(deadline + 1);
             vm.expectRevert(abi.encodeWithSelector(IDisputes.TurnOver.selector, deadline));
             disputes.submitVerdict(id, true, committee, signatures);
@@ -32,7 +32,7 @@ contract DisputesOutcomeTest is Game {
                 vm.expectEmit(address(disputes));
                 emit IDisputes.DrawScheduled(id, draw + 1, block.number + 2, REFEREES);
             }
-            disputes.expire(id);
+            disputes.replaceCommittee(id, committee);
         }
         vm.assertEq(disputes.credits(challenger), BOND);
         vm.assertFalse(staking.jailed(provider));

@@ -3,6 +3,7 @@ pragma solidity 0.8.37;
 
 import {Disputes} from "../src/Disputes.sol";
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
+import {IVerdicts} from "../src/interfaces/IVerdicts.sol";
 import {Game} from "./base/Game.sol";
 
 /// @dev A referee that is a contract and approves one digest (ERC-1271).
@@ -134,20 +135,41 @@ contract DisputesVerdictTest is Game {
     function test_whoDidNotRenewIsNotDrawn() public {
         bytes32 id = _named(2);
         vm.warp(disputes.listedUntil(referees[0]));
-        uint256 before = vm.snapshotState();
-        vm.assertEq(_draw(id).length, 5); // in the last second
-        vm.revertToState(before);
-        for (uint256 i = 0; i < 4; ++i) {
+        for (uint256 i = 0; i < 5; ++i) {
             _register(referees[i]);
         }
+        vm.roll(disputes.disputes(id).seedBlock + 257);
+        disputes.drawCommittee(id); // a new seed block, in the last second of the others
+        uint256 before = vm.snapshotState();
+        uint256 late = 0;
+        for (uint256 salt = 0; salt < 8; ++salt) {
+            late += _lateIn(_drawWith(id, salt));
+            vm.revertToState(before);
+        }
+        vm.assertTrue(late > 0);
+        vm.roll(disputes.disputes(id).seedBlock + 257);
         vm.warp(block.timestamp + 1);
-        vm.assertEq(_draw(id).length, 0);
-        _register(referees[4]);
-        address[] memory committee = _draw(id);
+        disputes.drawCommittee(id);
+        before = vm.snapshotState();
+        for (uint256 salt = 0; salt < 8; ++salt) {
+            vm.assertEq(_lateIn(_drawWith(id, salt)), 0);
+            vm.revertToState(before);
+        }
+    }
+
+    /// @dev How many of them are none of the first five.
+    function _lateIn(address[] memory committee) private view returns (uint256 late) {
         vm.assertEq(committee.length, 5);
         for (uint256 i = 0; i < 5; ++i) {
-            vm.assertTrue(_refereeKey(committee[i]) < FIRST_REFEREE_KEY + 5);
+            if (_refereeKey(committee[i]) >= FIRST_REFEREE_KEY + 5) ++late;
         }
+    }
+
+    function _drawWith(bytes32 id, uint256 salt) private returns (address[] memory) {
+        uint256 seedBlock = disputes.disputes(id).seedBlock;
+        vm.roll(seedBlock + 1);
+        vm.setBlockhash(seedBlock, keccak256(abi.encode(salt)));
+        return _draw(id);
     }
 
     function test_noRefereesAtAllAreADrawWithoutVerdict() public {
@@ -224,8 +246,49 @@ contract DisputesVerdictTest is Game {
         bytes32 id = _named(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
-        vm.expectRevert(abi.encodeWithSelector(IDisputes.QuorumMissed.selector, 2, 3));
+        vm.expectEmit(address(disputes));
+        emit IVerdicts.VotesKept(id, 0, false, 3);
         disputes.submitVerdict(id, false, committee, signatures);
+        disputes.submitVerdict(id, false, committee, signatures); // the same two
+        disputes.submitVerdict(id, true, committee, _verdicts(id, true, committee, 2)); // nor do two and two
+        _assertStatus(id, IDisputes.Status.Judging);
+        vm.assertEq(disputes.credits(committee[0]), 0);
+    }
+
+    function test_signaturesOfSeveralCallsMakeTheQuorum() public {
+        bytes32 id = _named(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory all = _verdicts(id, false, committee, 5);
+        all[3] = _sign(_refereeKey(committee[3]), disputes.objectionDigest(id, 0));
+        disputes.submitVerdict(id, false, committee, _only(all, 4));
+        disputes.submitVerdict(id, true, committee, _only(_verdicts(id, true, committee, 5), 0));
+        disputes.submitVerdict(id, false, committee, _only(all, 3));
+        vm.expectEmit(address(disputes));
+        emit IDisputes.VerdictGiven(id, 0, false, 3);
+        vm.prank(stranger);
+        disputes.submitVerdict(id, false, committee, _only(all, 1));
+        _assertStatus(id, IDisputes.Status.ProviderLost);
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), i == 1 || i == 4 ? FEE : 0);
+        }
+        _assertConserved();
+    }
+
+    /// @dev Who signs a verdict and objects has one vote.
+    function test_aMemberVotesOnceInSeveralCalls() public {
+        bytes32 id = _named(2);
+        address[] memory committee = _draw(id);
+        bytes[] memory signatures = _verdicts(id, false, committee, 2);
+        disputes.submitVerdict(id, false, committee, signatures);
+        signatures[0] = _sign(_refereeKey(committee[0]), disputes.objectionDigest(id, 0));
+        disputes.submitVerdict(id, false, committee, signatures);
+        _assertStatus(id, IDisputes.Status.Judging);
+        vm.assertEq(disputes.signedSeats(id), 3);
+    }
+
+    function _only(bytes[] memory all, uint256 seat) private pure returns (bytes[] memory signatures) {
+        signatures = new bytes[](all.length);
+        signatures[seat] = all[seat];
     }
 
     function test_oneSignatureCannotCountTwice() public {
@@ -306,7 +369,7 @@ contract DisputesVerdictTest is Game {
         bytes32 id = _named(2);
         address[] memory first = _draw(id);
         vm.warp(block.timestamp + VERDICT + 1);
-        disputes.expire(id);
+        disputes.replaceCommittee(id, first);
         address[] memory committee = _draw(id);
         bytes32 old = disputes.verdictDigest(id, 0, false);
         bytes[] memory signatures = new bytes[](5);

@@ -98,6 +98,29 @@ contract FrontRunningDisputesTest is Game, Races {
         _sameWhoeverIsFirst(address(disputes), challenger, abi.encodeCall(disputes.expire, (id)));
     }
 
+    function test_replaceCommittee() public {
+        id = _named(2);
+        address[] memory committee = _draw(id);
+        disputes.submitVerdict(id, false, committee, _verdicts(id, false, committee, 1));
+        vm.warp(block.timestamp + VERDICT + 1);
+        bytes memory call = abi.encodeCall(disputes.replaceCommittee, (id, committee));
+        _sameWhoeverIsFirst(address(disputes), challenger, call);
+    }
+
+    /// @dev Fewer signatures sent first take nothing from those that come after.
+    function test_fewerSignaturesAheadOfAVerdict() public {
+        id = _named(2);
+        address[] memory committee = _draw(id);
+        bytes memory fewer =
+            abi.encodeCall(disputes.submitVerdict, (id, false, committee, _verdicts(id, false, committee, 2)));
+        vm.assertTrue(_send(THIEF, address(disputes), fewer));
+        vm.assertTrue(_send(THIEF, address(disputes), fewer));
+        disputes.submitVerdict(id, false, committee, _verdicts(id, false, committee, 5));
+        for (uint256 i = 0; i < 5; ++i) {
+            vm.assertEq(disputes.credits(committee[i]), FEE);
+        }
+    }
+
     /// @dev A last-minute move and its expiry never are both possible, so their order decides nothing.
     function test_expireAheadOfAMove() public {
         id = _open();
@@ -279,7 +302,10 @@ contract FrontRunningDisputesTest is Game, Races {
         }
         uint256[8] memory fees;
         for (uint256 i = 0; i < REFEREES; ++i) {
-            fees[i] = uint256(keccak256(abi.encode(disputes.credits(referees[i]), staking.atRisk(referees[i]))));
+            address referee = referees[i];
+            fees[i] = uint256(
+                keccak256(abi.encode(disputes.credits(referee), staking.atRisk(referee), disputes.listedUntil(referee)))
+            );
         }
         bytes32 court = keccak256(
             abi.encode(

@@ -146,7 +146,7 @@ contract VerdictsTest is Game {
 
         signatures = _votes(true, 0);
         vm.warp(block.timestamp + VERDICT + 1);
-        disputes.expire(id);
+        disputes.replaceCommittee(id, committee);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.InvalidVerdictSignature.selector, committee[0]));
         disputes.proveWrongVerdict(id, true, committee, signatures, 0); // they are of the draw before
         _draw(id);

@@ -74,6 +74,8 @@ class DisputesDispute(TypedDict):
     seedBlock: int
     pool: int
     payer: str
+    listedBy: int
+    scheduledAt: int
     unitId: str | bytes
     committee: str | bytes
 
@@ -284,6 +286,10 @@ class Disputes:
         return Call(contract="Disputes", function="expire", arguments=[disputeId])
 
     @staticmethod
+    def replaceCommittee(disputeId: str | bytes, committee: Sequence[str]) -> Call:
+        return Call(contract="Disputes", function="replaceCommittee", arguments=[disputeId, committee])
+
+    @staticmethod
     def dismiss(disputeId: str | bytes) -> Call:
         return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
 
@@ -318,6 +324,10 @@ class Disputes:
     @staticmethod
     def pendingDraws() -> View[int]:
         return View(contract="Disputes", function="pendingDraws", arguments=[])
+
+    @staticmethod
+    def signedSeats(disputeId: str | bytes) -> View[int]:
+        return View(contract="Disputes", function="signedSeats", arguments=[disputeId])
 
 
 class Treasury:

@@ -4,7 +4,7 @@ The table says which disputes are open, the chain's newest block what is due in 
 is not asked for. What is asked for goes through the sender, exactly once, within its limits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -25,7 +25,11 @@ from market.settlement import disputes as settlement
 from market.verification.calls import ask, is_to_be_asked
 
 KEEP = "disputes.keep"
-_HELD_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP, DisputeStatus.JUDGING)
+KEPT_SHARE = 4
+"""In the last quarter of a committee's time, signatures that do not decide are sent too: who signed stays listed."""
+
+_PARTYS_TURNS = (DisputeStatus.TRACE, DisputeStatus.STEP)
+_HELD_TURNS = (*_PARTYS_TURNS, DisputeStatus.DRAWING, DisputeStatus.JUDGING)
 
 _log = structlog.get_logger(__name__)
 
@@ -59,8 +63,14 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
         units = chain.many([Disputes.units(key) for key in keys], head.hash)
         with database.transaction() as session:
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
-                signed = _ballot(session, dispute_id, state, network, head.timestamp)
-                _ask(session, dispute_id, due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, signed))
+                committee = _committee(session, dispute_id, state)
+                signed = _ballot(session, dispute_id, state, committee, network, head.timestamp)
+                block, time = head.number, head.timestamp
+                due = due_in_dispute(dispute_id, state, unit, block, time, committee, signed)
+                _ask(session, dispute_id, due)
+                if due is None:
+                    for votes in _undecisive(session, dispute_id, state, committee, network, time):
+                        _ask(session, dispute_id, _vote(dispute_id, state["draw"], votes))
             kept = dict(held)
             contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
             for key in sorted(contested | lost):
@@ -72,44 +82,59 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """Enough signatures of a committee for one outcome; empty ones for those who signed none."""
+    """Signatures of a committee for one outcome; empty ones for those who signed none."""
 
     provider_correct: bool
     committee: Sequence[str]
     signatures: Sequence[str]
 
 
-def ballot(committee: Sequence[str], verdicts: Sequence[Verdict], quorum: int) -> Ballot | None:
-    """The outcome that at least ``quorum`` members signed, if there is one; ``quorum`` is more than half of them."""
+def ballots(committee: Sequence[str], verdicts: Sequence[Verdict], least: int) -> Iterator[Ballot]:
+    """Each outcome that at least ``least`` members signed; from a quorum on, more than half of them, that is one."""
     for outcome in (True, False):
         signed = {verdict.referee: verdict.signature for verdict in verdicts if verdict.provider_correct is outcome}
-        if len(signed) >= quorum:
-            return Ballot(outcome, committee, [signed.get(referee, "0x") for referee in committee])
-    return None
+        if len(signed) >= least:
+            yield Ballot(outcome, committee, [signed.get(referee, "0x") for referee in committee])
 
 
 def due_in_dispute(
-    dispute_id: str, state: DisputesDispute, unit: DisputesUnit, block: int, time: int, signed: Ballot | None
+    dispute_id: str,
+    state: DisputesDispute,
+    unit: DisputesUnit,
+    block: int,
+    time: int,
+    committee: Sequence[str] | None,
+    signed: Ballot | None,
 ) -> Due | None:
     """What is due in a dispute as of a block, if anything.
 
     Args:
         state, unit: the contract's, as of that block.
         block, time: its number and Unix time.
+        committee: the present one; None: it is not known yet, or there is none.
         signed: what the present committee has signed, if that is enough.
     """
     status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
-    if unit["convicted"] and status in (*_HELD_TURNS, DisputeStatus.DRAWING):
+    if unit["convicted"] and status in _HELD_TURNS:
         return Due(f"dismiss:{dispute_id}", Disputes.dismiss(dispute_id))
     if status is DisputeStatus.DRAWING and block > state["seedBlock"]:
         # Also where the seed's block is too long ago: then the same call sets a new one, which is another occasion.
         return Due(f"draw:{dispute_id}:{draw}:{state['seedBlock']}", Disputes.drawCommittee(dispute_id))
-    if status in _HELD_TURNS and time > state["deadline"]:
+    if status in _PARTYS_TURNS and time > state["deadline"]:
         return Due(f"expire:{dispute_id}:{status}:{draw}", Disputes.expire(dispute_id))
+    if status is DisputeStatus.JUDGING and time > state["deadline"]:
+        if committee is None:
+            return None
+        return Due(f"replace:{dispute_id}:{draw}", Disputes.replaceCommittee(dispute_id, committee))
     if status is DisputeStatus.JUDGING and signed is not None:
-        call = Disputes.submitVerdict(dispute_id, signed.provider_correct, signed.committee, signed.signatures)
-        return Due(f"verdict:{dispute_id}:{draw}:{''.join('01'[bool(s[2:])] for s in signed.signatures)}", call)
+        return _vote(dispute_id, draw, signed)
     return None
+
+
+def _vote(dispute_id: str, draw: int, signed: Ballot) -> Due:
+    call = Disputes.submitVerdict(dispute_id, signed.provider_correct, signed.committee, signed.signatures)
+    side, seats = "ny"[signed.provider_correct], "".join("01"[bool(s[2:])] for s in signed.signatures)
+    return Due(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
 
 
 def due_for_pay(unit_key: str, paid: settlement.Paid | None) -> Due | None:
@@ -142,18 +167,43 @@ def due_for_unit(unit_key: str, unit: DisputesUnit, claimable_at: int | None, ti
     return None
 
 
+def _committee(session: Session, dispute_id: str, state: DisputesDispute) -> Sequence[str] | None:
+    """Who judges, once final blocks have the draw."""
+    dispute = repository.dispute(session, dispute_id)
+    return None if dispute is None or dispute.draw != state["draw"] else dispute.committee
+
+
 def _ballot(
-    session: Session, dispute_id: str, state: DisputesDispute, network: NetworkParameters, time: int
+    session: Session,
+    dispute_id: str,
+    state: DisputesDispute,
+    committee: Sequence[str] | None,
+    network: NetworkParameters,
+    time: int,
 ) -> Ballot | None:
     """What is to be sent now: a quorum waits a while for the others, who would not be paid, nor be seen to be wrong."""
-    dispute = repository.dispute(session, dispute_id)
-    if dispute is None or dispute.committee is None or dispute.draw != state["draw"]:
+    if committee is None:
         return None
-    verdicts = repository.verdicts(session, dispute_id, dispute.draw)
+    verdicts = repository.verdicts(session, dispute_id, state["draw"])
     drawn_at = state["deadline"] - network.disputes.verdict_seconds
-    if len(verdicts) < len(dispute.committee) and time < drawn_at + network.verdict_wait_seconds:
+    if len(verdicts) < len(committee) and time < drawn_at + network.verdict_wait_seconds:
         return None
-    return ballot(dispute.committee, verdicts, network.disputes.quorum)
+    return next(ballots(committee, verdicts, network.disputes.quorum), None)
+
+
+def _undecisive(
+    session: Session,
+    dispute_id: str,
+    state: DisputesDispute,
+    committee: Sequence[str] | None,
+    network: NetworkParameters,
+    time: int,
+) -> Iterator[Ballot]:
+    """Signatures that make no quorum, once the committee's time is nearly over: the contract keeps them."""
+    period = network.disputes.verdict_seconds
+    is_late = state["deadline"] - period // KEPT_SHARE < time <= state["deadline"]
+    if committee is not None and is_late and DISPUTE_STATUSES[state["status"]] is DisputeStatus.JUDGING:
+        yield from ballots(committee, repository.verdicts(session, dispute_id, state["draw"]), 1)
 
 
 def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> None:

@@ -1,8 +1,9 @@
 """The contract's list of referees: who of them can be drawn, and who is taken off it.
 
-A draw looks at ten entries for each seat. Entries of those who cannot be drawn any more (unstaked, jailed, not renewed)
-take such looks in vain: where they are most of the list, committees stay incomplete and disputes undecided. Who moves
-one stake from address to address could add them for gas alone. Anybody may take them off, so the market does.
+A draw looks at ten entries for each seat. Entries of those who cannot be drawn any more (unstaked, jailed, not renewed,
+struck for their silence) take such looks in vain: where they are most of the list, committees stay incomplete and
+disputes undecided. Who moves one stake from address to address could add them for gas alone. Anybody may take them off,
+so the market does.
 """
 
 from collections.abc import Collection
@@ -68,13 +69,13 @@ def _listed(session: Session) -> dict[str, int]:
     """The last second of each entry, by referee, as final events have the list."""
     events = [
         event
-        for name in ("RefereeRegistered", "RefereeRemoved")
+        for name in ("RefereeRegistered", "RefereeStruck", "RefereeRemoved")
         for event in final_events_named(session, "Disputes", name)
     ]
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda event: (event.block_number, event.log_index)):
-        if event.name == "RefereeRegistered":
-            found[event.args["referee"]] = event.args["until"]
-        else:
+        if event.name == "RefereeRemoved":
             found.pop(event.args["referee"], None)
+        else:
+            found[event.args["referee"]] = event.args["until"]
     return found

@@ -285,7 +285,8 @@ def test_nobody_is_taken_off_the_list_while_a_committee_is_to_be_drawn_from_it(c
     """The contract refuses it then, so it is not asked."""
     court.chain.anvil.rpc("evm_increaseTime", TERMS.verdict_seconds + 1)
     court.chain.anvil.mine()
-    court.transact(OTHER, "Disputes", "expire", court.id)  # another committee is to be drawn
+    committee = [member.address for member in court.members]
+    court.transact(OTHER, "Disputes", "replaceCommittee", court.id, committee)  # another committee is to be drawn
     court.chain.anvil.rpc("evm_increaseTime", 31 * 86_400)
     court.follow()
     listing.evict_idle(court.database, court.chain.views)

@@ -8,7 +8,7 @@ import pytest
 
 from market.chain.bindings import DisputesDispute, DisputesUnit
 from market.disputes.evidence import odd_one
-from market.disputes.keeper import ballot, due_for_unit, due_in_dispute
+from market.disputes.keeper import Ballot, ballots, due_for_unit, due_in_dispute
 from market.disputes.models import Verdict
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from training_gym.config import TrainingSpec
@@ -41,6 +41,8 @@ def state(status: DisputeStatus, *, deadline: int = 100, seed_block: int = 10, d
         "seedBlock": seed_block,
         "pool": 6,
         "payer": C,
+        "listedBy": 1,
+        "scheduledAt": 1,
         "unitId": UNIT,
         "committee": "0x" + "00" * 32,
     }
@@ -70,7 +72,9 @@ def test_the_market_knows_the_contracts_statuses_as_nodes_do() -> None:
         (S.TRACE, 5, 100, False, None),
         (S.TRACE, 5, 101, False, "expire"),
         (S.STEP, 5, 101, False, "expire"),
-        (S.JUDGING, 5, 101, False, "expire"),
+        (S.JUDGING, 5, 100, False, None),
+        (S.JUDGING, 5, 101, False, "replaceCommittee"),
+        (S.JUDGING, 5, 101, True, "dismiss"),
         (S.DRAWING, 10, 101, False, None),
         (S.DRAWING, 11, 0, False, "drawCommittee"),
         (S.DRAWING, 11, 0, True, "dismiss"),
@@ -82,24 +86,48 @@ def test_the_market_knows_the_contracts_statuses_as_nodes_do() -> None:
 def test_what_is_due_follows_from_the_chain(
     status: DisputeStatus, block: int, time: int, convicted: bool, due: str | None
 ) -> None:
-    found = due_in_dispute(DISPUTE, state(status), unit_state(convicted=convicted), block, time, None)
+    found = due_in_dispute(DISPUTE, state(status), unit_state(convicted=convicted), block, time, [A, B], None)
     assert (found and found.call["function"]) == due
+    if due == "replaceCommittee":
+        assert found is not None
+        assert found.call["arguments"] == [DISPUTE, [A, B]]
+
+
+def test_a_committee_that_no_final_block_has_is_not_replaced_yet() -> None:
+    assert due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, None, None) is None
 
 
 def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
     committee = [A, B, C, D, E]
     two_two = [verdict(A, True), verdict(B, True), verdict(C, False), verdict(D, False)]
-    assert ballot(committee, two_two, 3) is None
-    found = ballot(committee, [*two_two, verdict(E, False)], 3)
-    assert found is not None
+    assert list(ballots(committee, two_two, 3)) == []
+    (found,) = ballots(committee, [*two_two, verdict(E, False)], 3)
     assert (found.provider_correct, found.committee) == (False, committee)
     assert [len(signature) > 2 for signature in found.signatures] == [False, False, True, True, True]
-    due = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 100, found)
+    due = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 100, committee, found)
     assert due is not None
     assert due.call["arguments"] == [DISPUTE, False, committee, found.signatures]
-    late = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, found)
+    late = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, committee, found)
     assert late is not None
-    assert late.call["function"] == "expire"
+    assert late.call["function"] == "replaceCommittee"
+
+
+def test_votes_for_either_side_are_occasions_of_their_own() -> None:
+    """So that a side's one signature is sent though the other side's was, by a member of the same place, before."""
+
+    def key(correct: bool) -> str:
+        due = due_in_dispute(
+            DISPUTE, state(S.JUDGING), unit_state(), 5, 100, [A], Ballot(correct, [A], ["0x" + "11" * 65])
+        )
+        assert due is not None
+        return due.key
+
+    assert key(True) != key(False)
+    kept = ballots([A, B, C], [verdict(A, True), verdict(B, False)], 1)
+    assert [(one.provider_correct, [len(s) > 2 for s in one.signatures]) for one in kept] == [
+        (True, [True, False, False]),
+        (False, [False, True, False]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +166,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
 
 def test_a_later_draw_is_another_occasion() -> None:
     keys = {
-        due_in_dispute(DISPUTE, state(S.DRAWING, draw=draw, seed_block=seed), unit_state(), 99, 0, None).key  # type: ignore[union-attr]
+        due_in_dispute(DISPUTE, state(S.DRAWING, draw=draw, seed_block=seed), unit_state(), 99, 0, None, None).key  # type: ignore[union-attr]
         for draw, seed in ((0, 10), (0, 50), (1, 50))
     }
     assert len(keys) == 3

@@ -119,6 +119,30 @@ def test_a_cheat_with_a_quarter_of_the_referees_escapes_as_often_as_they_are_a_q
     assert referee_strategies.escaped_share(5) < 1 - 0.66  # the price bound of orders counts on 66 % of a penalty
 
 
+def test_silence_lets_fewer_cheats_escape_since_who_was_silent_is_struck() -> None:
+    """Against a simulation of the draws, and where it can be counted by hand."""
+    share = referee_strategies.undecided_share
+    assert share(10, struck=False) == pytest.approx(share_of_draws(10, struck=False), abs=0.015)
+    assert share(10) == pytest.approx(share_of_draws(10, struck=True), abs=0.015)
+    assert [share(silent) < share(silent, struck=False) / 2 for silent in (1, 5, 10)] == [True] * 3
+    assert share(20) == share(20, struck=False) == pytest.approx(1)
+
+
+def share_of_draws(silent: int, *, struck: bool) -> float:
+    dice, undecided = random.Random(1), 0
+    for _ in range(10_000):
+        pool = set(range(20))
+        for _ in range(3):
+            committee = dice.sample(sorted(pool), 5)
+            signed = {one for one in committee if one >= silent and dice.random() < 0.9}
+            if len(signed) >= 3:
+                break
+            pool -= set(committee) - signed if struck else set()
+        else:
+            undecided += 1
+    return undecided / 10_000
+
+
 def test_wilson_bounds() -> None:
     """Against values computed by hand from the formula with z = 2.5758."""
     assert wilson(0, 100) == pytest.approx((0, 0.06222), abs=1e-5)

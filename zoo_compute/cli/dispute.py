@@ -27,7 +27,7 @@ _TURNS = {
     "judging": "the committee replays the step",
     "provider_lost": "the provider lost: its stake is cut, the unit is not paid",
     "challenger_lost": "the challenger lost its bond",
-    "undecided": "no committee ruled in time: nobody is punished, the unit is not paid",
+    "undecided": "no committee ruled: nobody is punished, the unit is not paid",
     "moot": "it ended without a ruling: the unit lost another dispute",
 }
 _SIGNED = {"dispute_id": str, "draw": int, "provider_correct": bool, "reason": str, "signature": str}
@@ -84,6 +84,7 @@ def status(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = Fa
     states, until = facts.pop("states"), facts["until"]
     said = {"turn": f"{facts['turn']}: {_TURNS[facts['turn']]}"}
     ends = {"until": None if until is None else datetime.fromtimestamp(until, UTC).isoformat()}
+    facts["signed"] = " ".join(facts["signed"]) or None
     print_facts({**facts, **said, **ends, **{f"state {boundary}": state for boundary, state in enumerate(states)}})
 
 
@@ -108,11 +109,17 @@ def name(
 
 @app.command()
 def end(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """End a turn that was let pass, and take what disputes have credited to your wallet."""
+    """End a turn that was let pass, and take what disputes have credited to your wallet.
+
+    A committee that missed its quorum is replaced by another draw; who signed nothing is struck off the list.
+    """
     with open_client(api_url) as client:
         chain = _chain(client)
-    found = _dispute(chain, _checked(dispute_id))
-    ended = None if found.turn.is_end else chain.expire(dispute_id)
+    found, ended = _dispute(chain, _checked(dispute_id)), None
+    if found.turn is found.turn.JUDGING:
+        ended = chain.replace_committee(dispute_id)
+    elif not found.turn.is_end:
+        ended = chain.expire(dispute_id)
     credited = chain.credits()
     withdrawn = chain.withdraw() if credited else None
     shown = {"dispute_id": dispute_id, "turn": chain.dispute(dispute_id).turn.name.lower(), "tx": ended}
@@ -154,16 +161,32 @@ def verdicts(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = 
 def submit(
     dispute_id: DisputeId,
     file: Files = None,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Also fewer signatures than decide: the contract keeps them for the others'."),
+    ] = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the committee's verdict executed, once enough of its members have signed the same."""
+    """Have the committee's verdict executed, once enough of its members have signed the same.
+
+    With --partial before that: who has signed then stays on the list of referees if the committee misses its quorum.
+    """
     with open_client(api_url) as client:
         chain, given = _chain(client), _given(client, _checked(dispute_id), file)
-    provider_correct, signatures = _decided(chain, _checked(dispute_id), given)
-    tx = chain.submit_verdict(dispute_id, provider_correct, signatures)
+    signed = _signed(chain, _checked(dispute_id), given)
+    enough = {correct: one for correct, one in signed.items() if len(one) >= chain.terms.quorum}
+    sent = enough or {correct: one for correct, one in signed.items() if one and partial}
+    most = max(len(one) for one in signed.values())
+    if not sent:
+        raise ZooError(
+            "quorum-missed",
+            f"{most} members have signed the same, {chain.terms.quorum} are needed",
+            remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE. Or have these kept: --partial.",
+        )
+    txs = [chain.submit_verdict(dispute_id, correct, one) for correct, one in sent.items()]
     turn = chain.dispute(dispute_id).turn.name.lower()
-    _show({"dispute_id": dispute_id, "turn": turn, "signatures": len(signatures), "tx": tx}, as_json)
+    _show({"dispute_id": dispute_id, "turn": turn, "signatures": most, "tx": txs[-1]}, as_json)
 
 
 @app.command()
@@ -233,8 +256,8 @@ def _verdicts_in(path: Path) -> list[dict[str, Any]]:
         raise ConfigError("verdicts-malformed", f"{path} holds no verdicts: {error!r:.200}", remedy=remedy) from error
 
 
-def _decided(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]") -> tuple[bool, dict[str, str]]:
-    """The outcome that enough members of the present committee signed, and their signatures."""
+def _signed(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]]") -> dict[bool, dict[str, str]]:
+    """By outcome, what members of the present committee signed for it: signatures by referee."""
     number, members = _dispute(chain, dispute_id).draw, set(chain.committee(dispute_id))
     signed: dict[bool, dict[str, str]] = {True: {}, False: {}}
     for verdict in given:
@@ -243,14 +266,7 @@ def _decided(chain: "DisputeChain", dispute_id: str, given: "list[dict[str, Any]
             signer = chain.signer(dispute_id, number, correct, verdict["reason"], signature)
             if signer in members:
                 signed[correct][signer] = signature
-    outcome = max(signed, key=lambda correct: len(signed[correct]))
-    if len(signed[outcome]) < chain.terms.quorum:
-        raise ZooError(
-            "quorum-missed",
-            f"{len(signed[outcome])} of {len(members)} members have signed the same, {chain.terms.quorum} are needed",
-            remedy="Wait for the others: zoo-compute dispute verdicts DISPUTE.",
-        )
-    return outcome, signed[outcome]
+    return signed
 
 
 def _show(facts: dict[str, Any], as_json: bool) -> None:
@@ -294,10 +310,14 @@ def _dispute(chain: "DisputeChain", dispute_id: str) -> "Dispute":
 
 def _facts(chain: "DisputeChain", dispute_id: str) -> dict[str, Any]:
     found, shown = _dispute(chain, dispute_id), chain.shown_trace(dispute_id)
+    members = chain.committee(dispute_id) if found.signed else []
     return {
         "dispute_id": dispute_id,
         "turn": found.turn.name.lower(),
+        "reason": chain.why_undecided(dispute_id) if found.turn is found.turn.UNDECIDED else None,
         "until": found.until,
         "step": found.step if found.turn > found.turn.STEP else None,
+        "draw": found.draw if found.turn > found.turn.STEP else None,
+        "signed": [members[seat] for seat in sorted(found.signed)],
         "states": [] if shown is None else shown.states,
     }

@@ -7,7 +7,7 @@ import {IReferees} from "../interfaces/IReferees.sol";
 
 /// @title The list of referees and the draw of a committee from it
 abstract contract Referees is IReferees {
-    /// @dev Candidates looked at per seat before a draw counts as failed; bounds its gas.
+    /// @dev Candidates looked at per seat, and as many again from the reserve, before a draw counts as failed; bounds its gas.
     uint256 private constant TRIES_PER_SEAT = 10;
     uint8 private constant VERIFIER_TIER = 0;
     /// @inheritdoc IReferees
@@ -22,10 +22,24 @@ abstract contract Referees is IReferees {
     mapping(address referee => Entry) private _entries;
 
     /// @param position Index in the list plus one; zero: not listed.
+    /// @param since First second of the entry. A renewal in time leaves it.
     /// @param until Last second of the entry.
     struct Entry {
         uint32 position;
+        uint40 since;
         uint40 until;
+    }
+
+    /// @dev What a committee is drawn by; all of it is fixed before the seed is known.
+    /// @param pool So many of the list, from its beginning.
+    /// @param listedBy When the dispute's first draw was scheduled.
+    /// @param scheduledAt When this one was.
+    struct Draw {
+        bytes32 seed;
+        uint256 pool;
+        uint256 seats;
+        uint40 listedBy;
+        uint40 scheduledAt;
     }
 
     /// @param staking_ Where stakes are.
@@ -41,6 +55,7 @@ abstract contract Referees is IReferees {
             _referees.push(msg.sender);
             entry.position = SafeCast.toUint32(_referees.length);
         }
+        if (entry.until < block.timestamp) entry.since = SafeCast.toUint40(block.timestamp);
         entry.until = SafeCast.toUint40(block.timestamp + LISTING_PERIOD);
         emit RefereeRegistered(msg.sender, entry.until);
     }
@@ -71,25 +86,36 @@ abstract contract Referees is IReferees {
         return _entries[account].until;
     }
 
-    /// @dev Draws `seats` distinct qualified referees from the first `pool` of the list, in the order of `seed`.
+    /// @dev Draws distinct qualified referees from the pool, in the order of the seed. First those whose entry lasted from the
+    /// dispute's first draw to this one: not who listed meanwhile, nor who was struck. Where these do not fill the seats,
+    /// the reserve: whoever was listed then or later. A network with few referees has no others.
     /// @param parties Who has an interest in the outcome and is passed over.
     /// @return drawn The referees.
     /// @return complete Whether all seats were filled before the tries ran out.
-    function _drawReferees(bytes32 seed, uint256 pool, uint256 seats, address[3] memory parties)
+    function _drawReferees(Draw memory draw, address[3] memory parties)
         internal
         view
         returns (address[] memory drawn, bool complete)
     {
-        drawn = new address[](seats);
+        drawn = new address[](draw.seats);
         uint256 count = 0;
-        uint256 tries = pool == 0 ? 0 : seats * TRIES_PER_SEAT;
-        for (uint256 i = 0; i < tries && count < seats; ++i) {
-            address candidate = _referees[uint256(keccak256(abi.encode(seed, i))) % pool];
+        uint256 tries = draw.pool == 0 ? 0 : draw.seats * TRIES_PER_SEAT;
+        for (uint256 i = 0; i < 2 * tries && count < draw.seats; ++i) {
+            address candidate = _referees[uint256(keccak256(abi.encode(draw.seed, i))) % draw.pool];
             if (candidate == parties[0] || candidate == parties[1] || candidate == parties[2]) continue;
-            if (_contains(drawn, count, candidate) || !_canBeDrawn(candidate)) continue;
-            drawn[count++] = candidate;
+            if (!_wasListed(candidate, draw, i >= tries) || _contains(drawn, count, candidate)) continue;
+            if (_qualifies(candidate)) drawn[count++] = candidate;
         }
-        complete = count == seats;
+        complete = count == draw.seats;
+    }
+
+    /// @dev Ends the entry of a referee that is on the list. Its place stays as it is until somebody evicts it, since draws may be
+    /// pending, and those that are do not change by this.
+    function _strike(address referee) internal {
+        Entry storage entry = _entries[referee];
+        if (entry.until < block.timestamp) return;
+        entry.until = SafeCast.toUint40(block.timestamp - 1);
+        emit RefereeStruck(referee, entry.until);
     }
 
     function _remove(address referee) private {
@@ -106,6 +132,12 @@ abstract contract Referees is IReferees {
 
     function _canBeDrawn(address referee) private view returns (bool) {
         return block.timestamp <= listedUntil(referee) && _qualifies(referee);
+    }
+
+    function _wasListed(address referee, Draw memory draw, bool fromReserve) private view returns (bool) {
+        Entry memory entry = _entries[referee];
+        if (fromReserve) return entry.until >= draw.listedBy;
+        return entry.since <= draw.listedBy && entry.until >= draw.scheduledAt;
     }
 
     function _qualifies(address account) private view returns (bool) {

@@ -18,6 +18,16 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
     /// @notice Row of the penalty table for a referee that signed both ways.
     uint8 public constant CONTRADICTION = 6;
 
+    mapping(bytes32 verdictDigest => Ballot) private _ballots;
+
+    /// @dev Who signed for an outcome, one bit for each seat.
+    /// @param judges Those that signed the verdict.
+    /// @param objectors Those that signed an objection.
+    struct Ballot {
+        uint16 judges;
+        uint16 objectors;
+    }
+
     constructor() EIP712("ZooDisputes", "1") {}
 
     /// @inheritdoc IVerdicts
@@ -41,7 +51,8 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
         bytes[] calldata signatures,
         uint256 odd
     ) external nonReentrant {
-        _requireCommittee(disputeId, committee, signatures);
+        _requireCommittee(disputeId, committee);
+        require(committee.length == signatures.length, WrongCommittee());
         require(committee.length > 2, TooFewMembers(committee.length));
         uint256 end = uint256(_disputes[disputeId].deadline) + _disputePeriod;
         require(block.timestamp <= end, ProofTooLate(end));
@@ -65,37 +76,63 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
         return _hashTypedDataV4(Objection(disputeId, draw).hash());
     }
 
-    function _requireCommittee(bytes32 disputeId, address[] calldata committee, bytes[] calldata signatures)
-        internal
-        view
-    {
-        require(
-            keccak256(abi.encode(committee)) == _disputes[disputeId].committee && committee.length == signatures.length,
-            WrongCommittee()
-        );
+    /// @inheritdoc IVerdicts
+    function signedSeats(bytes32 disputeId) public view returns (uint256) {
+        uint32 draw = _disputes[disputeId].draw;
+        return _voters(_ballots[verdictDigest(disputeId, draw, true)])
+            | _voters(_ballots[verdictDigest(disputeId, draw, false)]);
     }
 
-    /// @dev Checks every signature that is not empty. A member has one place in the list, so nobody counts twice.
+    function _requireCommittee(bytes32 disputeId, address[] calldata committee) internal view {
+        require(keccak256(abi.encode(committee)) == _disputes[disputeId].committee, WrongCommittee());
+    }
+
+    /// @dev Checks every signature that is not empty, and adds them to those that are here already. A member has one place in the
+    /// list, so nobody counts twice, not by signing both a verdict and an objection either.
     /// @return votes How many members signed for this outcome.
-    /// @return judges Those that signed a verdict, each in its place; zero for the others.
+    /// @return ballot Who they are.
     function _countVotes(
         bytes32 disputeId,
         bool providerCorrect,
         address[] calldata committee,
         bytes[] calldata signatures
-    ) internal view returns (uint256 votes, address[] memory judges) {
+    ) internal view returns (uint256 votes, Ballot memory ballot) {
+        _requireCommittee(disputeId, committee);
+        require(committee.length == signatures.length, WrongCommittee());
         uint32 draw = _disputes[disputeId].draw;
         bytes32 verdict = verdictDigest(disputeId, draw, providerCorrect);
+        ballot = _ballots[verdict];
+        for (uint256 i = 0; i < committee.length; ++i) {
+            uint16 seat = uint16(1 << i);
+            if (signatures[i].length > 0) {
+                if (_signerOf(verdict, signatures[i]) == committee[i]) {
+                    ballot.judges |= seat;
+                } else {
+                    bool objects = _signerOf(objectionDigest(disputeId, draw), signatures[i]) == committee[i];
+                    require(objects && !providerCorrect, InvalidVerdictSignature(committee[i]));
+                    ballot.objectors |= seat;
+                }
+            }
+            if (_voters(ballot) & seat > 0) ++votes;
+        }
+    }
+
+    /// @dev Keeps what did not decide, for whoever adds the rest.
+    function _keepVotes(bytes32 disputeId, bool providerCorrect, Ballot memory ballot) internal {
+        uint32 draw = _disputes[disputeId].draw;
+        _ballots[verdictDigest(disputeId, draw, providerCorrect)] = ballot;
+        emit VotesKept(disputeId, draw, providerCorrect, _voters(ballot));
+    }
+
+    /// @dev Those of a committee that signed a verdict, each in its place; zero for the others.
+    function _judgesOf(address[] calldata committee, Ballot memory ballot)
+        internal
+        pure
+        returns (address[] memory judges)
+    {
         judges = new address[](committee.length);
         for (uint256 i = 0; i < committee.length; ++i) {
-            if (signatures[i].length == 0) continue;
-            ++votes;
-            if (_signerOf(verdict, signatures[i]) == committee[i]) {
-                judges[i] = committee[i];
-                continue;
-            }
-            bool objects = _signerOf(objectionDigest(disputeId, draw), signatures[i]) == committee[i];
-            require(objects && !providerCorrect, InvalidVerdictSignature(committee[i]));
+            if (ballot.judges & (1 << i) > 0) judges[i] = committee[i];
         }
     }
 
@@ -105,6 +142,10 @@ abstract contract Verdicts is IVerdicts, Challenges, Referees, EIP712 {
         (, uint256 share) = staking.slash(referee, offence, evidence);
         token.burn(share);
         emit RefereePunished(disputeId, draw, referee, offence);
+    }
+
+    function _voters(Ballot memory ballot) private pure returns (uint256) {
+        return ballot.judges | ballot.objectors;
     }
 
     function _signerOf(bytes32 digest, bytes calldata signature) private pure returns (address signer) {

@@ -29,8 +29,9 @@ interface IDisputeEscrow {
 /// @title Disputes over units of work
 /// @notice A challenger bonds ZEN. The provider shows the states at all boundaries of the unit's trace, which must give the
 /// root that it signed. The challenger names the first step whose end it rejects. A committee of referees, drawn from the
-/// staked verifiers by the hash of a later block, replays that step and signs. Whoever lets a turn pass loses. Amounts in
-/// wei of ZEN, times in Unix seconds. There is no admin and no pause.
+/// staked verifiers by the hash of a later block, replays that step and signs. A party that lets its turn pass loses; a committee
+/// that misses its quorum is replaced, and who was silent in it is struck off the list. Amounts in wei of ZEN, times in
+/// Unix seconds. There is no admin and no pause.
 ///
 /// The committee finds for the provider if, and only if, the data behind the state at the start of the step can be had,
 /// replaying the step from it in the shown environment gives the state at its end, for the first step its start is the
@@ -50,7 +51,7 @@ interface IDisputeEscrow {
 /// provider's stake can leave.
 interface IDisputes {
     /// @notice Trace: the provider's turn. Step: the challenger's. Drawing: a committee waits for its seed. Judging: the
-    /// committee's turn. The others are final. Undecided: no committee ruled in time. Moot: the unit was convicted
+    /// committee's turn. The others are final. Undecided: no committee ruled in time, however often it was replaced. Moot: the unit was convicted
     /// in another dispute.
     enum Status {
         None,
@@ -97,6 +98,9 @@ interface IDisputes {
     /// @param seedBlock Block whose hash draws the committee.
     /// @param pool Referees to draw from.
     /// @param payer Who pays for the job.
+    /// @param listedBy When the first draw was scheduled: who came to the list after that is in no committee, as long as others
+    /// fill it.
+    /// @param scheduledAt When the present draw was scheduled: entries must last until then.
     /// @param unitId The unit: `Messages.leaf` of its commitment.
     /// @param committee keccak256 of the encoded list of the present committee.
     struct Dispute {
@@ -110,6 +114,8 @@ interface IDisputes {
         uint64 seedBlock;
         uint32 pool;
         address payer;
+        uint40 listedBy;
+        uint40 scheduledAt;
         bytes32 unitId;
         bytes32 committee;
     }
@@ -189,8 +195,6 @@ interface IDisputes {
     error WrongCommittee();
     /// @notice The signature of `referee` is not one of this verdict.
     error InvalidVerdictSignature(address referee);
-    /// @notice Fewer signatures than decide.
-    error QuorumMissed(uint256 signatures, uint256 quorum);
     /// @notice No dispute over the unit is open, and none took its pay.
     error NotDisputed(bytes32 unitId);
     /// @notice The unit's pay is not to be restored: it went back to the payer, or a dispute is open or possible until `end`.
@@ -235,7 +239,8 @@ interface IDisputes {
     /// @return committee The drawn referees; empty if there is no committee yet. A call that is not sent tells them ahead.
     function drawCommittee(bytes32 disputeId) external returns (address[] memory committee);
 
-    /// @notice Executes what the committee found. Anybody may call.
+    /// @notice Executes what the committee found, once a quorum has signed the same. Fewer signatures are kept for whoever
+    /// adds the rest, also those of other calls before the deadline. Anybody may call.
     /// @param committee The drawn referees, as in CommitteeDrawn.
     /// @param signatures For each its EIP-712 signature of the Verdict, or of Objection against the provider, or nothing. Those
     /// that signed the Verdict are paid.
@@ -246,8 +251,13 @@ interface IDisputes {
         bytes[] calldata signatures
     ) external;
 
-    /// @notice Ends a turn that was let pass: its side loses; a committee is replaced, and after the last one the dispute stays undecided.
+    /// @notice Ends a turn that was let pass: its side loses. A committee has no side: `replaceCommittee`.
     function expire(bytes32 disputeId) external;
+
+    /// @notice Replaces a committee that missed its quorum, by a draw from a later block's hash; after the last one the dispute
+    /// stays undecided. Members without a signature here (`signedSeats`) are struck off the list. Anybody may call.
+    /// @param committee The drawn referees, as in CommitteeDrawn.
+    function replaceCommittee(bytes32 disputeId, address[] calldata committee) external;
 
     /// @notice Ends a dispute whose unit was convicted in another one; the bond goes back.
     function dismiss(bytes32 disputeId) external;

@@ -4,11 +4,15 @@ pragma solidity 0.8.37;
 /// @title Who may be drawn to judge disputes
 /// @notice Staked verifiers register here. A committee is drawn from those who were registered when its seed's block was
 /// fixed, and who are still staked and not jailed when it is drawn. While a draw is pending the list only grows at its
-/// end, so that nobody who sees the seed can rearrange it. An entry ends after LISTING_PERIOD unless it is renewed: who does not
-/// run any more is not drawn for long, and loses nothing.
+/// end, so that nobody who sees the seed can rearrange it. An entry ends after LISTING_PERIOD unless it is renewed, and at once
+/// where a committee missed its quorum and the referee had a seat in it and signed nothing: who does not run any more is not
+/// drawn for long, and loses nothing. Who is struck may register again at once; of the dispute that it was silent in it is
+/// drawn again only where too few others are left.
 interface IReferees {
     /// @notice `referee` can be drawn until `until`.
     event RefereeRegistered(address indexed referee, uint256 until);
+    /// @notice `referee` signed nothing in a committee that missed its quorum; its entry ended with the second `until`.
+    event RefereeStruck(address indexed referee, uint256 until);
     /// @notice `referee` is not drawn any more.
     event RefereeRemoved(address indexed referee);
 
@@ -21,7 +25,8 @@ interface IReferees {
     /// @notice `pending` committees wait to be drawn from the list; draw them first.
     error DrawsPending(uint256 pending);
 
-    /// @notice Registers the caller for LISTING_PERIOD from now on, or renews its entry. It must have the stake of a verifier.
+    /// @notice Registers the caller for LISTING_PERIOD from now on, or renews its entry. It must have the stake of a verifier. An
+    /// entry that has ended begins anew.
     function registerReferee() external;
 
     /// @notice Takes the caller off the list. Waits for pending draws; unstaking does not.

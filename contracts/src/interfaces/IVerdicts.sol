@@ -12,6 +12,9 @@ interface IVerdicts {
     /// @notice `referee` is punished for what it signed as a member of committee `draw`, by this row of the penalty table.
     event RefereePunished(bytes32 indexed disputeId, uint32 draw, address indexed referee, uint8 offence);
 
+    /// @notice The members of committee `draw` in `seats` (bit i: seat i) have signed for this outcome, too few to decide.
+    event VotesKept(bytes32 indexed disputeId, uint32 draw, bool providerCorrect, uint256 seats);
+
     /// @notice The two signatures are not both sides' by one account.
     error NoContradiction();
     /// @notice Against fewer than two others nobody can be said to be wrong.
@@ -47,6 +50,10 @@ interface IVerdicts {
         bytes[] calldata signatures,
         uint256 odd
     ) external;
+
+    /// @notice Which members of the present committee have signatures here that did not decide yet: bit i for the seat of that number.
+    /// Who has is not struck if the committee misses its quorum.
+    function signedSeats(bytes32 disputeId) external view returns (uint256);
 
     /// @notice What a referee signs that has replayed the step in dispute.
     function verdictDigest(bytes32 disputeId, uint32 draw, bool providerCorrect) external view returns (bytes32);

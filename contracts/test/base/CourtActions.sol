@@ -81,12 +81,12 @@ contract CourtActions is CourtBooks, OmissionActions {
     function changeReferees(uint256 pick) external {
         address account = referees[pick % REFEREES];
         bool qualified = staking.qualifies(account, 0);
-        if (!court.isReferee(account)) {
+        if (!court.isReferee(account) || (court.listedUntil(account) < block.timestamp && pick >> 130 & 1 == 0)) {
             if (!qualified) return;
             vm.prank(account);
             court.registerReferee();
         } else if (court.pendingDraws() == 0) {
-            if (!qualified) return court.evict(account);
+            if (!qualified || court.listedUntil(account) < block.timestamp) return court.evict(account);
             if (pick >> 128 & 3 > 0) return;
             vm.prank(account);
             court.resign();
@@ -210,7 +210,7 @@ contract CourtActions is CourtBooks, OmissionActions {
         } else {
             bool correct = seed >> 24 & 1 == 0;
             address[] memory committee = committeeOf[id];
-            court.submitVerdict(id, correct, committee, _verdicts(id, correct, committee, 2 + (seed >> 32) % 2));
+            court.submitVerdict(id, correct, committee, _verdicts(id, correct, committee, (seed >> 32) % 4));
         }
     }
 
@@ -224,7 +224,24 @@ contract CourtActions is CourtBooks, OmissionActions {
             court.drawCommittee(id);
         } else {
             if (block.timestamp <= d.deadline) vm.warp(d.deadline + 1);
-            court.expire(id);
+            if (d.status == IDisputes.Status.Judging) _replace(id);
+            else court.expire(id);
+        }
+    }
+
+    /// @dev Who has signed keeps its entry to the second, who has not has none any more.
+    function _replace(bytes32 id) private {
+        address[] memory committee = committeeOf[id];
+        uint256 signed = court.signedSeats(id);
+        uint256[] memory until = new uint256[](committee.length);
+        for (uint256 i = 0; i < committee.length; ++i) {
+            until[i] = court.listedUntil(committee[i]);
+        }
+        court.replaceCommittee(id, committee);
+        for (uint256 i = 0; i < committee.length; ++i) {
+            uint256 left = court.listedUntil(committee[i]);
+            if (signed >> i & 1 == 1) require(left == until[i], "struck though it signed");
+            else require(left < block.timestamp, "still listed though it was silent");
         }
     }
 

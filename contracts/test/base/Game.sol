@@ -261,7 +261,7 @@ abstract contract Game {
     function _assertConserved() internal view {
         uint256 held = uint256(BOND) * disputes.units(_unitId()).open;
         held += disputes.credits(provider) + disputes.credits(challenger) + disputes.credits(stranger);
-        for (uint256 i = 0; i < REFEREES; ++i) {
+        for (uint256 i = 0; i < referees.length; ++i) {
             held += disputes.credits(referees[i]);
         }
         for (uint256 i = 0; i < OTHERS; ++i) {
