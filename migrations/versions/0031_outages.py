@@ -1,6 +1,6 @@
 """When the market itself was away, and an index for the hardware proofs that are under way.
 
-Revision: 0031, after 0029.
+Revision: 0031, after 0030.
 """
 
 import sqlalchemy as sa
