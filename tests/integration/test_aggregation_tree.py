@@ -1,19 +1,32 @@
 """A round aggregated by a tree of tasks: the same checkpoint as in one place, whatever is lost, doubled or late."""
 
+import os
 import random
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs_world import World, at_once
-from sqlalchemy import select, update
+from redis import Redis
+from sqlalchemy import select, text, update
+from support.watchdog import watch
 
 from market.accounts.service import Principal
-from market.jobs import aggregation, matching, tree, units
+from market.jobs import aggregation, matching, repository, tree, units
 from market.jobs.models import AggregationLeaf, Checkpoint
 from market.providers.models import Provider
 from training_gym.checkpoint import CheckpointManifest
+from worker.app import create_app
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
+NEEDED = {"database_url", "redis_url", "rpc_url", "ipfs_api", "gateway_url", "deployment_file", "tree_least_values"}
+"""What a worker is told; of everything else it has the defaults."""
 
 
 class WorkerDied(Exception):
@@ -259,3 +272,110 @@ def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
     world.settings = far.model_copy(update={"tree_least_values": 0})
     _aggregate(world, job_id)
     assert world.read(job_id).current_round == 2  # all in the region of those that were never measured
+
+
+class Crew:
+    """A real Celery worker of four threads on a broker of its own; the test is the clock that sends the sweep."""
+
+    def __init__(self, world: World) -> None:
+        address = world.settings.redis_url.rstrip("/").removesuffix("/0")
+        self._settings = world.settings.model_copy(update={"redis_url": f"{address}/7"})
+        self._broker = Redis.from_url(self._settings.redis_url)
+        self._app = create_app(self._settings, tasks=())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        given = self._settings.model_dump(include=NEEDED)
+        environment = {f"ZOO_{name.upper()}": str(value) for name, value in given.items()}
+        environment |= {"ZOO_OPERATOR_KEY": "0x" + "11" * 32, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "celery", "--app=worker.main", "worker", "--pool=threads", "--concurrency=4"]
+        command += ["--without-gossip", "--without-mingle", "--loglevel=WARNING"]
+        self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment)
+        watch(self._process.pid)
+
+    def kill(self) -> None:
+        """With SIGKILL; the broker forgets every message too."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_SECONDS)
+        self._broker.flushdb()
+
+    def wait(self, until: Callable[[], bool], pause: float = 0.05) -> None:
+        """Until it is so; fails if the worker has ended, or after a long time."""
+        limit = time.monotonic() + DEADLINE_SECONDS
+        while not until():
+            assert self._process is not None
+            assert self._process.poll() is None
+            assert time.monotonic() < limit
+            time.sleep(pause)
+
+    def send(self, task: str, *arguments: str) -> None:
+        self._app.send_task(task, args=arguments)
+
+    def close_round(self, world: World, job_id: str) -> None:
+        """Send what the sweep sends until the job's first round is over."""
+
+        def is_over() -> bool:
+            self.send("jobs.aggregate", job_id)
+            return bool(world.read(job_id).current_round)
+
+        self.wait(is_over, pause=0.5)
+
+
+@pytest.fixture
+def crew(world: World, far_apart: list[str]) -> Iterator[Crew]:
+    crew = Crew(world)
+    crew.kill()
+    yield crew
+    crew.kill()
+
+
+@contextmanager
+def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> Iterator[None]:
+    """What the block sends is worked on until that many tasks are about to write, and then their process is killed."""
+    stuck = text("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+    with world.database.transaction() as session:
+        repository.lock_job(session, job_id)
+        crew.start()
+        yield
+        crew.wait(lambda: session.execute(stuck).scalar_one() >= waiting)
+        crew.kill()
+
+
+def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
+    world: World, far_apart: list[str], crew: Crew
+) -> None:
+    job_id = _delivered(world, far_apart)
+    expected = _in_one_place(world, job_id)
+    _aggregate(world, job_id)
+    leaves = [str(leaf.leaf) for leaf in _leaves(world, job_id)]
+
+    def send_leaves() -> None:
+        for leaf in leaves:
+            crew.send("jobs.aggregate_leaf", job_id, "0", leaf)
+
+    with _killed_at_the_lock(world, job_id, crew, waiting=4):
+        send_leaves()
+    assert [leaf.summary for leaf in _leaves(world, job_id)] == [None] * 4
+    for leaf in leaves:  # the last of them finds all summaries, and sums
+        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+    with _killed_at_the_lock(world, job_id, crew, waiting=3):
+        send_leaves()
+    assert [leaf.sum_cid is None for leaf in _leaves(world, job_id)] == [True, True, True, False]
+    for leaf in leaves:
+        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+    with _killed_at_the_lock(world, job_id, crew, waiting=1):
+        crew.send("jobs.aggregate", job_id)
+    assert world.read(job_id).current_round == 0
+    crew.start()
+    crew.close_round(world, job_id)
+    assert _checkpoint(world, job_id) == expected
+
+
+def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
+    job_id = _delivered(world, far_apart)
+    expected = _in_one_place(world, job_id)
+    crew.start()
+    crew.close_round(world, job_id)
+    assert _checkpoint(world, job_id) == expected
+    assert "jobs.aggregate_leaf" not in world.wakes.names()  # nothing of it was done here

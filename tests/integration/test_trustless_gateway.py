@@ -122,3 +122,13 @@ def test_a_range_of_another_representation_is_answered_in_full(store, file):
         answer = httpx.get(url, headers={"Range": "bytes=0-4", "If-Range": tag}, timeout=300)
         assert answer.status_code == status
         assert answer.content == (CONTENT[:5] if status == 206 else CONTENT)
+
+
+@pytest.mark.parametrize("known", ["*", '"another", W/{tag}', "{tag}"])
+@pytest.mark.parametrize("query", ["", "?format=raw", "?format=car&entity-bytes=0:4"])
+def test_what_the_client_has_already_is_not_sent(store, known, query):
+    url = f"{store.gateway_url}/ipfs/{store.add(b'of several forms')}{query}"
+    tag = httpx.get(url).headers["etag"]
+    answer = httpx.get(url, headers={"If-None-Match": known.replace("{tag}", tag)})
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+    assert httpx.get(url, headers={"If-None-Match": '"another"'}).status_code == 200

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from training_gym.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.per_step import ProcessGroup
-from training_gym.distributed.trace import Unit, check_result, load_boundary_state, state_path
+from training_gym.distributed.trace import Unit, check_result, load_boundary_state, parameters_of, state_path
 from training_gym.distributed.unit import run_unit
 from training_gym.errors import SpecError
 from training_gym.models.layout import initial_parameters
-from training_gym.slot_state import fresh_slot_state
+from training_gym.slot_state import fresh_slot_state, load_slot_state
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -25,12 +25,34 @@ SPEC = TrainingSpec(
     TrainingConfig(rounds=1, inner_steps=8, segment_steps=4, batch_size=2, learning_rate=1e-2, averaging="steps"),
 )
 WORKERS = 4
+ANSWERS = object()
 
 
-def unit_of(spec: TrainingSpec) -> Unit:
-    zeros = "0x" + "00" * 32
-    start = initial_parameters(spec.model, spec.training.seed)
-    return Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), fresh_slot_state(spec), zeros)
+def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
+    """The first round's unit; the second's from the files that the first left in ``after``."""
+    zeros, start, held = "0x" + "00" * 32, initial_parameters(spec.model, spec.training.seed), fresh_slot_state(spec)
+    if after is not None:
+        start = parameters_of(load_boundary_state(spec, state_path(after, spec.segments).read_bytes()))
+        held = load_slot_state(spec, (after / "slot_state").read_bytes())
+    return Unit(spec, zeros, int(after is not None), 0, start, np.frombuffer(TEXT, np.uint8), held, zeros)
+
+
+def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first: int) -> None:
+    """One of two processes that train round ``first`` and what follows up to the second round."""
+    meeting = f"file://{directory}/meeting-from-{first}"
+    dist.init_process_group("gloo", init_method=meeting, world_size=2, rank=rank)
+    try:
+        group, roots, before = ProcessGroup(spec, WORKERS), [], directory / f"0-{rank}" if first else None
+        for round_ in range(first, 2):
+            workdir = directory / f"{round_}-{rank}"
+            workdir.mkdir(exist_ok=True)
+            result = run_unit(unit_of(spec, before), workdir, group=group)
+            (workdir / "slot_state").write_bytes(result.slot_state)
+            before = workdir
+            roots.append(result.trace_root)
+        answers.put((rank, roots))
+    finally:
+        dist.destroy_process_group()
 
 
 def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answers: Any = None) -> None:
@@ -49,20 +71,26 @@ def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answer
         dist.destroy_process_group()
 
 
+def in_processes(target: Callable[..., None], given: list[tuple[Any, ...]]) -> list[Any]:
+    """The sorted answers of processes, one for each tuple of arguments; the queue for answers is its ``ANSWERS``."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    started = [
+        context.Process(target=target, args=tuple(answers if one is ANSWERS else one for one in arguments))
+        for arguments in given
+    ]
+    for process in started:
+        process.start()
+    found = sorted(answers.get(timeout=600) for _ in started)
+    for process in started:
+        process.join()
+    return found
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[TrainingSpec, int], list[Any]]:
     def over(spec: TrainingSpec, processes: int) -> list[Any]:
-        context = multiprocessing.get_context("spawn")
-        answers = context.Queue()
-        started = [
-            context.Process(target=train, args=(spec, tmp_path, processes, rank, answers)) for rank in range(processes)
-        ]
-        for process in started:
-            process.start()
-        found = sorted(answers.get(timeout=600) for _ in started)
-        for process in started:
-            process.join()
-        return found
+        return in_processes(train, [(spec, tmp_path, processes, rank, ANSWERS) for rank in range(processes)])
 
     return over
 
@@ -96,6 +124,18 @@ def test_powersgd_sends_factors_and_learns(run: Callable[[TrainingSpec, int], li
     assert dense / 2 < first[2] < 0.6 * dense  # two of each segment's four steps are dense
     losses = np.mean([first[3], second[3]], axis=0)
     assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize(("optimizer", "powersgd_rank"), [("muon", 0), ("adamw", 1)])
+def test_another_group_goes_on_from_the_files_of_a_round_with_the_same_bits(
+    tmp_path: Path, optimizer: str, powersgd_rank: int
+) -> None:
+    changed = {"rounds": 2, "warmup_steps": 12, "optimizer": optimizer, "powersgd_rank": powersgd_rank}
+    spec = replace(SPEC, training=replace(SPEC.training, **changed))
+    (_, whole), (_, same) = in_processes(train_on, [(spec, tmp_path, rank, ANSWERS, 0) for rank in range(2)])
+    assert whole == same
+    resumed = in_processes(train_on, [(spec, tmp_path, rank, ANSWERS, 1) for rank in range(2)])
+    assert resumed == [(0, whole[1:]), (1, whole[1:])]
 
 
 def test_the_method_powersgd_has_segments_in_which_it_begins(run: Callable[[TrainingSpec, int], list[Any]]) -> None:

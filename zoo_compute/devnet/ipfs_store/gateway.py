@@ -66,7 +66,8 @@ class Gateway:
         }
         if not self._store.has(root):
             raise BlockNotFound(f"{root} is not in this store, which has no peers to ask")
-        if tag in [value.strip().removeprefix("W/") for value in request.headers.get("if-none-match", "").split(",")]:
+        known = {value.strip().removeprefix("W/") for value in request.headers.get("if-none-match", "").split(",")}
+        if known & {tag, "*"}:
             return Response(status_code=304, headers=headers)
         if kind == RAW_TYPE:
             return Response(self._store.get(root), headers=headers | _attachment(root, "bin"), media_type=RAW_TYPE)
