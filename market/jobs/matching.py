@@ -50,7 +50,9 @@ def busy_providers(session: Session) -> set[str]:
 
 
 def is_at_work(session: Session, provider: str) -> bool:
-    """Whether a node holds a slot, or trains or shows a state; before this transaction ends, nobody places it."""
+    """Whether a node holds a slot, or trains or shows a state; if not, nobody places it in this transaction's time."""
+    if repository.is_at_work(session, provider):  # without the lock: nodes ask this with every heartbeat
+        return True
     repository.lock_placement(session)
     return repository.is_at_work(session, provider)
 

@@ -9,7 +9,6 @@ import time
 
 import structlog
 from fastapi.concurrency import run_in_threadpool
-from sqlalchemy.exc import SQLAlchemyError
 
 from market.db.session import Database
 from market.jobs.leases import report_api
@@ -42,10 +41,10 @@ class Presence:
         return not 0 <= time.time() - self._reported < self._gap
 
     async def report_soon(self) -> None:
-        """Report, or wait for another thread that does; without a database nothing is reported."""
+        """Report, or wait for another thread that does. What fails is tried again with the next report."""
         try:
             await run_in_threadpool(self._report)
-        except SQLAlchemyError as error:
+        except Exception as error:  # without a database, say; a process that gave up would count as away for ever
             if not self._failing:
                 _log.warning("cannot report that the API is up", error=str(error))
             self._failing = True

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from market.db.base import Hash32
@@ -363,8 +363,10 @@ def expired_leases(session: Session, now: datetime) -> list[str]:
 def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
     """Let no open lease end before ``until``, but those that had run out before ``ran_out_since``; gives how many."""
     ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
-    found = session.execute(update(Lease).where(*ended).values(expires_at=until).returning(Lease.id))
-    return len(found.all())
+    locked = session.scalars(_locked(select(Lease).where(*ended).order_by(Lease.id))).all()
+    for found in locked:
+        found.expires_at = until
+    return len(locked)
 
 
 def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:

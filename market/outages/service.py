@@ -16,8 +16,6 @@ from market.db.session import database_now
 from market.outages.models import Outage, Presence
 
 API, SWEEP = "api", "sweep"
-SWEEP_GAP = timedelta(seconds=60)
-"""Between two sweeps where the workers are busy."""
 KEPT = timedelta(days=30)
 """Longer than anything lasts from which outages are taken off."""
 
@@ -25,6 +23,11 @@ KEPT = timedelta(days=30)
 def api_gap(lease_seconds: float) -> timedelta:
     """The longest silence of the API that nodes do not notice: they renew a lease when less of its time is over."""
     return timedelta(seconds=max(3.0, lease_seconds / 3))
+
+
+def sweep_gap(interval_seconds: float) -> timedelta:
+    """The longest time between two sweeps where the workers are only busy."""
+    return timedelta(seconds=max(60.0, 3 * interval_seconds))
 
 
 def report(session: Session, part: str, gap: timedelta) -> Outage | None:

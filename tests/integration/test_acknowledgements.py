@@ -26,7 +26,7 @@ from market.app import build_services
 from market.chain.models import TxIntent
 from market.db.base import utc_now
 from market.domain.network import DEVNET
-from market.jobs import leases, repository
+from market.jobs import leases, window_repository
 from market.jobs.models import Acknowledgement as StoredAcknowledgement
 from market.ledger.reconciliation import reconcile
 from market.ledger.service import balances
@@ -203,7 +203,7 @@ def test_a_forgotten_commitment_is_proven_and_paid_from_the_bond(
     unit = stage.delivered()
     leaf = to_hex(leaf_of(unit))
     with monkeypatch.context() as fault:
-        fault.setattr(repository, "lock_windowless_units", lambda *_: [])  # the market forgets
+        fault.setattr(window_repository, "lock_windowless_units", lambda *_: [])  # the market forgets
         stage.run()
         assert stage.statuses() == [Status.WAITING]
         stage.pass_time(stage.settings.inclusion_seconds)

@@ -26,7 +26,7 @@ def sweep() -> None:
             return
         with c.database.transaction() as session:
             now = database_now(session)
-            outages.report(session, outages.SWEEP, outages.SWEEP_GAP)
+            outages.report(session, outages.SWEEP, outages.sweep_gap(c.settings.sweep_interval_seconds))
             is_api_away = outages.is_away(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
             asks.expire_asks(session, now)
             accounts.discard_expired(session, now)
