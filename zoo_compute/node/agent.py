@@ -28,7 +28,7 @@ from zoo_compute.link import Link
 from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
-from zoo_compute.node.chores import DISK_REFUSES, Chore, attesting_of, chores_of, look_after
+from zoo_compute.node.chores import DISK_REFUSES, Chore, Trouble, attesting_of, chores_of, look_after
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
@@ -95,6 +95,7 @@ class NodeAgent:
         self._counting = threading.Lock()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
+        self._trouble = Trouble()
         self._watched: Disputes | None = None  # knows, once it has asked the chain, for how long units can be disputed
         self._failure: Exception | None = None
 
@@ -145,7 +146,7 @@ class NodeAgent:
         while not self._stopping.is_set():
             try:
                 standing = Standing(self._config, self._market, self._wallet, self._executor)
-                self._take_wallet(standing)
+                self._market.take_wallet(standing.sign_challenge)
                 standing.register(self._executor.environment_class)
                 return standing
             except Unreachable as error:
@@ -155,15 +156,6 @@ class NodeAgent:
                 if not self._stopping.is_set():
                     raise
         return None
-
-    def _take_wallet(self, standing: Standing) -> None:
-        """Be heard of before anything is changed: another node with this wallet must not lose its registration to one
-        that is refused. Raises ApiError: ``wallet-in-use``."""
-        try:
-            self._market.heartbeat(self.is_busy, standing.sign_challenge)
-        except ApiError as error:
-            if error.code != "not-registered":
-                raise
 
     def _keep_standing(self, standing: Standing) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
@@ -179,7 +171,7 @@ class NodeAgent:
         except ZooError as error:
             if error.code == WALLET_IN_USE:  # what two of them sign and promise side by side costs the stake
                 raise
-            log.warning("%s %s", error, error.remedy or "")
+            self._trouble.tell(f"{error} {error.remedy or ''}")
             return _RETRY_SECONDS
         except OSError as error:  # a full disk, say: tidying makes room
             log.warning("%s", error)

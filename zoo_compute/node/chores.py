@@ -6,6 +6,7 @@ is silent for so long is down.
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 
 from zoo_compute.errors import ZooError
@@ -19,6 +20,7 @@ from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.workspace import Workspace
 
+_AGAIN_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 Chore = Callable[[], None]
@@ -62,3 +64,17 @@ def look_after(what: str, chore: Chore) -> None:
         log.warning("%s cannot be looked after: %s %s", what, error, error.remedy or "")
     except DISK_REFUSES as error:
         log.warning("%s cannot be looked after: %s", what, error)
+
+
+class Trouble:
+    """What stands in a node's way: logged at once if it is new, and now and then while it stays."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._again_at = 0.0
+
+    def tell(self, what: str) -> None:
+        """Log it as a warning, unless that was done a short while ago."""
+        if what != self._told or time.monotonic() >= self._again_at:
+            self._told, self._again_at = what, time.monotonic() + _AGAIN_SECONDS
+            log.warning("%s", what)
