@@ -71,7 +71,7 @@ def fill(root: Path) -> None:
     with used_alone(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
-    space.keep(cid, [cid])
+    space.keep(cid, [cid], JOB)
     space.remember(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
     Journal(space.acknowledgements).keep(Promise(UNIT, 2_000_000_000, "0x" + "44" * 65))
     Traces(space.traces).keep(Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32]))

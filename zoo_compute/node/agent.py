@@ -24,6 +24,7 @@ from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ApiError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
+from zoo_compute.job_chain import JobChain
 from zoo_compute.link import Link
 from zoo_compute.models import Network
 from zoo_compute.node import hardware
@@ -33,6 +34,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.judging import Bench
@@ -224,9 +226,15 @@ class NodeAgent:
         omissions = Omissions(self._journal, self._connection, claim, self._config.claim_seconds)
         is_provider = self._config.role == "provider"
         self._watched = self._disputes(network) if is_provider else None
+        watched = self._watched
         chores = chores_of(
             Payouts(self._config, self._connection, network, self._wallet),
             self._workspace,
+            FinishedJobs(
+                self._workspace,
+                lambda: JobChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
+                lambda: watched is not None and bool(watched.noted()),
+            ),
             disputes=self._watched,
             omissions=omissions if is_provider else None,
             attesting=attesting_of(self._config, self._market, self._wallet.address) if self._config.attest else None,

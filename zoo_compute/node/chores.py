@@ -13,6 +13,7 @@ from zoo_compute.errors import ZooError
 from zoo_compute.node import hardware
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.market import Market
 from zoo_compute.node.omissions import Omissions
@@ -33,6 +34,7 @@ DISK_REFUSES = (OSError, sqlite3.Error)
 def chores_of(
     payouts: Payouts,
     workspace: Workspace,
+    finished: FinishedJobs,
     *,
     disputes: Disputes | None,
     omissions: Omissions | None,
@@ -44,7 +46,7 @@ def chores_of(
         chores["disputes"] = disputes.watch
     if omissions is not None:
         chores["omitted commitments"] = omissions.watch
-    chores |= {"pay": payouts.collect, "old blocks": workspace.collect}
+    chores |= {"pay": payouts.collect, "finished jobs": finished.release, "old blocks": workspace.collect}
     if attesting is not None:
         chores["attestations"] = attesting.keep
     return chores
