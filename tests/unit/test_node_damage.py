@@ -142,7 +142,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
     monkeypatch.setattr(NodeAgent, "_omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeAgent, "_gateway", lambda *_: None)
-    monkeypatch.setattr("zoo_compute.node.agent.DisputeChain", away)
+    for name in ("DisputeChain", "JobChain"):
+        monkeypatch.setattr(f"zoo_compute.node.agent.{name}", away)
 
     def start(root: Path) -> list[str]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
