@@ -29,6 +29,7 @@ from zoo_protocol.reverts import decode_revert
 KEY_VARIABLE = "ZOO_PRIVATE_KEY"
 KEYSTORE_VARIABLE = "ZOO_KEYSTORE"
 PASSWORD_VARIABLE = "ZOO_KEYSTORE_PASSWORD"
+_LOST_KEY = "If it is damaged, put your backup in its place: only this key can take back what it has staked."
 NOT_MINED = "transaction-not-mined"
 _PERMIT_SECONDS = 3600
 _CONFIRMATIONS = 12  # stand for finality where the node has no finalized tag
@@ -71,13 +72,13 @@ class Wallet:
         try:
             key = Account.decrypt(json.loads(path.read_text()), password)
         except OSError as error:
-            remedy = f"Check {KEYSTORE_VARIABLE}."
+            remedy = f"Check {KEYSTORE_VARIABLE}. {_LOST_KEY}"
             raise ConfigError("keystore-unreadable", f"{path}: {error.strerror}", remedy=remedy) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 "keystore-unusable",
                 f"{path} cannot be opened: {error}",
-                remedy=f"Give a keystore file of version 3, and its password in {PASSWORD_VARIABLE}.",
+                remedy=f"Give a keystore file of version 3, and its password in {PASSWORD_VARIABLE}. {_LOST_KEY}",
             ) from error
         return cls(bytes(key).hex())
 
@@ -198,7 +199,7 @@ class Chain:
             raise ZooError(
                 "balance-too-low",
                 f"{self._sender} has {format_zen(balance)} ZEN, but {format_zen(amount)} are to be staked",
-                remedy="Send ZEN to this address, and start again.",
+                remedy="Send ZEN to this address.",
             )
         deadline = int(time.time()) + _PERMIT_SECONDS
         with chain_errors():

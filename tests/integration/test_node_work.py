@@ -210,7 +210,7 @@ def test_a_release_that_was_cut_short_is_carried_out_by_the_next(
 ) -> None:
     workspace = Workspace(tmp_path)
     cids = [str(workspace.store.add(content)) for content in (b"manifest of a cut one", b"its model")]
-    workspace.keep(cids[0], cids)
+    workspace.keep(cids[0], cids, "0x" + "01" * 32)
     with monkeypatch.context() as patched:
         patched.setattr(workspace.store, "unpin", mock.Mock(side_effect=[True, KeyboardInterrupt]))
         with pytest.raises(KeyboardInterrupt):

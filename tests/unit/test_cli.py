@@ -335,3 +335,27 @@ def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys
     assert error.value.code == "unit-misjudged"
     assert "0xA" in error.value.detail
     assert "0xB" not in error.value.detail
+
+
+def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path) -> None:
+    for name in ("acknowledgements", "traces", "verdicts"):
+        (tmp_path / name).touch()
+    done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
+    assert (done.returncode, done.stdout) == (ExitCode.FAILED, "")
+    assert json.loads(done.stderr)["error"]["code"] == "system-refused"
+
+
+def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "verdicts").mkdir()
+    for content in (b"", b"[]", b"\xff", b'{"draw": 1}'):
+        (tmp_path / "verdicts" / "1-0.json").write_bytes(content)
+        done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
+        assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+        assert json.loads(done.stderr)["error"]["code"] == "verdict-damaged"
+
+
+def test_a_login_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
+    done = run(tmp_path, "job", "list", "--json")
+    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+    assert json.loads(done.stderr)["error"]["code"] == "login-damaged"

@@ -71,7 +71,7 @@ def fill(root: Path) -> None:
     with used_alone(root):
         space = Workspace(root)
     cid = str(space.store.add(b"a checkpoint" * 100_000))
-    space.keep(cid, [cid])
+    space.keep(cid, [cid], JOB)
     space.remember(Lease("1", "pin", JOB, "0x" + "11" * 32, {"round": 1}, 30.0))
     Journal(space.acknowledgements).keep(Promise(UNIT, 2_000_000_000, "0x" + "44" * 65))
     Traces(space.traces).keep(Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32]))
@@ -142,7 +142,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
     monkeypatch.setattr(NodeAgent, "_omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeAgent, "_gateway", lambda *_: None)
-    monkeypatch.setattr("zoo_compute.node.agent.DisputeChain", away)
+    for name in ("DisputeChain", "JobChain"):
+        monkeypatch.setattr(f"zoo_compute.node.agent.{name}", away)
 
     def start(root: Path) -> list[str]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")

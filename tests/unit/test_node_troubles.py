@@ -15,6 +15,7 @@ from zoo_compute.dispute_chain import Dispute, Turn
 from zoo_compute.errors import ConfigError, Unreachable
 from zoo_compute.node import acknowledgements
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_compute.node.chores import Trouble
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Market
@@ -152,3 +153,13 @@ def test_a_directory_serves_one_node_and_says_why_it_serves_none(
         serve(config)
     assert error.value.code == "state-dir-unusable"
     assert "earlier version" in error.value.detail
+
+
+def test_what_stands_in_a_nodes_way_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Trouble()
+    for what in ("no ZEN", "no ZEN", "no ZEN", "no coin", "no ZEN", "no ZEN"):
+        trouble.tell(what)
+    assert [record.message for record in caplog.records] == ["no ZEN", "no coin", "no ZEN"]
+    trouble._again_at = 0.0  # some minutes later
+    trouble.tell("no ZEN")
+    assert len(caplog.records) == 4

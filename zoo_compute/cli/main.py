@@ -81,7 +81,11 @@ def main() -> None:
         sys.exit(ExitCode.UNREACHABLE)
     except OSError as error:
         if error.errno != errno.ENOSPC:
-            raise
+            remedy = (
+                "Check the path, its permissions and the disk; the environment says where keys and logins are kept."
+            )
+            report(ZooError("system-refused", str(error), remedy=remedy), as_json="--json" in sys.argv)
+            sys.exit(ExitCode.FAILED)
         note(f"error: what is printed cannot be written: {error.strerror}  [output-unwritable]")
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left would fail again at exit
         sys.exit(ExitCode.FAILED)

@@ -68,8 +68,9 @@ def load_login() -> dict[str, Any] | None:
     try:
         document = json.loads(path.read_text())
         return {"api_url": str(document["api_url"]), "api_key": str(document["api_key"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError("login-damaged", f"{path} is damaged", remedy="Run: zoo-compute auth login") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        remedy = "Remove it, and run: zoo-compute auth login"
+        raise ConfigError("login-damaged", f"{path} is damaged: {error}", remedy=remedy) from error
 
 
 def save_login(api_url: str, api_key: str) -> Path:

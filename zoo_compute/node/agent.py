@@ -24,15 +24,17 @@ from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ApiError, Unreachable, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.http import Connection
+from zoo_compute.job_chain import JobChain
 from zoo_compute.link import Link
 from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
-from zoo_compute.node.chores import DISK_REFUSES, Chore, attesting_of, chores_of, look_after
+from zoo_compute.node.chores import DISK_REFUSES, Chore, Trouble, attesting_of, chores_of, look_after
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.judging import Bench
@@ -95,6 +97,7 @@ class NodeAgent:
         self._counting = threading.Lock()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
+        self._trouble = Trouble()
         self._watched: Disputes | None = None  # knows, once it has asked the chain, for how long units can be disputed
         self._failure: Exception | None = None
 
@@ -145,7 +148,7 @@ class NodeAgent:
         while not self._stopping.is_set():
             try:
                 standing = Standing(self._config, self._market, self._wallet, self._executor)
-                self._take_wallet(standing)
+                self._market.take_wallet(standing.sign_challenge)
                 standing.register(self._executor.environment_class)
                 return standing
             except Unreachable as error:
@@ -155,15 +158,6 @@ class NodeAgent:
                 if not self._stopping.is_set():
                     raise
         return None
-
-    def _take_wallet(self, standing: Standing) -> None:
-        """Be heard of before anything is changed: another node with this wallet must not lose its registration to one
-        that is refused. Raises ApiError: ``wallet-in-use``."""
-        try:
-            self._market.heartbeat(self.is_busy, standing.sign_challenge)
-        except ApiError as error:
-            if error.code != "not-registered":
-                raise
 
     def _keep_standing(self, standing: Standing) -> float:
         """One heartbeat and what follows from it; returns the seconds until the next."""
@@ -179,7 +173,7 @@ class NodeAgent:
         except ZooError as error:
             if error.code == WALLET_IN_USE:  # what two of them sign and promise side by side costs the stake
                 raise
-            log.warning("%s %s", error, error.remedy or "")
+            self._trouble.tell(f"{error} {error.remedy or ''}")
             return _RETRY_SECONDS
         except OSError as error:  # a full disk, say: tidying makes room
             log.warning("%s", error)
@@ -232,9 +226,15 @@ class NodeAgent:
         omissions = Omissions(self._journal, self._connection, claim, self._config.claim_seconds)
         is_provider = self._config.role == "provider"
         self._watched = self._disputes(network) if is_provider else None
+        watched = self._watched
         chores = chores_of(
             Payouts(self._config, self._connection, network, self._wallet),
             self._workspace,
+            FinishedJobs(
+                self._workspace,
+                lambda: JobChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
+                lambda: watched is not None and bool(watched.noted()),
+            ),
             disputes=self._watched,
             omissions=omissions if is_provider else None,
             attesting=attesting_of(self._config, self._market, self._wallet.address) if self._config.attest else None,

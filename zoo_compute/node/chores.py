@@ -6,12 +6,14 @@ is silent for so long is down.
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 
 from zoo_compute.errors import ZooError
 from zoo_compute.node import hardware
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.gpu_statements import GpuSource
 from zoo_compute.node.market import Market
 from zoo_compute.node.omissions import Omissions
@@ -19,6 +21,7 @@ from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.workspace import Workspace
 
+_AGAIN_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 Chore = Callable[[], None]
@@ -31,6 +34,7 @@ DISK_REFUSES = (OSError, sqlite3.Error)
 def chores_of(
     payouts: Payouts,
     workspace: Workspace,
+    finished: FinishedJobs,
     *,
     disputes: Disputes | None,
     omissions: Omissions | None,
@@ -42,7 +46,7 @@ def chores_of(
         chores["disputes"] = disputes.watch
     if omissions is not None:
         chores["omitted commitments"] = omissions.watch
-    chores |= {"pay": payouts.collect, "old blocks": workspace.collect}
+    chores |= {"pay": payouts.collect, "finished jobs": finished.release, "old blocks": workspace.collect}
     if attesting is not None:
         chores["attestations"] = attesting.keep
     return chores
@@ -62,3 +66,17 @@ def look_after(what: str, chore: Chore) -> None:
         log.warning("%s cannot be looked after: %s %s", what, error, error.remedy or "")
     except DISK_REFUSES as error:
         log.warning("%s cannot be looked after: %s", what, error)
+
+
+class Trouble:
+    """What stands in a node's way: logged at once if it is new, and now and then while it stays."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._again_at = 0.0
+
+    def tell(self, what: str) -> None:
+        """Log it as a warning, unless that was done a short while ago."""
+        if what != self._told or time.monotonic() >= self._again_at:
+            self._told, self._again_at = what, time.monotonic() + _AGAIN_SECONDS
+            log.warning("%s", what)

@@ -101,6 +101,18 @@ class Market:
                 raise KeyError(*missing)
             return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
 
+    def take_wallet(self, sign: Callable[[str], str]) -> None:
+        """Be heard of before anything is changed: a node that is refused must not touch the other one's registration.
+
+        Raises:
+            ApiError: ``wallet-in-use``.
+        """
+        try:
+            self.heartbeat(False, sign)
+        except ApiError as error:
+            if error.code != "not-registered":
+                raise
+
     def _beat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
         body: dict[str, Any] = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
         if self._challenge:

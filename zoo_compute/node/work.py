@@ -254,7 +254,7 @@ class Worker:
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
         # Before any is pinned: of a checkpoint of which not all could be had, a later lease releases what was.
-        self.workspace.keep(task["checkpoint_cid"], task["cids"])
+        self.workspace.keep(task["checkpoint_cid"], task["cids"], held.lease.job_id)
         proof, size = hashlib.sha256(from_hex(task["nonce"])), 0
         for cid in task["cids"]:
             for piece in self.gateway.stream(cid, max_bytes=MAX_INPUT_BYTES):

@@ -10,7 +10,8 @@
 ``leases/<id>.json``             leases at hand, taken up again after a crash
 ``store/``                       blocks of pinned checkpoints, and those fetched lately: an interrupted transfer
                                  continues from them, also after a restart
-``checkpoints/<cid>.json``       which pinned files belong to which checkpoint
+``checkpoints/<cid>.json``       which pinned files belong to which checkpoint, and to which job
+``over/<job>.json``              since when a job is over of which something is kept (``finished.py``)
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
 ``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
@@ -22,6 +23,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -59,7 +61,9 @@ _FOLDERS = (
     "traces",
     "disputes",
     "verdicts",
+    "over",
 )
+_JOB_ID = re.compile("0x[0-9a-f]{64}")
 
 log = logging.getLogger(__name__)
 
@@ -181,9 +185,35 @@ class Workspace:
         with lock:
             yield
 
-    def keep(self, checkpoint: str, cids: Sequence[str]) -> None:
-        """Note that these pinned files make up a checkpoint."""
-        write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids)})
+    def keep(self, checkpoint: str, cids: Sequence[str], job_id: str) -> None:
+        """Note that these pinned files make up a checkpoint of a job."""
+        write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids), "job_id": job_id})
+
+    def kept_jobs(self) -> set[str]:
+        """The jobs of which a checkpoint or a slot state is here; checkpoints of before do not name theirs."""
+        found = self._checkpoints_by_job().keys() | {path.name for path in (self._root / "slots").iterdir()}
+        return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
+
+    def over_since(self, job_id: str, now: int) -> int:
+        """When the job was first seen to be over (Unix seconds, by the chain): at first ``now``, which is noted."""
+        path = self._root / "over" / f"{job_id}.json"
+        since = read_json(path, lambda note: int(note["since"]))
+        if since is None:
+            write_json(path, {"since": now})
+        return now if since is None else since
+
+    def release_job(self, job_id: str) -> None:
+        """Release the checkpoints and slot states of a job that nobody can ask for any more."""
+        self.release(self._checkpoints_by_job().get(job_id, []))
+        _remove(self._root / "slots" / job_id)
+        (self._root / "over" / f"{job_id}.json").unlink(missing_ok=True)
+
+    def _checkpoints_by_job(self) -> dict[str, list[str]]:
+        found = dict[str, list[str]]()
+        for path in (self._root / "checkpoints").glob("*.json"):
+            if job_id := read_json(path, lambda note: str(note.get("job_id", ""))):
+                found.setdefault(job_id, []).append(path.stem)
+        return found
 
     def release(self, checkpoints: Iterable[str]) -> None:
         """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over.
