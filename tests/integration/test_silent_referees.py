@@ -135,8 +135,11 @@ def test_nodes_send_their_own_signatures_while_the_market_is_down_and_these_deci
         referee.watch()
     assert live.state(opened).signed == set()
     live.pass_time(LATE)
+    first = committee(live, opened)[0]
     quorum[0].watch()
-    quorum[0].watch()  # once is enough
+    sent = live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest")
+    quorum[0].watch()
+    assert live.deployed.anvil.rpc("eth_getTransactionCount", first, "latest") == sent  # once is enough
     assert (live.state(opened).turn, live.state(opened).signed) == (Turn.JUDGING, {0})
     quorum[1].watch()
     assert live.state(opened).turn is Turn.PROVIDER_LOST

@@ -147,9 +147,11 @@ contract CourtActions is CourtBooks, OmissionActions {
     function everybodyLeaves() external booked {
         _later(60 days);
         for (uint256 i = 0; i < disputeIds.length; ++i) {
-            while (_isOpen(disputeIds[i])) _let(disputeIds[i]);
+            while (_isOpen(disputeIds[i])) {
+                _let(disputeIds[i]);
+                _bookSoFar(); // who was drawn
+            }
         }
-        _bookSoFar();
         _settleUnits();
         _everybodyIsPaid();
         for (uint256 i = 0; i < parties(); ++i) {
