@@ -77,7 +77,7 @@ def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
     with world.database.transaction() as session:
         unit = jobs.unit_facts(session, unit_id)
         question = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
-        drawn = _draw(session, world.settings, question)
+        drawn = _draw(session, world.settings, question, attempt=0)
     return None if drawn is None else drawn.address
 
 
