@@ -140,8 +140,15 @@ def test_a_referee_that_crashes_before_it_delivers_signs_the_same_again(
         def run(self, *_: Any) -> dict[str, Any]:  # type: ignore[override]
             return {"end_leaf": "0x" + "00" * 32, "payload_sha256": None}
 
+    verdicts = f"/v1/disputes/{opened.dispute_id}/verdicts"
+    (written,) = Workspace(live.directory / member.address).verdicts.iterdir()
+    content = written.read_bytes()
+    written.write_bytes(content[:-1])
+    live.referee(member, Other()).watch()  # it has signed, and does not know what: nothing else is signed
+    assert live.market(member)._connection.get(verdicts) == []
+    written.write_bytes(content)
     live.referee(member, Other()).watch()
-    (delivered,) = live.market(member)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
+    (delivered,) = live.market(member)._connection.get(verdicts)
     assert (delivered["provider_correct"], delivered["signature"]) == (True, signed.signature)
     assert journal.all()[0].delivered
 

@@ -336,12 +336,7 @@ def verdicts(
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
-    try:
-        found = Verdicts(verdicts_in(state_dir)).all()
-    except (ValueError, TypeError) as error:
-        folder = verdicts_in(state_dir)
-        remedy = f"See in {folder} which file is no JSON object, and move it away to see the others."
-        raise ConfigError("verdict-damaged", f"a file in {folder} is damaged: {error}", remedy=remedy) from error
+    found = Verdicts(verdicts_in(state_dir)).all()
     if as_json:
         print_json([asdict(verdict) for verdict in found])
         return

@@ -16,7 +16,7 @@ from typing import Any
 from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
-from zoo_compute.errors import ApiError, Unreachable, ZooError
+from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.http import understood
 from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
@@ -56,20 +56,34 @@ class Verdicts:
         directory.mkdir(parents=True, exist_ok=True)
 
     def find(self, dispute_id: str, draw: int) -> SignedVerdict | None:
-        """What was signed for this committee."""
+        """What was signed for this committee.
+
+        Raises:
+            ConfigError: ``verdict-damaged``: something was signed, so nothing else may be.
+        """
         path = self._file(dispute_id, draw)
-        return SignedVerdict(**json.loads(path.read_text())) if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def keep(self, verdict: SignedVerdict) -> None:
         """Write a verdict down."""
         write_json(self._file(verdict.dispute_id, verdict.draw), asdict(verdict))
 
     def all(self) -> list[SignedVerdict]:
-        """Every verdict that was ever signed here."""
-        return [SignedVerdict(**json.loads(path.read_text())) for path in sorted(self._directory.glob("*.json"))]
+        """Every verdict that was ever signed here. Raises ConfigError as :meth:`find`."""
+        return [_read(path) for path in sorted(self._directory.glob("*.json"))]
 
     def _file(self, dispute_id: str, draw: int) -> Path:
         return self._directory / f"{dispute_id}-{draw}.json"
+
+
+def _read(path: Path) -> SignedVerdict:
+    try:
+        return SignedVerdict(**json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        remedy = "Restore it, or leave it: a verdict was signed, and signing another could cost stake."
+            "Restore it, or leave it as it is: it says that a verdict was signed, and a second one could cost stake."
+        )
+        raise ConfigError("verdict-damaged", f"{path} is damaged: {error}", remedy=remedy) from error
 
 
 @dataclass(frozen=True, slots=True)
