@@ -81,8 +81,6 @@ def _read(path: Path) -> SignedVerdict:
         return SignedVerdict(**json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:
         remedy = "Restore it, or leave it: a verdict was signed, and signing another could cost stake."
-            "Restore it, or leave it as it is: it says that a verdict was signed, and a second one could cost stake."
-        )
         raise ConfigError("verdict-damaged", f"{path} is damaged: {error}", remedy=remedy) from error
 
 
