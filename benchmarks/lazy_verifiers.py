@@ -4,11 +4,9 @@ One verifier of ``VERIFIERS`` of its class is lazy at a share of its replays; th
 Segments of ``SEGMENTS`` each are drawn, canaries planted beside them, verifiers asked one after the other, verdicts and
 answers found, and penalties chosen by the market's own rules. What it answers instead of a replay:
 
-- ``told``: what the provider has claimed, which it has from somewhere, and any digest where an inner state is asked
-  for. Only a canary finds that, or at a first segment a second verifier.
+- ``told``: what the provider has claimed, which it has from somewhere, and any digest where a state's is asked for.
+  Only a canary finds that, or at a first segment a second verifier.
 - ``told, first segments only``: the same, and it replays all others.
-- ``to the inner step``: of first segments it replays as much as the inner state takes, and answers the claimed end.
-  Nothing finds that.
 - ``echoes``: the leaf that the segment starts from.
 - ``guesses``: anything.
 
@@ -27,7 +25,7 @@ from enum import Enum
 
 from benchmarks.report import Row, outside_by_chance, progress, row, wilson
 from benchmarks.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
-from market.domain.canaries import agreed_digest, answer, inner_step, is_due, is_settled
+from market.domain.canaries import agreed_digest, answer, is_due, is_settled
 from market.domain.money import BPS
 from market.domain.verification import Overruled, Verdict, outvoted, overruled, verdict
 from market.settings import Settings
@@ -43,9 +41,7 @@ REPLAYS = max(CHECKED)
 _CANARY_BPS: int = Settings.model_fields["canary_bps"].default
 _LAZY = 0  # which of the verifiers
 _START, _TRUE, _ALTERED = "start leaf", "true leaf", "true leaf of the altered state"
-_INNER = "digest of the true inner state"
-_SEGMENT_STEPS = 6
-"""Inner steps of a segment, as in the settings for large models."""
+_INNER = "digest of the true state"
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -54,7 +50,6 @@ class Laziness(Enum):
 
     TOLD = "told"
     TOLD_FIRST = "told, first segments only"
-    TO_INNER = "to the inner step"
     ECHOES = "echoes"
     GUESSES = "guesses"
 
@@ -77,11 +72,10 @@ class Life:
     found_after: int | None = None
     follows: tuple[Overruled, ...] = ()
 
-    def profit_wei(self, prices: Prices, *, careful: bool, saved_bps: int = BPS) -> int:
-        """Gain on replaying everything, if it saves so much of a replay. Who is ``careful`` replays from its first
-        suspension on."""
+    def profit_wei(self, prices: Prices, *, careful: bool) -> int:
+        """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
         lazy, follows = (self.lazy_when_found, self.follows[:1]) if careful else (self.lazy, self.follows)
-        saved = lazy * (prices.cost_wei // SEGMENTS) * saved_bps // BPS
+        saved = lazy * (prices.cost_wei // SEGMENTS)
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
@@ -92,7 +86,6 @@ def chance(laziness: Laziness, share: float, replays: int) -> float:
     each = {
         Laziness.TOLD: compared,
         Laziness.TOLD_FIRST: first * compared,
-        Laziness.TO_INNER: 0.0,
         Laziness.ECHOES: 1.0,
         Laziness.GUESSES: 1.0,
     }
@@ -132,11 +125,11 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
         if asked[-1] != _LAZY:
             return true
         life.replays += 1
-        may_be_lazy = laziness not in (Laziness.TOLD_FIRST, Laziness.TO_INNER) or segment == 0
+        may_be_lazy = laziness is not Laziness.TOLD_FIRST or segment == 0
         if not (may_be_lazy and dice.random() < share):
             return true
         life.lazy += 1
-        if segment == 0 and laziness is not Laziness.TO_INNER:
+        if segment == 0:
             inner[_LAZY] = dice.randbytes(8).hex()
         return {Laziness.ECHOES: _START, Laziness.GUESSES: dice.randbytes(8).hex()}.get(laziness, _TRUE)
 
@@ -167,14 +160,12 @@ def _drawn_segment(laziness: Laziness, share: float, life: Life, dice: random.Ra
 def rows(lives: int) -> list[Row]:
     """How many of so many lazy verifiers are found when, and their profits."""
     lived = {}
-    for laziness in (Laziness.TOLD, Laziness.TOLD_FIRST, Laziness.ECHOES, Laziness.GUESSES):
+    for laziness in Laziness:
         for share in SHARES:
             progress(f"{lives} verifiers, lazy at {share:.0%} of their replays: {laziness.value}")
             dice = random.Random(f"{laziness.value} {share}")
             lived[laziness, share] = [live(laziness, share, dice) for _ in range(lives)]
-    dice = random.Random(0)
-    unseen = [live(Laziness.TO_INNER, 1.0, dice) for _ in range(max(lives // 10, 30))]
-    return [*_found(lived, lives), *_profits(lived, unseen)]
+    return [*_found(lived, lives), *_profits(lived)]
 
 
 def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
@@ -219,7 +210,7 @@ def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[
     ]
 
 
-def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]) -> list[Row]:
+def _profits(lived: dict[tuple[Laziness, float], list[Life]]) -> list[Row]:
     outcomes = [
         Outcome.of(
             f"{laziness.value}, at {share:.0%}{', honest once suspended' if careful else ''}, {prices.name}",
@@ -233,9 +224,6 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]
     losing = sum(outcome.high < 0 for outcome in outcomes)
     of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.TOLD_FIRST.value)]
     first = max(of_first, key=lambda outcome: outcome.mean)
-    saved_bps = BPS * (_SEGMENT_STEPS - inner_step(0, _SEGMENT_STEPS)) // _SEGMENT_STEPS
-    spared = [life.profit_wei(USUAL, careful=False, saved_bps=saved_bps) for life in unseen]
-    gained = Outcome.of(Laziness.TO_INNER.value, spared)
     return [
         Row(
             "lazy_profit_max",
@@ -253,14 +241,5 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]], unseen: list[Life]
             first.low,
             first.high,
             f"the most that lazy at first segments only brings; {first.name}",
-        ),
-        Row(
-            "lazy_to_inner_step_profit",
-            gained.mean,
-            "ZEN",
-            gained.low,
-            gained.high,
-            f"told all claims and, at first segments of {_SEGMENT_STEPS} steps, done at the inner state: {USUAL.name}; "
-            "nothing finds it, nor who is told where segments start and what lies within first ones as well",
         ),
     ]

@@ -28,21 +28,21 @@ def is_due(lot: int, canary_bps: int) -> bool:
     return lot < canary_bps
 
 
-def inner_step(nonce: int, segment_steps: int) -> int:
-    """The inner step, from 1, after which the state of a first segment of two steps or more is asked for.
+def inner_step(lot: int, segment_steps: int, *, end_is_shown: bool) -> int | None:
+    """The step of a first segment, from 1, after which the state is asked for; None: there is none.
 
-    By lot among the last eighth of the steps before the end: whoever stops there has saved little, and a provider that
-    wanted to tell it would have to keep a state in each of its units, or to train again.
+    The last one, so that nothing is left to who stops there. Where others than the provider get the state after it, a
+    lot among the last eighth of the steps before.
 
     Args:
-        nonce: a secret number of 256 bits.
-
-    Raises:
-        ValueError: a segment of one step has none.
+        lot: a secret number of at least 0.
+        end_is_shown: to verifiers of the second segment, or with what the unit hands on.
     """
+    if not end_is_shown:
+        return segment_steps
     if segment_steps < 2:
-        raise ValueError(f"segment_steps={segment_steps} leaves no step before the end")
-    return segment_steps - 1 - nonce % max(1, segment_steps // _LAST_PART)
+        return None
+    return segment_steps - 1 - lot % max(1, segment_steps // _LAST_PART)
 
 
 def agreed_digest(inner_digests: Sequence[str]) -> str | None:

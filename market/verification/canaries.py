@@ -8,6 +8,7 @@ verifier could tell a canary by its unit's being decided.
 """
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -35,30 +36,27 @@ from zoo_protocol.unixfs import cid_of_file
 _log = structlog.get_logger(__name__)
 
 
-def pose_once_more(settings: Settings, unit: UnitFacts, sample: Sample) -> None:
-    """Decide by a secret lot, unlike that of the segments, whether a segment that was just drawn is posed once more.
+def pose_once_more(settings: Settings, unit: UnitFacts, drawn: Sequence[int], sample: Sample) -> None:
+    """Decide by a secret lot, unlike that of the segments, whether one that was just drawn is posed once more.
 
     The first one is to a second verifier, any other as a canary. All who are asked for a first one, whether or not
-    there is a second, are asked for its inner state too; there is none in a segment of one step.
+    there is a second, are asked for the digest of one of its states too.
     """
     is_due = rules.is_due(secrets.randbelow(BPS), settings.canary_bps)
     if sample.segment > 0:
         sample.canary_due = is_due
-    elif settings.canary_bps and _segment_steps(unit) > 1:
-        sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
+    elif settings.canary_bps:
+        steps = int(unit.spec["training_config"]["segment_steps"])
+        end_is_shown = unit.segments == 1 or 1 in drawn
+        sample.inner_step = rules.inner_step(secrets.randbits(64), steps, end_is_shown=end_is_shown)
+        if sample.inner_step is not None:
+            sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
 
 
-def inner_of(unit: UnitFacts, sample: Sample) -> dict[str, Any] | None:
-    """What a replay of a first segment is asked for beside its end: the state after inner ``step``, digested with
-    ``nonce``. None: nothing."""
-    nonce = sample.inner_nonce
-    if nonce is None:
-        return None
-    return {"step": rules.inner_step(int(nonce, 16), _segment_steps(unit)), "nonce": nonce}
-
-
-def _segment_steps(unit: UnitFacts) -> int:
-    return int(unit.spec["training_config"]["segment_steps"])
+def inner_of(sample: Sample) -> dict[str, Any] | None:
+    """What a replay of a first segment is asked for beside its end: the state after ``step``, digested with ``nonce``.
+    None: nothing."""
+    return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
 
 
 def plant_canaries(database: Database, storage: Storage, settings: Settings) -> None:

@@ -67,7 +67,8 @@ class Sample(Base, CreatedAt):
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # to be planted on it
-    inner_nonce: Mapped[str | None] = mapped_column(Hash32)  # of a first segment, for its inner state
+    inner_step: Mapped[int | None] = mapped_column(Integer)  # of a first segment: the state after it is asked for too
+    inner_nonce: Mapped[str | None] = mapped_column(Hash32)  # for the digest of that state
     second_opinion: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by two
 
 

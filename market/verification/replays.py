@@ -155,7 +155,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             replays=replays,
             of_the_other=repository.replays_of_canary_on(session, sample.unit_id, sample.segment),
             sample_id=sample.id,
-            inner=canaries.inner_of(unit, sample),
+            inner=canaries.inner_of(sample),
         )
         if not ask(session, settings, question):
             break

@@ -159,7 +159,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
         "sampling_bps": unit.sampling_bps,
         "segment": sample.segment,
         "state_cid": sample.state_cid,
-        "inner": canaries.inner_of(unit, sample),
+        "inner": canaries.inner_of(sample),
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
         "replays": [replay.as_evidence() for replay in repository.lock_replays(session, sample.id)],
     }

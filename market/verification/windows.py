@@ -166,7 +166,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
-        canaries.pose_once_more(settings, unit, sample)
+        canaries.pose_once_more(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()
         if segment == 0 and not jobs.starts_privately(session, unit.id):  # the checkpoint everybody has

@@ -13,6 +13,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("samples", sa.Column("inner_step", sa.Integer(), nullable=True))
     op.add_column("samples", sa.Column("inner_nonce", sa.String(length=66), nullable=True))
     op.add_column("samples", sa.Column("second_opinion", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("replays", sa.Column("inner_digest", sa.String(length=66), nullable=True))
@@ -24,3 +25,4 @@ def downgrade() -> None:
     op.drop_column("replays", "inner_digest")
     op.drop_column("samples", "second_opinion")
     op.drop_column("samples", "inner_nonce")
+    op.drop_column("samples", "inner_step")

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from test_migrations import empty, migrate, put  # noqa: F401  (a fixture)
 from test_overruled_verifiers import replay_records
 from verification_world import VerificationWorld, verification_world  # noqa: F401  (a fixture)
 
-from market.domain.canaries import inner_step
 from market.jobs import service as jobs
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
@@ -31,14 +31,14 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"canary_bps": 10_000})
 
 
-def drawn_first(world: VerificationWorld, verifiers: int, **options: Any) -> int:
+def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] = (0,), **options: Any) -> int:
     """A unit of which the first segment was drawn, with so many verifiers live; who is due is asked."""
     for _ in range(verifiers):
         world.verifier()
     job_id = world.running([node := world.node()], **options)
     world.deliver(node)
     (unit,) = world.units(job_id)
-    world.challenge({unit.id: [0]})
+    world.challenge({unit.id: [*drawn]})
     return unit.id
 
 
@@ -67,8 +67,7 @@ def test_two_are_asked_at_once_for_the_same_inner_state_and_the_unit_waits_for_b
     tasks = [lease.task for lease in leases]
     assert tasks[0] == tasks[1]
     (sample,) = world.samples()
-    assert tasks[0]["inner"] == {"step": 1, "nonce": sample.inner_nonce}
-    assert inner_step(int(sample.inner_nonce or "", 16), 2) == 1
+    assert tasks[0]["inner"] == {"step": 2, "nonce": sample.inner_nonce}  # the end
     assert len({replay.attempt for replay in world.replays()} & {0, 1, 2}) == 2
 
     world.replay(first, world.claim(unit_id, 0), INNER)
@@ -106,7 +105,7 @@ def test_whoever_has_the_end_and_another_inner_state_than_three_others_is_slashe
     evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
     (sample,) = world.samples()
     assert (evidence["kind"], evidence["verifier"]) == ("zoo-evidence/4", copier)
-    assert evidence["inner"] == {"step": 1, "nonce": sample.inner_nonce}
+    assert evidence["inner"] == {"step": 2, "nonce": sample.inner_nonce}
     found = {replay["verifier"]: replay["inner_digest"] for replay in evidence["replays"]}
     assert found == {copier: MADE_UP} | dict.fromkeys(honest, INNER)
     assert {replay["end_leaf"] for replay in evidence["replays"]} == {evidence["unit"]["leaves"][1]}
@@ -172,8 +171,15 @@ def test_with_too_few_verifiers_of_the_class_one_is_enough(world: VerificationWo
     assert statuses(world) == {"agreed": 1}
 
 
-def test_a_segment_of_one_step_is_asked_for_by_its_end_alone(world: VerificationWorld) -> None:
-    training = {**world.spec.to_dict()["training_config"], "inner_steps": 2, "segment_steps": 1}
+def test_where_the_second_segment_is_drawn_too_a_state_before_the_end_is_asked_for(world: VerificationWorld) -> None:
+    """Whoever replays the second one is given the end."""
+    drawn_first(world, 4, drawn=[0, 1])
+    (first,) = [sample for sample in world.samples() if sample.segment == 0]
+    assert (first.inner_step, first.second_opinion) == (1, True)
+
+
+def test_of_a_segment_of_one_step_whose_end_is_shown_only_that_is_asked_for(world: VerificationWorld) -> None:
+    training = {**world.spec.to_dict()["training_config"], "inner_steps": 1, "segment_steps": 1}
     document = {**world.spec.to_dict(), "training_config": training}
     unit_id = drawn_first(world, 4, document=document)
     (only,) = asked(world)
@@ -289,12 +295,13 @@ def test_what_was_drawn_before_is_judged_by_ends_alone(world: VerificationWorld,
         put(connection, "samples", id=1, unit_id=1, segment=0, status="revealed")
     migrate(empty, "head")
     with empty.begin() as connection:
-        [sample] = connection.execute(select(Sample.inner_nonce, Sample.second_opinion)).tuples().all()
-    assert sample == (None, False)
+        columns = select(Sample.inner_nonce, Sample.inner_step, Sample.second_opinion)
+        [sample] = connection.execute(columns).tuples().all()
+    assert sample == (None, None, False)
 
     unit_id = drawn_first(world, 4)
     with world.database.transaction() as session:  # its verifiers were asked before it was migrated
-        session.execute(update(Sample).values(inner_nonce=sample[0], second_opinion=sample[1]))
+        session.execute(update(Sample).values(inner_nonce=sample[0], inner_step=sample[1], second_opinion=sample[2]))
         for lease in session.scalars(select(Lease).where(Lease.kind == LeaseKind.REPLAY)):
             lease.task = {key: value for key, value in lease.task.items() if key != "inner"}
     world.replay(asked(world)[0], world.claim(unit_id, 0))

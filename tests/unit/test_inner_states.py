@@ -53,17 +53,22 @@ def test_whoever_is_blamed_stands_against_two_more(digests: list[str]) -> None:
         assert all(digests.count(right) - digests.count(wrong) >= 2 for wrong in {*digests} - {right})
 
 
-@given(st.integers(0, 2**256 - 1), st.integers(2, 10_000))
-def test_the_inner_state_is_before_the_end_and_near_it(nonce: int, steps: int) -> None:
-    step = inner_step(nonce, steps)
+@given(st.integers(0, 2**64 - 1), st.integers(2, 10_000))
+def test_where_others_see_the_end_the_state_is_before_it_and_near(lot: int, steps: int) -> None:
+    step = inner_step(lot, steps, end_is_shown=True)
+    assert step is not None
     assert 1 <= step < steps
     assert steps - step <= max(1, steps // 8)
 
 
 def test_every_step_of_the_last_eighth_is_asked_for_and_one_step_has_none() -> None:
-    assert {inner_step(nonce, 80) for nonce in range(1_000)} == set(range(70, 80))
-    with pytest.raises(ValueError, match="no step before the end"):
-        inner_step(0, 1)
+    assert {inner_step(lot, 80, end_is_shown=True) for lot in range(1_000)} == set(range(70, 80))
+    assert inner_step(0, 1, end_is_shown=True) is None
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 10_000))
+def test_where_nobody_else_sees_the_end_it_is_asked_for_and_nothing_can_be_saved(lot: int, steps: int) -> None:
+    assert inner_step(lot, steps, end_is_shown=False) == steps
 
 
 def asked_by(attempts: list[int]) -> Any:
@@ -86,7 +91,7 @@ def test_the_number_in_the_lot_does_not_tell_who_was_asked_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["small", "adamw"])
-@pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (4, 3), (8, 1), (8, 7)])  # of 8: one segment is the unit
+@pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (2, 2), (4, 3), (4, 4), (8, 1), (8, 7), (8, 8)])  # of 8
 def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps: int, step: int) -> None:
     unit = cut(unit_of(name, 0, ENVIRONMENT), segment_steps)
     start = start_leaf(unit)
@@ -119,14 +124,14 @@ def test_another_start_than_the_committed_one_is_told() -> None:
     [
         (1, {"step": 1, "nonce": to_hex(NONCE)}),
         (0, {"step": 0, "nonce": to_hex(NONCE)}),
-        (0, {"step": 2, "nonce": to_hex(NONCE)}),  # the end
+        (0, {"step": 3, "nonce": to_hex(NONCE)}),  # the end is 2
         (0, {"step": True, "nonce": to_hex(NONCE)}),
         (0, {"step": 1}),
         (0, {"step": 1, "nonce": "0x12"}),
         (0, [1, to_hex(NONCE)]),
     ],
 )
-def test_only_a_state_within_a_first_segment_can_be_asked_for(segment: int, inner: object) -> None:
+def test_only_a_state_in_a_first_segment_can_be_asked_for(segment: int, inner: object) -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
     assert Inner.of({"inner": {"step": 1, "nonce": to_hex(NONCE)}}, unit, 0) == Inner(1, NONCE)
     assert Inner.of({"inner": None}, unit, segment) is None

@@ -1,4 +1,4 @@
-"""The state within a first segment that a verifier shows by its digest, beside the segment's end (decision 0047).
+"""The state in a first segment that a verifier shows by its digest, beside the segment's end (decision 0047).
 
 Imports torch.
 """
@@ -29,14 +29,14 @@ class Inner:
         """What a ``replay`` task asks for; None: nothing but the end.
 
         Raises:
-            TaskError: malformed, or not within a first segment.
+            TaskError: malformed, or not in a first segment.
         """
         if task.get("inner") is None:
             return None
         asked = take(task, "inner", dict)
-        step = take_count(asked, "step", unit.spec.training.segment_steps)
+        step = take_count(asked, "step", unit.spec.training.segment_steps + 1)
         if segment > 0 or step == 0:
-            raise TaskError("invalid_task", "task.inner", f"step {step} of segment {segment} is not within the first")
+            raise TaskError("invalid_task", "task.inner", f"step {step} of segment {segment} is not in the first")
         return cls(step, from_hex(take_hash(asked, "nonce")))
 
     def digest(self, state: Arrays) -> bytes:
