@@ -11,8 +11,8 @@ from support.chain import Chain, chain_settings, deploy_contracts
 from market.chain.contracts import decode_result, encode_call
 from market.chain.sender import Sender
 from market.db.session import Database
-from market.domain.lifecycle import WindowStatus
 from market.domain.network import DEVNET
+from market.domain.verification_lifecycle import WindowStatus
 from market.verification import service as verification
 from market.verification.models import Window
 from worker.context import INTENT_HANDLERS, event_handlers

@@ -289,7 +289,8 @@ def test_a_running_node_watches_also_while_the_market_is_away(
     def silent(*_: Any) -> None:
         raise Unreachable("market-unreachable", "no answer")
 
-    if is_away:
+    if is_away:  # since it joined
+        monkeypatch.setattr(Market, "take_wallet", lambda *_: None)
         monkeypatch.setattr(Market, "heartbeat", silent)
     opened = live.dispute(FIRST, unit)
     idle = SimpleNamespace(

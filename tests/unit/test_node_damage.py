@@ -23,6 +23,7 @@ from zoo_compute.node import work
 from zoo_compute.node.acknowledgements import Journal, Promise
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.damage import set_aside
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.market import Lease
 from zoo_compute.node.payouts import Payouts
@@ -206,6 +207,15 @@ def test_what_is_set_aside_is_said_and_kept(
     [aside] = (root / name).iterdir()
     assert (aside.name.startswith(f"{path.name}.damaged-20"), aside.read_bytes()) == (True, b'{"half of')
     assert f"{path} cannot be used" in caplog.text
+
+
+def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_text("half of")
+    for _ in range(2):
+        set_aside(path, "it is cut")
+    [aside] = tmp_path.iterdir()
+    assert aside.read_text() == "half of"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ def set_aside(path: Path, problem: object) -> None:
         OSError: the directory cannot be written to.
     """
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-    path.rename(aside)
+    try:
+        path.rename(aside)
+    except FileNotFoundError:  # another thread was first
+        return
     log.error("%s cannot be used (%s): it is %s now, and the node goes on without it", path, problem, aside.name)
 
 
