@@ -43,6 +43,7 @@ from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
+from zoo_compute.node.states import Unmade
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, LinkTooSlow, Worker
 from zoo_compute.node.workspace import Workspace
@@ -383,6 +384,7 @@ class NodeAgent:
             NotAcknowledged,
             SlotStateMissing,
             LinkTooSlow,
+            Unmade,
             *DISK_REFUSES,
         ) as error:
             self._give_up(lease, error)
