@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from benchmarks.report import Row, outside_by_chance, progress, row, wilson
+from benchmarks import bounds
+from benchmarks.bounds import Comparison
+from benchmarks.report import Row, progress, row
 from benchmarks.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
 from market.domain.canaries import agreed_digest, answer, is_due, is_settled
 from market.domain.money import BPS
@@ -169,30 +171,21 @@ def rows(lives: int) -> list[Row]:
 
 
 def _found(lived: dict[tuple[Laziness, float], list[Life]], lives: int) -> list[Row]:
-    outside, worst = 0, 0.0
+    compared = []
     told: dict[Laziness, list[str]] = {Laziness.TOLD: [], Laziness.TOLD_FIRST: []}
     for (laziness, share), of_share in lived.items():
         for replays in CHECKED:
             found = sum(life.found_after is not None and life.found_after <= replays for life in of_share)
-            expected, (low, high) = chance(laziness, share, replays), wilson(found, lives)
-            outside += not low <= expected <= high
-            worst = max(worst, abs(found / lives - expected))
+            expected = chance(laziness, share, replays)
+            compared.append(Comparison(expected, found))
             if laziness in told and replays == REPLAYS:
                 told[laziness].append(f"{found / lives:.1%} of those at {share:.0%} ({expected:.1%})")
-    groups = [[chance(*who, replays) for replays in CHECKED] for who in lived]
-    by_chance = outside_by_chance(groups, lives, outside)
+    what = (
+        "lazy verifiers each: told the claim, told it and lazy at first segments only, echoing, guessing; lazy at "
+        f"{', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after {', '.join(map(str, CHECKED))}"
+    )
     return [
-        row(
-            "lazy_outside_bounds",
-            "shares",
-            [outside],
-            f"of {len(lived) * len(CHECKED)} comparisons of {lives} lazy verifiers each: told the claim, told "
-            f"it and lazy at first segments only, echoing, guessing; lazy at "
-            f"{', '.join(f'{share:.0%}' for share in SHARES)} of their replays; found after "
-            f"{', '.join(str(replays) for replays in CHECKED)}; as many or more are outside in {by_chance:.0%} of the "
-            "runs of lots that follow the formula",
-        ),
-        row("lazy_worst_error", "share", [worst], "largest difference from the formula"),
+        *bounds.rows("lazy", "shares", compared, lives, what),
         row(
             "lazy_told_found",
             "%",

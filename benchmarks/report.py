@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import structlog
 
 from zoo_compute.plain_json import to_json
@@ -58,28 +57,6 @@ def wilson(found: int, of: int) -> tuple[float, float]:
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     # Exact where the share is 0 or 1, which rounding would miss.
     return middle - spread if found else 0.0, middle + spread if found < of else 1.0
-
-
-def outside_by_chance(groups: Sequence[Sequence[float]], of: int, seen: int, runs: int = 10_000) -> float:
-    """How likely ``seen`` or more of some shares are outside their bounds (:func:`wilson`), if the formula holds.
-
-    Args:
-        groups: shares by the formula. Those of a group are ascending and of the same ``of`` lots: who is found by the
-            first is found by the second.
-        seen: how many were outside in the measurement.
-    """
-    dice = np.random.default_rng(0)
-    outside = np.zeros(runs, np.int64)
-    bounds = [wilson(count, of) for count in range(of + 1)]
-    for group in groups:
-        found, before = np.zeros(runs, np.int64), 0.0
-        for expected in group:
-            left = (expected - before) / (1 - before) if before < 1 else 0.0
-            found = found + dice.binomial(of - found, left)
-            inside = [count for count, (low, high) in enumerate(bounds) if low <= expected <= high]
-            outside += (found < inside[0]) | (found > inside[-1])
-            before = expected
-    return float(np.mean(outside >= seen))
 
 
 def progress(text: str) -> None:

@@ -10,11 +10,13 @@ import math
 import random
 import tempfile
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import consistency, gas, hardware_check, lazy_verifiers, profits, replays
-from benchmarks.report import Row, outside_by_chance, progress, row, run, wilson
+from benchmarks import bounds, consistency, gas, hardware_check, lazy_verifiers, profits, replays
+from benchmarks.bounds import Comparison
+from benchmarks.report import Row, progress, row, run, wilson
 from market.domain.tolerance import CAP, tolerance
 from market.domain.verification import Verdict, may_judge, verdict
 from training_gym.profile import CPU
@@ -22,7 +24,8 @@ from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # per cent
-CHEATERS = 10_000
+CHEATERS = 22_500
+"""So many that the bounds of all comparisons together are no wider than Wilson's 99 % bounds of each with 10,000."""
 SEGMENTS = 100  # so that a rate of r per cent draws r segments
 FALSIFIED = (1, 5, 20)
 LENGTHS = (1, 2, 4, 16, 64)  # segments of a unit in dispute
@@ -50,35 +53,25 @@ def measure(quick: bool) -> list[Row]:
 
 def _detection(cheaters: int) -> list[Row]:
     progress(f"drawing the segments of {cheaters} cheaters at each of {len(RATES)} rates")
+    compared = [
+        Comparison(detection_probability(SEGMENTS, falsified, rate), found)
+        for (rate, falsified), found in _found(cheaters).items()
+    ]
+    what = f"cheaters each, with {', '.join(map(str, FALSIFIED))} of {SEGMENTS} segments false"
+    return bounds.rows("detection", "rates", compared, cheaters, what)
+
+
+def _found(cheaters: int) -> dict[tuple[int, int], int]:
+    """How many of so many cheaters are found, by rate (per cent) and segments falsified; each is all of these kinds."""
     dice = random.Random(0)
-    outside = dict.fromkeys(FALSIFIED, 0)
-    worst = 0.0
+    found = dict.fromkeys(product(RATES, FALSIFIED), 0)
     for rate in RATES:
-        found = dict.fromkeys(FALSIFIED, 0)
         for _ in range(cheaters):
             drawn = set(draw_segments(dice.randbytes(32), dice.randbytes(32), SEGMENTS, rate * 100))
             false = dice.sample(range(SEGMENTS), max(FALSIFIED))
             for falsified in FALSIFIED:
-                found[falsified] += not drawn.isdisjoint(false[:falsified])
-        for falsified in FALSIFIED:
-            expected = detection_probability(SEGMENTS, falsified, rate)
-            low, high = wilson(found[falsified], cheaters)
-            outside[falsified] += not low <= expected <= high
-            worst = max(worst, abs(found[falsified] / cheaters - expected))
-    by_count = ", ".join(f"{count} with {falsified} false" for falsified, count in outside.items())
-    compared, seen = len(RATES) * len(FALSIFIED), sum(outside.values())
-    by_formula = [[detection_probability(SEGMENTS, falsified, rate) for falsified in FALSIFIED] for rate in RATES]
-    chance = outside_by_chance(by_formula, cheaters, seen)
-    return [
-        row(
-            "detection_outside_bounds",
-            "rates",
-            [seen],
-            f"of {compared} comparisons of {cheaters} cheaters each, {SEGMENTS} segments ({by_count}); as many or more "
-            f"are outside in {chance:.0%} of the runs of a draw that follows the formula",
-        ),
-        row("detection_worst_error", "share", [worst], "largest difference from the formula"),
-    ]
+                found[rate, falsified] += not drawn.isdisjoint(false[:falsified])
+    return found
 
 
 # --- real replays

@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     environment_classes: str | None = Field(
         default=None,
         pattern="^0x[0-9a-f]{64}(,0x[0-9a-f]{64})*$",
-        description="the environment classes in which nodes may register, with commas between; None: in any",
+        description="the environment classes whose nodes may work, with commas between; None: any, on a devnet only",
     )
     canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments posed once more")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
@@ -174,6 +174,11 @@ class Settings(BaseSettings):
         return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
 
     @property
+    def accepted_classes(self) -> list[str] | None:
+        """The environment classes whose nodes may work; None: any."""
+        return None if self.environment_classes is None else self.environment_classes.split(",")
+
+    @property
     def cors_origin_list(self) -> list[str]:
         """Origins that browsers may call from; none by default."""
         return _split(self.cors_origins)
@@ -191,6 +196,16 @@ class Settings(BaseSettings):
         challengers = self.challenger_source, self.former_challenger_source
         for source in (self.operator_source, self.acknowledger_source, *challengers):
             source.check()
+        return self
+
+    @model_validator(mode="after")
+    def _classes_that_count(self) -> Self:
+        if self.network == "mainnet" and self.accepted_classes is None:
+            raise ValueError(
+                "ZOO_ENVIRONMENT_CLASSES must name the environment classes that count on the main network, with commas "
+                "between: only verifiers of a class can refute its work, so whoever made one up would judge itself. "
+                "`zoo-compute node environment` prints the class of a machine"
+            )
         return self
 
     @model_validator(mode="after")

@@ -63,7 +63,7 @@ def clear_due(database: Database, settings: Settings, network: NetworkParameters
     return matched
 
 
-def draw_due(database: Database, network: NetworkParameters, blocks: Blocks) -> int:
+def draw_due(database: Database, settings: Settings, network: NetworkParameters, blocks: Blocks) -> int:
     """Name the block that decides the lot of each closed round, and clear the rounds whose block is there.
 
     A block counts once another one is on top of it. The first is named in a transaction of its own, when the orders
@@ -89,7 +89,7 @@ def draw_due(database: Database, network: NetworkParameters, blocks: Blocks) -> 
                 if auction is not None:
                     auction.seed_block_hash = block_hash
                     seed = protocol.lot_seed(from_hex(auction.secret), from_hex(block_hash))
-                    matched += _clear(session, auction, clear_book(auction.book, seed))
+                    matched += _clear(session, settings, auction, clear_book(auction.book, seed))
     return matched
 
 
@@ -100,7 +100,7 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
     closed = repository.closed_rounds(session, tier.id)
     held = {job_id for auction in closed for job_id in auction.owners["bids"].values()}
     waiting = {auction.zone for auction in closed}
-    standing = providers.open_offers(session, tier.id, now, settings.heartbeat_timeout_seconds)
+    standing = providers.open_offers(session, settings, tier.id, now)
     unsold = frozenset(offer.provider for offer in standing) - jobs.busy_providers(session)
     reservation = jobs.reserve(session, settings, tier, standing, unsold, now)
     free = _free_offers(standing, unsold, reservation)
@@ -120,7 +120,7 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
             held |= set(auction.owners["bids"].values())
             wake_after_commit(session, DRAW)
         else:
-            matched += _clear(session, auction, clearing)
+            matched += _clear(session, settings, auction, clearing)
     return matched
 
 
@@ -178,7 +178,7 @@ def _close(
     return None
 
 
-def _clear(session: Session, auction: AuctionRound, clearing: Clearing) -> int:
+def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing) -> int:
     """Match the jobs and publish the round. Returns how many jobs were placed.
 
     A match is void if its job left the market since the round closed, or one of its nodes lost its right to work.
@@ -187,7 +187,7 @@ def _clear(session: Session, auction: AuctionRound, clearing: Clearing) -> int:
     assert clearing.price is not None  # otherwise the round had stayed open
     now = database_now(session)
     jobs_by_name, nodes_by_name = auction.owners["bids"], auction.owners["asks"]
-    working = providers.active_among(session, nodes_by_name.values())
+    working = providers.working_among(session, settings, nodes_by_name.values())
     placed = 0
     matches, waits = [], []
     for bid, asks in _deal(session, auction, clearing, working).items():

@@ -64,13 +64,12 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
         with database.transaction() as session:
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
                 committee = _committee(session, dispute_id, state)
-                signed = _ballot(session, dispute_id, state, committee, network, head.timestamp)
-                block, time = head.number, head.timestamp
-                due = due_in_dispute(dispute_id, state, unit, block, time, committee, signed)
+                due = due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, committee)
                 _ask(session, dispute_id, due)
-                if due is None:
-                    for votes in _undecisive(session, dispute_id, state, committee, network, time):
-                        _ask(session, dispute_id, _vote(dispute_id, state["draw"], votes))
+                if due is None and committee is not None:
+                    verdicts = repository.verdicts(session, dispute_id, state["draw"])
+                    for ballot in due_ballots(state, committee, verdicts, network, head.timestamp):
+                        _ask(session, dispute_id, due_vote(dispute_id, state["draw"], ballot))
             kept = dict(held)
             contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
             for key in sorted(contested | lost):
@@ -104,15 +103,13 @@ def due_in_dispute(
     block: int,
     time: int,
     committee: Sequence[str] | None,
-    signed: Ballot | None,
 ) -> Due | None:
-    """What is due in a dispute as of a block, if anything.
+    """What is due in a dispute as of a block, if anything but the committee's votes.
 
     Args:
         state, unit: the contract's, as of that block.
         block, time: its number and Unix time.
         committee: the present one; None: it is not known yet, or there is none.
-        signed: what the present committee has signed, if that is enough.
     """
     status, draw = DISPUTE_STATUSES[state["status"]], state["draw"]
     if unit["convicted"] and status in _HELD_TURNS:
@@ -126,14 +123,31 @@ def due_in_dispute(
         if committee is None:
             return None
         return Due(f"replace:{dispute_id}:{draw}", Disputes.replaceCommittee(dispute_id, committee))
-    if status is DisputeStatus.JUDGING and signed is not None:
-        return _vote(dispute_id, draw, signed)
     return None
 
 
-def _vote(dispute_id: str, draw: int, signed: Ballot) -> Due:
-    call = Disputes.submitVerdict(dispute_id, signed.provider_correct, signed.committee, signed.signatures)
-    side, seats = "ny"[signed.provider_correct], "".join("01"[bool(s[2:])] for s in signed.signatures)
+def due_ballots(
+    state: DisputesDispute, committee: Sequence[str], verdicts: Sequence[Verdict], network: NetworkParameters, time: int
+) -> list[Ballot]:
+    """What a committee that still has time has signed, as far as it is to be sent now.
+
+    A quorum waits a while for the others, who would not be paid, nor be seen to be wrong. What makes none is sent once
+    the committee's time is nearly over: the contract keeps it.
+    """
+    if DISPUTE_STATUSES[state["status"]] is not DisputeStatus.JUDGING:
+        return []
+    period = network.disputes.verdict_seconds
+    if len(verdicts) == len(committee) or time >= state["deadline"] - period + network.verdict_wait_seconds:
+        decisive = list(ballots(committee, verdicts, network.disputes.quorum))
+        if decisive:
+            return decisive
+    return list(ballots(committee, verdicts, 1)) if time > state["deadline"] - period // KEPT_SHARE else []
+
+
+def due_vote(dispute_id: str, draw: int, ballot: Ballot) -> Due:
+    """Sending what a committee has signed; other seats, or the other side, are another occasion."""
+    call = Disputes.submitVerdict(dispute_id, ballot.provider_correct, ballot.committee, ballot.signatures)
+    side, seats = "ny"[ballot.provider_correct], "".join("01"[bool(s[2:])] for s in ballot.signatures)
     return Due(f"verdict:{dispute_id}:{draw}:{side}{seats}", call)
 
 
@@ -171,39 +185,6 @@ def _committee(session: Session, dispute_id: str, state: DisputesDispute) -> Seq
     """Who judges, once final blocks have the draw."""
     dispute = repository.dispute(session, dispute_id)
     return None if dispute is None or dispute.draw != state["draw"] else dispute.committee
-
-
-def _ballot(
-    session: Session,
-    dispute_id: str,
-    state: DisputesDispute,
-    committee: Sequence[str] | None,
-    network: NetworkParameters,
-    time: int,
-) -> Ballot | None:
-    """What is to be sent now: a quorum waits a while for the others, who would not be paid, nor be seen to be wrong."""
-    if committee is None:
-        return None
-    verdicts = repository.verdicts(session, dispute_id, state["draw"])
-    drawn_at = state["deadline"] - network.disputes.verdict_seconds
-    if len(verdicts) < len(committee) and time < drawn_at + network.verdict_wait_seconds:
-        return None
-    return next(ballots(committee, verdicts, network.disputes.quorum), None)
-
-
-def _undecisive(
-    session: Session,
-    dispute_id: str,
-    state: DisputesDispute,
-    committee: Sequence[str] | None,
-    network: NetworkParameters,
-    time: int,
-) -> Iterator[Ballot]:
-    """Signatures that make no quorum, once the committee's time is nearly over: the contract keeps them."""
-    period = network.disputes.verdict_seconds
-    is_late = state["deadline"] - period // KEPT_SHARE < time <= state["deadline"]
-    if committee is not None and is_late and DISPUTE_STATUSES[state["status"]] is DisputeStatus.JUDGING:
-        yield from ballots(committee, repository.verdicts(session, dispute_id, state["draw"]), 1)
 
 
 def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> None:

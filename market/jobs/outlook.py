@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from market.domain.auction import clear, gross_ask
 from market.domain.books import StandingBid, parts
-from market.domain.lifecycle import ProviderStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.placement import Constraint, Requirements
 from market.jobs import repository, reservations
@@ -73,28 +72,28 @@ def outlook(session: Session, settings: Settings, network: NetworkParameters, jo
     """The chances of a job that stands in the book."""
     assert job.fee_bps is not None  # set when it was funded
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
-    census = providers.nodes_of_tier(session, job.tier_id, now, settings.heartbeat_timeout_seconds)
-    offers = providers.open_offers(session, job.tier_id, now, settings.heartbeat_timeout_seconds)
+    census = providers.nodes_of_tier(session, settings, job.tier_id, now)
+    offers = providers.open_offers(session, settings, job.tier_id, now)
     asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
     holders = repository.slots_by_holder(session)
     kept = _kept_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
-    broken = {node.provider: requirements.broken_by(node) for node, _, _ in census}
-    active = {node.provider for node, status, _ in census if status == ProviderStatus.ACTIVE}
-    seen = {node.provider for node, _, is_seen in census if is_seen}
+    broken = {node.provider: requirements.broken_by(node) for node, _ in census}
+    working = providers.working_among(session, settings, [node.provider for node, _ in census])
+    seen = {node.provider for node, is_seen in census if is_seen}
 
     checks: dict[str, Callable[[str], bool]] = {
-        "not_active": active.__contains__,
+        "not_active": working.__contains__,
         "silent": seen.__contains__,
-        "no_ask": lambda one: one in asks or one not in active & seen,
+        "no_ask": lambda one: one in asks or one not in working & seen,
         **{constraint.value: lambda one, c=constraint: c not in broken[one] for constraint in Constraint},  # type: ignore[misc]
         "price": lambda one: asks.get(one, 0) <= limit,
         "busy": lambda one: one not in holders,
         "reserved": lambda one: one not in kept,
     }
-    left = [node.provider for node, _, _ in census]
+    left = [node.provider for node, _ in census]
     steps = []
     for code, holds in checks.items():
-        removes = sum(not holds(node.provider) for node, _, _ in census)
+        removes = sum(not holds(node.provider) for node, _ in census)
         left = [one for one in left if holds(one)]
         steps.append(Step(code, removes, len(left)))
 

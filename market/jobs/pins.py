@@ -74,7 +74,7 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
     missing = missing_pins(session, job)
     if not missing:
         return
-    offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
+    offers = providers.open_offers(session, settings, job.tier_id, utc_now())
     nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
     holders = checkpoint_repository.pins_of_job(session, job.id)
     attempts = checkpoint_repository.pin_attempts(session, job.id)

@@ -88,7 +88,7 @@ def have_them_follow(session: Session, settings: Settings, job: Job, checkpoint:
 
 def _supply(session: Session, settings: Settings, job: Job) -> list[Offer]:
     """All offers of the job's tier, those of busy nodes too."""
-    return list(providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds))
+    return list(providers.open_offers(session, settings, job.tier_id, utc_now()))
 
 
 def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer]:

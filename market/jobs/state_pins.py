@@ -29,7 +29,7 @@ def request_pins(session: Session, settings: Settings, job: Job) -> None:
         return
     attempts = slot_state_repository.pin_attempts(session, [unit.id for unit in lacking])
     release = slot_state_repository.to_release(session, job.id, job.redundancy)
-    offers = providers.open_offers(session, job.tier_id, utc_now(), settings.heartbeat_timeout_seconds)
+    offers = providers.open_offers(session, settings, job.tier_id, utc_now())
     nodes = list(dict.fromkeys([*repository.nodes_of_job(session, job.id), *(offer.provider for offer in offers)]))
     for unit in lacking:
         running, failed = attempts.get(unit.id, (set(), Counter()))

@@ -20,7 +20,8 @@ from market.providers import service as providers
 from market.settings import Settings
 
 _CONSTRAINTS = {
-    "not_active": "{n} of the tier's nodes are not active: jailed, gone, or not staked for it.",
+    "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, not staked for it, or of an "
+    "environment class that does not count on this network.",
     "silent": "{n} have not been heard of lately.",
     "no_ask": "{n} that could work offer nothing now, or are showing their hardware.",
     "region": "{n} are in regions that the job does not accept.",
@@ -151,8 +152,7 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
 
 def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:
     """Whether those who could replay its units are too few for a verdict."""
-    now, silence = database_now(session), settings.heartbeat_timeout_seconds
-    live = providers.verifiers_of_class(session, environment_class, "", now, silence)
+    live = providers.verifiers_of_class(session, settings, environment_class, "", database_now(session))
     if live < LEAST_REFUTING:
         yield _finding(
             FindingCode.FEW_VERIFIERS,

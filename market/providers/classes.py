@@ -1,7 +1,17 @@
 """Which environment classes a network accepts."""
 
 from market.providers.errors import EnvironmentNotAccepted
+from market.providers.models import Provider
 from market.settings import Settings
+
+NOT_ACCEPTED = "environment_not_accepted"
+"""Why a node of whatever status gets no work."""
+
+
+def reason_of(settings: Settings, provider: Provider) -> str | None:
+    """Why a node has its status; above all, that its class does not count."""
+    accepted = settings.accepted_classes
+    return provider.reason if accepted is None or provider.environment_class in accepted else NOT_ACCEPTED
 
 
 def require_accepted(settings: Settings, environment_class: str) -> None:
@@ -13,10 +23,8 @@ def require_accepted(settings: Settings, environment_class: str) -> None:
     Raises:
         EnvironmentNotAccepted: it is none of them.
     """
-    if settings.environment_classes is None:
-        return
-    accepted = settings.environment_classes.split(",")
-    if environment_class not in accepted:
+    accepted = settings.accepted_classes
+    if accepted is not None and environment_class not in accepted:
         raise EnvironmentNotAccepted(
             f"environment class {environment_class} is none of the {len(accepted)} that this network accepts",
             field="environment_class",

@@ -90,6 +90,15 @@ def _proves(now: datetime) -> ColumnElement[bool]:
     return or_(Provider.rebenchmark_by.is_not(None), under_way)
 
 
+def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
+    """Whether a node is active, in no dispute, and of an environment class that is ``accepted`` (None: any is).
+
+    A node that is registered keeps its status when its class is dropped, so that it works again once that is named.
+    """
+    may = and_(Provider.status == ProviderStatus.ACTIVE, Provider.disputed_at.is_(None))
+    return may if accepted is None else and_(may, Provider.environment_class.in_(accepted))
+
+
 def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
     """Those of the providers that have to show their hardware now, or are about it."""
     statement = select(Provider.address).where(Provider.address.in_(addresses), _proves(now))
@@ -97,17 +106,16 @@ def proving_among(session: Session, addresses: Collection[str], now: datetime) -
 
 
 def standing_offers(
-    session: Session, tier_id: int, seen_since: datetime, now: datetime
+    session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
 ) -> Sequence[Row[Provider, AskRow, int]]:
-    """Active, undisputed, recently seen providers of a tier that need not show their hardware now, their open asks and
-    stakes, cheapest and oldest first."""
+    """Recently seen providers of a tier that may work and need not show their hardware now, their open asks and stakes,
+    cheapest and oldest first."""
     statement = (
         select(Provider, AskRow, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
         .join(Stake, Stake.address == Provider.address)
         .where(
-            Provider.status == ProviderStatus.ACTIVE,
-            Provider.disputed_at.is_(None),
+            _may_work(accepted),
             Provider.last_seen_at >= seen_since,
             AskRow.status == "open",
             AskRow.tier_id == tier_id,
@@ -135,11 +143,9 @@ def of_same_owner(session: Session, address: str) -> Sequence[str]:
     return session.scalars(select(Provider.address).where(Provider.owner == owner)).all()
 
 
-def active_among(session: Session, addresses: Collection[str]) -> set[str]:
-    """Addresses of those of the providers that are active and not in dispute."""
-    statement = select(Provider.address).where(
-        Provider.address.in_(addresses), Provider.status == ProviderStatus.ACTIVE, Provider.disputed_at.is_(None)
-    )
+def working_among(session: Session, addresses: Collection[str], accepted: Collection[str] | None) -> set[str]:
+    """Addresses of those of the providers that may work."""
+    statement = select(Provider.address).where(Provider.address.in_(addresses), _may_work(accepted))
     return set(session.scalars(statement))
 
 
@@ -155,15 +161,16 @@ def expire_asks(session: Session, now: datetime) -> None:
     session.execute(statement.values(status="expired"))
 
 
-def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Provider, Stake]]:
-    """Active, undisputed, recently seen verifiers and their stakes, by address."""
+def working_verifiers(
+    session: Session, accepted: Collection[str] | None, seen_since: datetime
+) -> Sequence[Row[Provider, Stake]]:
+    """Recently seen verifiers that may work, and their stakes, by address."""
     statement = (
         select(Provider, Stake)
         .join(Stake, Stake.address == Provider.address)
         .where(
             Provider.kind == "verifier",
-            Provider.status == ProviderStatus.ACTIVE,
-            Provider.disputed_at.is_(None),
+            _may_work(accepted),
             Provider.last_seen_at >= seen_since,
         )
         .order_by(Provider.address)
@@ -171,12 +178,13 @@ def active_verifiers(session: Session, seen_since: datetime) -> Sequence[Row[Pro
     return session.execute(statement).all()
 
 
-def count_of_class(session: Session, environment_class: str, besides: str, seen_since: datetime) -> int:
-    """How many active, undisputed, recently seen verifiers are of a class, ``besides`` not counted."""
+def count_of_class(
+    session: Session, environment_class: str, besides: str, accepted: Collection[str] | None, seen_since: datetime
+) -> int:
+    """How many recently seen verifiers of a class may work, ``besides`` not counted."""
     statement = select(func.count()).where(
         Provider.kind == "verifier",
-        Provider.status == ProviderStatus.ACTIVE,
-        Provider.disputed_at.is_(None),
+        _may_work(accepted),
         Provider.last_seen_at >= seen_since,
         Provider.environment_class == environment_class,
         Provider.address != besides,

@@ -13,13 +13,14 @@ from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
+from market.api.services import Services
 from market.api.types import AddressString, HashString
 from market.db.base import utc_now
 from market.domain.network import NetworkParameters
 from market.domain.uptime import uptime_bps
 from market.providers import asks, benchmarks, records, service, sessions
 from market.providers.attestations import attested_until
-from market.providers.classes import require_accepted
+from market.providers.classes import reason_of, require_accepted
 from market.providers.errors import (
     AnswerNotFound,
     AskNotFound,
@@ -83,7 +84,7 @@ def register_provider(
     """Register your wallet as a provider or verifier, or renew what it says of itself."""
     require_accepted(services.settings, body.environment_class)
     service.register(session, services.network, account.address, body)
-    return _provider_views(session, services.network, [service.get(session, account.address)])[0]
+    return _provider_views(session, services, [service.get(session, account.address)])[0]
 
 
 @router.get("/providers")
@@ -96,7 +97,7 @@ def list_providers(
     """All providers and verifiers, by address."""
     found = service.list_page(session, after or "", limit)
     return ProviderPage(
-        items=_provider_views(session, services.network, found),
+        items=_provider_views(session, services, found),
         next_after=found[-1][0].address if len(found) == limit else None,
     )
 
@@ -104,7 +105,7 @@ def list_providers(
 @router.get("/providers/{address}", responses=refusals(ProviderNotFound))
 def get_provider(address: ProviderAddress, services: ServicesDep, session: Reads) -> ProviderView:
     """One provider or verifier."""
-    return _provider_views(session, services.network, [service.get(session, address)])[0]
+    return _provider_views(session, services, [service.get(session, address)])[0]
 
 
 @router.get("/providers/{address}/epochs", responses=refusals(ProviderNotFound))
@@ -135,13 +136,15 @@ def send_heartbeat(
     benchmark_by = benchmarks.due_by(session, services.network, provider, at) if counted else provider.rebenchmark_by
     return HeartbeatView(
         status=provider.status,
-        reason=provider.reason,
+        reason=reason_of(services.settings, provider),
         tier=_tier_name(services.network, provider.tier_id),
         benchmark_by=benchmark_by,
         counted=counted,
         challenge=services.liveness.challenge(address, now),
         next_within_seconds=silence,
-        verifiers_of_class=service.verifiers_of_class(session, provider.environment_class, address, at, silence),
+        verifiers_of_class=service.verifiers_of_class(
+            session, services.settings, provider.environment_class, address, at
+        ),
     )
 
 
@@ -263,16 +266,12 @@ def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
     return next((tier.name for tier in network.tiers if tier.id == tier_id), None)
 
 
-def _provider_views(
-    session: Session, network: NetworkParameters, found: Sequence[tuple[Provider, int]]
-) -> list[ProviderView]:
+def _provider_views(session: Session, services: Services, found: Sequence[tuple[Provider, int]]) -> list[ProviderView]:
     until = attested_until(session, [provider.address for provider, _ in found], utc_now())
-    return [_provider_view(network, provider, stake, until.get(provider.address)) for provider, stake in found]
+    return [_provider_view(services, provider, stake, until.get(provider.address)) for provider, stake in found]
 
 
-def _provider_view(
-    network: NetworkParameters, provider: Provider, stake_wei: int, attested: datetime | None
-) -> ProviderView:
+def _provider_view(services: Services, provider: Provider, stake_wei: int, attested: datetime | None) -> ProviderView:
     return ProviderView(
         address=provider.address,
         kind="verifier" if provider.kind == "verifier" else "provider",
@@ -285,8 +284,8 @@ def _provider_view(
         owner=provider.owner,
         round_trip_ms=provider.round_trip_ms,
         status=provider.status,
-        reason=provider.reason,
-        tier=_tier_name(network, provider.tier_id),
+        reason=reason_of(services.settings, provider),
+        tier=_tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
         reliability_bps=provider.reliability_bps,
         last_seen_at=provider.last_seen_at,

@@ -35,6 +35,7 @@ from market.providers.standing import advance as advance
 from market.providers.standing import jail as jail
 from market.providers.standing import on_stake_changed as on_stake_changed
 from market.providers.standing import review_stake as review_stake
+from market.settings import Settings
 
 OVERRULED = "overruled"
 """Why a verifier is suspended."""
@@ -166,14 +167,13 @@ def count_by_status(session: Session) -> dict[tuple[str, str], int]:
     return repository.count_by_status(session)
 
 
-def open_offers(session: Session, tier_id: int, now: datetime, heartbeat_timeout: float) -> list[Offer]:
+def open_offers(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[Offer]:
     """The standing offers of a tier, cheapest first, then oldest, then by id.
 
-    Only of providers that are active (benchmarked, staked, not jailed), were seen within ``heartbeat_timeout`` seconds
-    and need not show their hardware now. Those may still hold a slot: the caller leaves busy ones out.
+    Only of providers that may work (:func:`working_among`), were seen lately and need not show their hardware now.
+    Those may still hold a slot: the caller leaves busy ones out.
     """
-    seen_since = now - timedelta(seconds=heartbeat_timeout)
-    rows = repository.standing_offers(session, tier_id, seen_since, now)
+    rows = repository.standing_offers(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
     nodes = _nodes(session, [row[0] for row in rows], now)
     return [
         Offer(
@@ -193,17 +193,16 @@ def nodes_among(session: Session, addresses: Collection[str], now: datetime) -> 
     return _nodes(session, repository.among(session, addresses), now)
 
 
-def nodes_of_tier(
-    session: Session, tier_id: int, now: datetime, heartbeat_timeout: float
-) -> list[tuple[Node, str, bool]]:
-    """All nodes that earned a tier: each with its status, and whether it was seen within ``heartbeat_timeout``."""
+def nodes_of_tier(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[tuple[Node, bool]]:
+    """All nodes that earned a tier, whatever became of them: each with whether it was seen lately."""
     found = repository.of_tier(session, tier_id)
-    nodes = _nodes(session, found, now)
-    seen_since = now - timedelta(seconds=heartbeat_timeout)
-    return [
-        (nodes[row.address], row.status, row.last_seen_at is not None and row.last_seen_at >= seen_since)
-        for row in found
-    ]
+    nodes, seen_since = _nodes(session, found, now), _seen_since(settings, now)
+    return [(nodes[row.address], row.last_seen_at is not None and row.last_seen_at >= seen_since) for row in found]
+
+
+def _seen_since(settings: Settings, now: datetime) -> datetime:
+    """Since when a node must have been heard of, to get work."""
+    return now - timedelta(seconds=settings.heartbeat_timeout_seconds)
 
 
 def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
@@ -241,9 +240,10 @@ def note_gone(session: Session, address: str) -> None:
     repository.forget_seen(session, address)
 
 
-def active_among(session: Session, addresses: Collection[str]) -> set[str]:
-    """Those of the providers that may work now."""
-    return repository.active_among(session, addresses)
+def working_among(session: Session, settings: Settings, addresses: Collection[str]) -> set[str]:
+    """Those of the providers that may work: active (benchmarked, staked, not jailed), in no dispute, and of an
+    environment class that counts."""
+    return repository.working_among(session, addresses, settings.accepted_classes)
 
 
 def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
@@ -284,9 +284,9 @@ def judged_epochs(session: Session) -> tuple[int, int] | None:
     return None if first is None or last is None else (first, last)
 
 
-def live_verifiers(session: Session, now: datetime, heartbeat_timeout: float) -> list[VerifierFacts]:
-    """Active verifiers that were seen within ``heartbeat_timeout`` seconds, by address."""
-    rows = repository.active_verifiers(session, now - timedelta(seconds=heartbeat_timeout))
+def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierFacts]:
+    """Verifiers that may work (:func:`working_among`) and were seen lately, by address."""
+    rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
         VerifierFacts(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
         for row, stake in rows
@@ -299,10 +299,11 @@ def of_same_owner(session: Session, address: str) -> set[str]:
 
 
 def verifiers_of_class(
-    session: Session, environment_class: str, besides: str, now: datetime, heartbeat_timeout: float
+    session: Session, settings: Settings, environment_class: str, besides: str, now: datetime
 ) -> int:
-    """How many live verifiers of a class could judge the work of the node ``besides``."""
-    return repository.count_of_class(session, environment_class, besides, now - timedelta(seconds=heartbeat_timeout))
+    """How many live verifiers of a class could judge the work of the node ``besides``; none, if it does not count."""
+    accepted, seen_since = settings.accepted_classes, _seen_since(settings, now)
+    return repository.count_of_class(session, environment_class, besides, accepted, seen_since)
 
 
 def note_overruled(

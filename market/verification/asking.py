@@ -187,7 +187,7 @@ def _draw(session: Session, settings: Settings, question: Question, attempt: int
 
 
 def _live(session: Session, settings: Settings) -> list[VerifierFacts]:
-    return providers.live_verifiers(session, utc_now(), settings.heartbeat_timeout_seconds)
+    return providers.live_verifiers(session, settings, utc_now())
 
 
 def pay(session: Session, replay: Replay, unit: UnitFacts) -> None:

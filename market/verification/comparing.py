@@ -32,6 +32,8 @@ from market.verification.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.moves import move_comparison, move_replay, move_sample
 from market.verification.windows import reveal_by
 from training_gym.errors import GymError
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.record import leaf_of
 
 TOLERANCE = "tolerance"
 """Why a sample passed, if no replay in its class did it."""
@@ -112,6 +114,7 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
             "round": unit.round,
             "slot": unit.slot,
             "segment": 0 if is_last else comparison.segment + 1,
+            "unit_id": to_hex(leaf_of(unit.commitment)),
             "slot_state_cid": unit.slot_state_cid if is_last else None,
             "comparison_id": comparison.id,
         }

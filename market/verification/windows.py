@@ -183,6 +183,7 @@ def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
         "round": unit.round,
         "slot": unit.slot,
         "segment": sample.segment,
+        "unit_id": to_hex(leaf_of(unit.commitment)),
         "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
     }
     left = (sample.reveal_deadline_at - utc_now()).total_seconds()

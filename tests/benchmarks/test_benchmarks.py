@@ -30,6 +30,7 @@ ROWS = {
     "checkpoint": {"write_ratio", "read_ratio", "resume_seconds", "shared_block_share", "write_mb_s", "read_mb_s"},
     "verification": {
         "detection_outside_bounds",
+        "detection_outside_pointwise",
         "false_slashes",
         "honest_replays",
         "smallest_cheats_found",
@@ -41,6 +42,7 @@ ROWS = {
         "cheat_profit_max",
         "honest_profit_min",
         "lazy_outside_bounds",
+        "lazy_outside_pointwise",
         "lazy_profit_max",
     },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},

@@ -49,6 +49,7 @@ from zoo_compute.node.executor import Executor, ExecutorError
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.market import Lease
+from zoo_compute.node.states import Unmade
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
@@ -176,7 +177,7 @@ class LiveWorld(VerificationWorld):
                 rest = node.worker.do(held)
                 if rest is not None:
                     rest()
-        except (OSError, GymError, ExecutorError, SlotStateMissing) as error:
+        except (OSError, GymError, ExecutorError, SlotStateMissing, Unmade) as error:
             node.failures.append(type(error).__name__)
             with self.database.transaction() as session:
                 code = str(getattr(error, "code", "input_missing"))

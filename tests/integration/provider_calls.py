@@ -15,6 +15,7 @@ from market.chain.contracts import ChainEvent
 from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
 from market.providers import service
+from market.settings import Settings
 from training_gym.hardware_proof import Work
 from training_gym.prover import Prover
 from zoo_protocol.hashing import from_hex, to_hex
@@ -98,6 +99,6 @@ def status_of(api: httpx.Client, address: str) -> str:
     return str(api.get(f"/v1/providers/{address}").json()["status"])
 
 
-def offers(database: Database, timeout: float = 3600.0) -> list[str]:
+def offers(database: Database, settings: Settings) -> list[str]:
     with database.transaction() as session:
-        return [offer.provider for offer in service.open_offers(session, BRONZE.id, datetime.now(UTC), timeout)]
+        return [offer.provider for offer in service.open_offers(session, settings, BRONZE.id, datetime.now(UTC))]

@@ -105,7 +105,7 @@ def test_a_drawn_round_is_sealed_until_it_clears_and_can_then_be_repeated_with_t
     assert (opened["status"], opened["secret"], opened["orders"], opened["matches"]) == ("open", None, None, [])
     nothing_leaks()
     assert close(world) == 0
-    service.draw_due(world.database, DEVNET, chain)
+    service.draw_due(world.database, world.settings, DEVNET, chain)
     closed = api.get(f"{BOOK}/rounds/0").json()
     assert (closed["status"], closed["secret"], closed["orders"], closed["bid_nodes"]) == ("closed", None, None, None)
     assert closed["seed_block"] > chain.head_number()
@@ -114,7 +114,7 @@ def test_a_drawn_round_is_sealed_until_it_clears_and_can_then_be_repeated_with_t
     assert (done.returncode, json.loads(done.stderr)["error"]["code"]) == (ExitCode.MISMATCH, "round-not-cleared")
 
     own_chain.mine(DEVNET.seed_delay_blocks + 1)
-    assert service.draw_due(world.database, DEVNET, chain) == 4
+    assert service.draw_due(world.database, world.settings, DEVNET, chain) == 4
     round_ = api.get(f"{BOOK}/rounds/0").json()
     assert (round_["status"], round_["rule"]) == ("cleared", "sbba")
     assert to_hex(commitment(from_hex(round_["secret"]))) == round_["commitment"] == opened["commitment"]

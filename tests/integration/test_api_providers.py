@@ -68,7 +68,7 @@ def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
     assert placed.status_code == 201, placed.text
     assert placed.json()["id"] == struct_hash(ask)
     assert placed.json()["min_price_wei"] == str(2 * ZEN)
-    assert offers(database) == [node.address]
+    assert offers(database, services.settings) == [node.address]
 
     with database.transaction() as session:
         moves = session.scalars(
@@ -79,7 +79,7 @@ def test_a_node_comes_into_the_book_by_benchmark_stake_and_ask(
     ask_path = f"/v1/asks/{placed.json()['id']}"
     refusal(api.delete(ask_path, headers=sign_in(api).headers), 404, "ask-not-found")
     assert api.delete(ask_path, headers=node.headers).status_code == 204
-    assert offers(database) == []
+    assert offers(database, services.settings) == []
 
 
 def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Database, services: Services) -> None:
@@ -87,17 +87,18 @@ def test_stake_and_silence_decide_who_is_offered(api: httpx.Client, database: Da
     register(api, node)
     pass_benchmark(api, node)
     place_ask(api, node, services.domain, ask_of(node))
-    assert offers(database) == []  # benchmarked, not staked
+    assert offers(database, services.settings) == []  # benchmarked, not staked
     stake(database, node.address, BRONZE.minimum_stake_wei - 1)
     assert status_of(api, node.address) == "benchmarked"
     stake(database, node.address, BRONZE.minimum_stake_wei)
-    assert offers(database) == [node.address]
-    assert offers(database, timeout=0.0) == []  # not seen within the timeout
+    assert offers(database, services.settings) == [node.address]
+    impatient = services.settings.model_copy(update={"heartbeat_timeout_seconds": 0.0})
+    assert offers(database, impatient) == []  # not seen within the timeout
     said = beat(api, node, services.domain)
     assert (said["status"], said["tier"], said["counted"]) == ("active", "bronze", True)
     chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
     assert status_of(api, node.address) == "benchmarked"
-    assert offers(database) == []
+    assert offers(database, services.settings) == []
 
 
 def test_a_slash_projects_the_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
@@ -226,7 +227,7 @@ def test_a_wallet_keeps_its_role(api: httpx.Client, kind: str) -> None:
     refusal(register(api, node, other), 409, "provider-kind-fixed")
 
 
-def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database) -> None:
+def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
     register(api, node, "verifier")
     refusal(
@@ -234,9 +235,9 @@ def test_a_verifier_needs_its_stake_only(api: httpx.Client, database: Database) 
     )
     stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
     with database.transaction() as session:
-        live = service.live_verifiers(session, datetime.now(UTC), 30.0)
+        live = service.live_verifiers(session, services.settings, datetime.now(UTC))
         assert [(facts.address, facts.environment_class) for facts in live] == [(node.address, CLASS_A)]
-        assert service.live_verifiers(session, datetime.now(UTC) + timedelta(minutes=1), 30.0) == []
+        assert service.live_verifiers(session, services.settings, datetime.now(UTC) + timedelta(minutes=1)) == []
 
 
 def test_a_changed_environment_withdraws_the_ask(api: httpx.Client, database: Database, services: Services) -> None:
@@ -246,9 +247,9 @@ def test_a_changed_environment_withdraws_the_ask(api: httpx.Client, database: Da
     stake(database, node.address, BRONZE.minimum_stake_wei)
     place_ask(api, node, services.domain, ask_of(node))
     register(api, node, name="renamed")
-    assert offers(database) == [node.address]
+    assert offers(database, services.settings) == [node.address]
     register(api, node, environment_class="0x" + "BB" * 32)
-    assert offers(database) == []
+    assert offers(database, services.settings) == []
 
 
 def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:

@@ -86,29 +86,29 @@ def test_the_lot_waits_for_a_block_that_is_named_when_the_orders_are_fixed(world
     assert (closed.status, closed.seed_block, closed.price_wei) == ("closed", None, None)
     assert "auctions.draw" in world.wakes.names()
     assert len(rounds(world, status="open")) == 1  # the next secret is committed to already
-    assert service.draw_due(world.database, DEVNET, blocks) == 0
+    assert service.draw_due(world.database, world.settings, DEVNET, blocks) == 0
     named = rounds(world, number=0)[0].seed_block
     assert named == blocks.head + DEVNET.seed_delay_blocks
     for head in (100, named):  # not there yet, then without a block on top
         blocks.head = head
-        assert service.draw_due(world.database, DEVNET, blocks) == 0
+        assert service.draw_due(world.database, world.settings, DEVNET, blocks) == 0
         assert statuses(world, jobs) == ["matching"] * 5
     late = world.job(nodes=1)
     blocks.head = named + 1
-    assert service.draw_due(world.database, DEVNET, blocks) == 4
+    assert service.draw_due(world.database, world.settings, DEVNET, blocks) == 4
     done = rounds(world, number=0)[0]
     assert (done.status, done.price_wei, done.seed_block_hash) == ("cleared", 4 * ZEN, blocks.block_hash(named))
     assert statuses(world, [*jobs, late]).count("running") == 4
     assert world.read(late).status == "matching"
     assert len(world.rows(matching.busy_providers) & set(nodes)) == 4
-    assert service.draw_due(world.database, DEVNET, blocks) == 0
+    assert service.draw_due(world.database, world.settings, DEVNET, blocks) == 0
 
 
 def test_while_the_chain_is_silent_a_lot_waits_and_nothing_is_lost(world: World) -> None:
     jobs, _nodes = thick(world)
     clear_when_due(world)
     with pytest.raises(RpcUnavailable):
-        service.draw_due(world.database, DEVNET, SilentBlocks())
+        service.draw_due(world.database, world.settings, DEVNET, SilentBlocks())
     assert clear_when_due(world) == 0  # the same orders are in no second round meanwhile
     assert [auction.status for auction in rounds(world)] == ["closed", "open"]
     assert statuses(world, jobs) == ["matching"] * 5
@@ -117,9 +117,9 @@ def test_while_the_chain_is_silent_a_lot_waits_and_nothing_is_lost(world: World)
 def draw(world: World) -> int:
     """Let the named blocks come, and draw."""
     blocks = Blocks()
-    service.draw_due(world.database, DEVNET, blocks)
+    service.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
-    return service.draw_due(world.database, DEVNET, blocks)
+    return service.draw_due(world.database, world.settings, DEVNET, blocks)
 
 
 def test_a_job_that_ends_after_the_close_is_not_placed_and_its_node_stays_free(world: World) -> None:
@@ -240,11 +240,11 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
     jobs, nodes = thick(world)
     clear_when_due(world)
     blocks = Blocks()
-    service.draw_due(world.database, DEVNET, blocks)
+    service.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
 
     def work() -> None:
-        service.draw_due(world.database, DEVNET, blocks)
+        service.draw_due(world.database, world.settings, DEVNET, blocks)
         clear_when_due(world)
 
     assert at_once([work] * 6) == [None] * 6

@@ -127,7 +127,7 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
     unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
     assert live.provider(cheat.address).disputed_at is not None
     with live.database.transaction() as session:
-        assert providers.active_among(session, [cheat.address, honest.address]) == {honest.address}
+        assert providers.working_among(session, live.settings, [cheat.address, honest.address]) == {honest.address}
     live.until_decided(job_id, [honest, cheat], verifiers)
 
     check_convicted(live, job_id, cheat)

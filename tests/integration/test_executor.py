@@ -1,5 +1,6 @@
 """The executor with its real child process, real training and the kernel's limits."""
 
+import json
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from zoo_compute.devnet.cheat_child import COPY, FABRICATE
 from zoo_compute.node.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
+ROOT = Path(__file__).parents[2]
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
 
 
@@ -106,6 +108,19 @@ def test_two_children_train_to_the_same_bytes(executor: Executor, task: dict[str
     assert second["trace_root"] == first["trace_root"]
     for file in ("payload", "slot_state"):
         assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
+
+
+def test_the_command_line_tells_the_class_that_a_node_here_would_register(executor: Executor, tmp_path: Path) -> None:
+    def ask(profile: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "zoo_compute", "node", "environment", "--profile", profile, "--json"]
+        variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # no market, and no wallet
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    shown = json.loads(ask(CPU.name).stdout)
+    assert shown == {"profile": CPU.name, "environment_class": executor.environment_class}
+    refused = json.loads(ask("cpu-avx512").stderr)["error"]
+    assert refused["code"] == "unknown-profile"
+    assert "Leave --profile away" in refused["remedy"]
 
 
 def test_a_fabricated_unit_fails_the_replay_of_each_segment(

@@ -197,7 +197,7 @@ def test_a_suspension_ends_and_the_score_stays_low(world: VerificationWorld) -> 
         records.have_all_reviewed(session)
     review(world.database, DEVNET, now + month)
     assert world.provider(verifier).status == "active"
-    (found,) = world.rows(lambda session: providers.live_verifiers(session, now, 3600))
+    (found,) = world.rows(lambda session: providers.live_verifiers(session, world.settings, now))
     assert found.reliability_bps < 8_000
     assert found.weight == found.stake_wei * found.reliability_bps // 10_000
 
@@ -220,7 +220,9 @@ def test_a_stake_is_as_old_as_its_last_addition(world: VerificationWorld, verifi
     event = world.final("ProviderStaking", "Staked", provider=verifiers[0], total=600 * 10**18)
     with world.database.transaction() as session:
         providers.on_stake_changed(DEVNET, session, event)
-    found = {f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, utc_now(), 3600))}
+    found = {
+        f.address: f for f in world.rows(lambda session: providers.live_verifiers(session, world.settings, utc_now()))
+    }
     at = datetime.fromtimestamp(event.timestamp, UTC)
     assert found[verifiers[0]].staked_before(at)
     assert not found[verifiers[0]].staked_before(at - timedelta(seconds=1))

@@ -38,7 +38,7 @@ def _draw(world: World, node: str) -> None:
 
 def _offers(world: World) -> set[str]:
     with world.database.transaction() as session:
-        return {offer.provider for offer in providers.open_offers(session, 1, datetime.now(UTC), 3600.0)}
+        return {offer.provider for offer in providers.open_offers(session, world.settings, 1, datetime.now(UTC))}
 
 
 def _is_placed(world: World, node: str) -> bool:

@@ -1,5 +1,6 @@
 """Published slot states: pinned by distinct nodes, and what nodes and storage may drop when."""
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from market.jobs import leases, operations, releasing, repository, units
 from market.jobs.errors import ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Job, StatePin, Unit
+from market.jobs.pins import MAX_ATTEMPTS
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 
 LONG_AFTER = DEVNET.disputes.longest + timedelta(minutes=1)
@@ -105,6 +107,37 @@ def test_a_state_that_is_not_held_is_not_proven_and_others_are_asked(
     world.dispatch(job_id)
     _pin_all(world, job_id, nodes)
     assert len(set(_holders(world, job_id)[cid])) == 3
+
+
+def test_who_fails_to_pin_is_asked_after_others_and_three_times_at_most(
+    world: World, nodes: list[str], job_id: str
+) -> None:
+    """Of a checkpoint as of a slot's state: else a node without a disk would be asked for ever."""
+    cids = _published(world, job_id, nodes)
+    in_turn = []
+    while turn := _fail_all(world, nodes):
+        in_turn.append(turn)
+        assert len(in_turn) <= len(nodes) * MAX_ATTEMPTS
+        world.dispatch(job_id)
+    asked = Counter(one for turn in in_turn for one in turn)
+    pinned = {cid for cid, _ in asked}
+    assert pinned > set(cids)  # the checkpoint is pinned too
+    assert asked == Counter({(cid, node): MAX_ATTEMPTS for cid in pinned for node in nodes})
+    for cid in pinned:
+        first, second = ([node for one, node in turn if one == cid] for turn in in_turn[:2])
+        assert len(first) == 3
+        assert set(nodes) - set(first) <= set(second)
+
+
+def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
+    """Fail every pin lease there is; (CID, node) of each."""
+    asked = []
+    for node in nodes:
+        while (lease := world.pull(node, LeaseKind.PIN)) is not None:
+            asked.append((lease.task["checkpoint_cid"], node))
+            with world.database.transaction() as session:
+                leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+    return asked
 
 
 def test_an_older_state_is_released_only_when_a_newer_one_is_proven(

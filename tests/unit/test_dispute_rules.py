@@ -8,9 +8,10 @@ import pytest
 
 from market.chain.bindings import DisputesDispute, DisputesUnit
 from market.disputes.evidence import odd_one
-from market.disputes.keeper import Ballot, ballots, due_for_unit, due_in_dispute
+from market.disputes.keeper import KEPT_SHARE, Ballot, ballots, due_ballots, due_for_unit, due_in_dispute, due_vote
 from market.disputes.models import Verdict
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
+from market.domain.network import DEVNET
 from training_gym.config import TrainingSpec
 from zoo_compute.accusation import accusations
 from zoo_compute.blockstore import BlockNotFound
@@ -86,7 +87,7 @@ def test_the_market_knows_the_contracts_statuses_as_nodes_do() -> None:
 def test_what_is_due_follows_from_the_chain(
     status: DisputeStatus, block: int, time: int, convicted: bool, due: str | None
 ) -> None:
-    found = due_in_dispute(DISPUTE, state(status), unit_state(convicted=convicted), block, time, [A, B], None)
+    found = due_in_dispute(DISPUTE, state(status), unit_state(convicted=convicted), block, time, [A, B])
     assert (found and found.call["function"]) == due
     if due == "replaceCommittee":
         assert found is not None
@@ -94,7 +95,7 @@ def test_what_is_due_follows_from_the_chain(
 
 
 def test_a_committee_that_no_final_block_has_is_not_replaced_yet() -> None:
-    assert due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, None, None) is None
+    assert due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, None) is None
 
 
 def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
@@ -104,23 +105,48 @@ def test_a_quorum_of_one_mind_is_sent_with_gaps_for_the_others() -> None:
     (found,) = ballots(committee, [*two_two, verdict(E, False)], 3)
     assert (found.provider_correct, found.committee) == (False, committee)
     assert [len(signature) > 2 for signature in found.signatures] == [False, False, True, True, True]
-    due = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 100, committee, found)
-    assert due is not None
+    due = due_vote(DISPUTE, 0, found)
     assert due.call["arguments"] == [DISPUTE, False, committee, found.signatures]
-    late = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, committee, found)
+    late = due_in_dispute(DISPUTE, state(S.JUDGING), unit_state(), 5, 101, committee)
     assert late is not None
     assert late.call["function"] == "replaceCommittee"
+
+
+DRAWN_AT = 1_000_000
+WAITED = DRAWN_AT + DEVNET.verdict_wait_seconds
+DEADLINE = DRAWN_AT + DEVNET.disputes.verdict_seconds
+LATE = DEADLINE - DEVNET.disputes.verdict_seconds // KEPT_SHARE
+
+
+@pytest.mark.parametrize(
+    ("said", "time", "sent"),
+    [
+        ([True, True], WAITED - 1, []),  # the third may still come
+        ([True, True], WAITED, [True]),
+        ([True, True, False], DRAWN_AT, [True]),  # nobody is awaited
+        ([True, False], LATE, []),  # no quorum
+        ([True, False], LATE + 1, [True, False]),
+        ([True], DEADLINE, [True]),
+        ([], DEADLINE, []),
+    ],
+)
+def test_a_quorum_waits_for_the_others_and_less_than_one_until_it_is_late(
+    said: list[bool], time: int, sent: list[bool]
+) -> None:
+    committee = [A, B, C]
+    verdicts = [verdict(referee, correct) for referee, correct in zip(committee, said, strict=False)]
+    judging = state(S.JUDGING, deadline=DEADLINE)
+    found = due_ballots(judging, committee, verdicts, DEVNET, time)
+    assert [ballot.provider_correct for ballot in found] == sent
+    assert due_in_dispute(DISPUTE, judging, unit_state(), 5, time, committee) is None
+    assert due_ballots(state(S.DRAWING, deadline=DEADLINE), committee, verdicts, DEVNET, time) == []
 
 
 def test_votes_for_either_side_are_occasions_of_their_own() -> None:
     """So that a side's one signature is sent though the other side's was, by a member of the same place, before."""
 
     def key(correct: bool) -> str:
-        due = due_in_dispute(
-            DISPUTE, state(S.JUDGING), unit_state(), 5, 100, [A], Ballot(correct, [A], ["0x" + "11" * 65])
-        )
-        assert due is not None
-        return due.key
+        return due_vote(DISPUTE, 0, Ballot(correct, [A], ["0x" + "11" * 65])).key
 
     assert key(True) != key(False)
     kept = ballots([A, B, C], [verdict(A, True), verdict(B, False)], 1)
@@ -166,7 +192,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
 
 def test_a_later_draw_is_another_occasion() -> None:
     keys = {
-        due_in_dispute(DISPUTE, state(S.DRAWING, draw=draw, seed_block=seed), unit_state(), 99, 0, None, None).key  # type: ignore[union-attr]
+        due_in_dispute(DISPUTE, state(S.DRAWING, draw=draw, seed_block=seed), unit_state(), 99, 0, None).key  # type: ignore[union-attr]
         for draw, seed in ((0, 10), (0, 50), (1, 50))
     }
     assert len(keys) == 3

@@ -152,10 +152,17 @@ def boundary_state_bytes(spec: TrainingSpec) -> int:
 def stream_inner_leaf(
     spec: TrainingSpec, place: Place, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
 ) -> bytes:
-    """:func:`inner_leaf` of a boundary state file (32 bytes), of which no more than a piece is held at once.
+    """:func:`inner_leaf` of a boundary state file (32 bytes); the rest as in :func:`stream_inner_digest`."""
+    return leaf_at(place, boundary, stream_inner_digest(spec, boundary, start.error_feedback, start.steps, pieces))
+
+
+def stream_inner_digest(
+    spec: TrainingSpec, boundary: int, error_feedback: bytes, steps: int, pieces: Iterable[bytes]
+) -> bytes:
+    """:func:`inner_digest` of a boundary state file (32 bytes), of which no more than a piece is held at once.
 
     Args:
-        start: of the slot state that the unit started with.
+        error_feedback, steps: of the slot state that the unit started with; the former's digest.
 
     Raises:
         StateError: see :func:`load_boundary_state`; here the file must be as ``tensors.save_arrays`` makes it.
@@ -168,9 +175,8 @@ def stream_inner_leaf(
             digest.begin(name.removeprefix("parameters."), shapes[name])
             begun = name
         digest.update(values)
-    steps = min(start.steps + boundary * spec.training.segment_steps, MAX_STEPS)
-    slot_state = slot_state_digest_of(start.error_feedback, moments.digest(), steps)
-    return leaf_at(place, boundary, state_digest(parameters.digest(), slot_state))
+    steps_there = min(steps + boundary * spec.training.segment_steps, MAX_STEPS)
+    return state_digest(parameters.digest(), slot_state_digest_of(error_feedback, moments.digest(), steps_there))
 
 
 def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:

@@ -31,7 +31,7 @@ def clear() -> None:
 def draw() -> None:
     """Clear the closed rounds whose lot can be drawn."""
     c = context()
-    auctions.draw_due(c.database, c.network, c.chain)
+    auctions.draw_due(c.database, c.settings, c.network, c.chain)
 
 
 @shared_task(name="jobs.dispatch")

@@ -1,5 +1,6 @@
 """``zoo-compute node``: earn ZEN with your hardware."""
 
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -11,12 +12,14 @@ import typer
 from zoo_compute.amounts import format_zen
 from zoo_compute.cli.output import JsonFlag, in_zen, log_to_stderr, note, print_facts, print_json, print_table
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ConfigError
+from zoo_compute.errors import ConfigError, ZooError
 
 if TYPE_CHECKING:
     from zoo_compute.models import OmissionClaim
 
 app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
+
+_PROBE_BYTES = 8 << 30
 
 
 class Role(StrEnum):
@@ -92,6 +95,30 @@ def run(
         pccs_url=pccs_url,
     )
     serve(config)
+
+
+@app.command()
+def environment(
+    profile: Annotated[str | None, typer.Option(help="Execution profile: cpu-avx2-1 or cuda-1.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the environment class of this machine, as a node here would register it. It asks no market."""
+    from zoo_compute.node import hardware
+    from zoo_compute.node.executor import Executor, ExecutorError
+
+    chosen = hardware.profile(profile)
+    with (
+        tempfile.TemporaryDirectory(prefix="zoo-environment-") as directory,
+        Executor(chosen, _PROBE_BYTES, Path(directory)) as executor,
+    ):
+        try:
+            shown = {"profile": chosen.name, "environment_class": executor.environment_class}
+        except ExecutorError as error:
+            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+    if as_json:
+        print_json(shown)
+    else:
+        print_facts(shown)
 
 
 @app.command()

@@ -34,7 +34,6 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
 
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
-    from training_gym.profile import CPU, CUDA
     from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.node import hardware
@@ -46,12 +45,11 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     with open_client(api_url) as client, tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
         network = client.network()
         chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
-        profile = CUDA if hardware.detect().gpu_count else CPU
         try:
             with (
                 evidence_errors(),
                 GatewayClient(network.gateways) as gateway,
-                Executor(profile, _MEMORY_BYTES, Path(directory)) as executor,
+                Executor(hardware.profile(), _MEMORY_BYTES, Path(directory)) as executor,
                 _progress(as_json) as show,
             ):
                 found = check_unit(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.errors import GymError
-from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
+from training_gym.profile import ExecutionProfile
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ApiError, Unreachable, ZooError
@@ -43,6 +43,7 @@ from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
+from zoo_compute.node.states import Unmade
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, LinkTooSlow, Worker
 from zoo_compute.node.workspace import Workspace
@@ -85,9 +86,9 @@ class NodeAgent:
         self._wallet = wallet
         self._workspace = Workspace(config.state_dir)
         self._journal = Journal(self._workspace.acknowledgements)
-        default = CUDA if hardware.detect().gpu_count else CPU
-        profile = profile_named(config.profile) if config.profile else default
-        self._executor = make_executor(profile, config.memory_gb * _GIB, self._workspace.executor)
+        self._executor = make_executor(
+            hardware.profile(config.profile), config.memory_gb * _GIB, self._workspace.executor
+        )
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection, *self._workspace.new_session())
@@ -96,7 +97,7 @@ class NodeAgent:
         self._at_work = 0  # threads that have a lease at hand
         self._counting = threading.Lock()
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
-        self._status = ""
+        self._said = "", ""  # status and reason, as last told
         self._trouble = Trouble()
         self._watched: Disputes | None = None  # knows, once it has asked the chain, for how long units can be disputed
         self._failure: Exception | None = None
@@ -163,8 +164,8 @@ class NodeAgent:
         """One heartbeat and what follows from it; returns the seconds until the next."""
         try:
             said = self._heartbeat(standing)
-            if said["status"] != self._status:
-                self._status = said["status"]
+            if self._said != (said["status"], said["reason"]):
+                self._said = said["status"], said["reason"]
                 self._court_due.set()  # a verifier that just became active can be listed as a referee
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             if self._config.role == "provider":
@@ -383,6 +384,7 @@ class NodeAgent:
             NotAcknowledged,
             SlotStateMissing,
             LinkTooSlow,
+            Unmade,
             *DISK_REFUSES,
         ) as error:
             self._give_up(lease, error)

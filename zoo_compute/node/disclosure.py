@@ -4,12 +4,10 @@ States are large, so they are kept for a while only. What a unit started from is
 disputed: with that the unit is trained again, bit by bit, and the state is there again.
 """
 
-import json
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
-from training_gym.distributed.trace import state_path
 from training_gym.errors import GymError
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.dispute_chain import Turn
@@ -17,19 +15,16 @@ from zoo_compute.errors import ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.inputs import SlotStateMissing
 from zoo_compute.node.market import Market
-from zoo_compute.node.traces import Trace, TraceLost, Traces
+from zoo_compute.node.states import Unmade, state_file
+from zoo_compute.node.traces import TraceLost, Traces
 from zoo_compute.node.uploads import upload_disputed
 from zoo_compute.node.work import TASK_TIMEOUT_SECONDS
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.cid import ContentError
 
 log = logging.getLogger(__name__)
-
-
-class Unmade(Exception):
-    """The state cannot be given: the market is not that far, an input is gone, or training gave other states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +87,12 @@ class Disclosure:
         if step == 0:
             log.info("dispute %s: what its unit starts from is on storage", dispute_id)
             return
-        cid = upload_disputed(self.market, dispute_id, self._state(trace, step))
+        cid = upload_disputed(self.market, dispute_id, state_file(trace, step, self.workspace, self.gateway, self._run))
         self.market.tell_state(dispute_id, cid)
         log.info("dispute %s: the state after %d segments is on storage as %s", dispute_id, step, cid)
 
-    def _state(self, trace: Trace, step: int) -> Path:
-        """The file of the state after so many segments, made again where it is gone."""
-        unit, task = trace.unit, trace.task
-        assert task is not None
-        directory = self.workspace.unit(unit.jobId, unit.round, unit.slot)
-        path, result = state_path(directory, step), directory / "result.json"
-        # A later attempt at the unit leaves its files in the same place.
-        if path.exists() and result.exists() and json.loads(result.read_text()).get("state_digests") == trace.states:
-            return path
-        log.info("training round %d, slot %d of job %s again: it is disputed", unit.round, unit.slot, unit.jobId)
-        inputs = unit_task(task, self.workspace, self.gateway, lambda one: self.executor.run(one, TASK_TIMEOUT_SECONDS))
-        output = directory / "disputed"
-        output.mkdir(exist_ok=True)
-        again = self.executor.run({"kind": "train", "output": str(output), **inputs}, TASK_TIMEOUT_SECONDS)
-        if again["state_digests"] != trace.states:
-            raise Unmade("trained again, the unit has other states than those that were signed")
-        return state_path(output, step)
+    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
+        return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
     def _tell(self, dispute_id: str, problem: str) -> None:
         """Log once why the state cannot be had yet; an empty ``problem``: it can."""

@@ -8,6 +8,10 @@ from typing import Any
 
 import psutil
 
+from training_gym.errors import ProfileError
+from training_gym.profile import CPU, CUDA, ExecutionProfile, profile_named
+from zoo_compute.errors import ConfigError
+
 _GIB = 1 << 30
 
 
@@ -34,6 +38,21 @@ def detect() -> Hardware:
         return Hardware(f"none ({platform.machine()} CPU)", 0, ram, ram, network)
     model, memory = gpus[0]
     return Hardware(model, len(gpus), memory, ram, network)
+
+
+def profile(name: str | None = None) -> ExecutionProfile:
+    """The execution profile called ``name``, by default the one for what this machine has.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name is None:
+        return CUDA if detect().gpu_count else CPU
+    try:
+        return profile_named(name)
+    except ProfileError as error:
+        code = error.code.replace("_", "-")
+        raise ConfigError(code, str(error), remedy="Leave --profile away, or choose one.") from error
 
 
 def _nvidia_gpus() -> list[tuple[str, float]]:

@@ -3,7 +3,6 @@
 import signal
 from contextlib import ExitStack
 
-from training_gym.errors import GymError
 from zoo_compute.errors import ConfigError, ZooError
 from zoo_compute.node.agent import MakeExecutor, NodeAgent
 from zoo_compute.node.chores import DISK_REFUSES
@@ -27,9 +26,6 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
         try:
             stack.enter_context(used_alone(config.state_dir))
             agent = NodeAgent(config, wallet, make_executor)
-        except GymError as error:
-            code = error.code.replace("_", "-")
-            raise ConfigError(code, str(error), remedy="Leave --profile away, or choose one.") from error
         except DISK_REFUSES as error:
             remedy = "Give a directory that this user may write to, with room on its disk: --state-dir."
             raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error}", remedy=remedy) from error

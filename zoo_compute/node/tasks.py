@@ -30,6 +30,7 @@ from training_gym.distributed.trace import Unit, UnitResult, state_path
 from training_gym.errors import GymError
 from training_gym.lateness import start_slot_state
 from training_gym.outer import catch_up
+from training_gym.slot_state import error_feedback_digest
 from zoo_protocol.hashing import to_hex
 
 Task = Mapping[str, Any]
@@ -146,6 +147,10 @@ def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str,
         "slot_state_digest": to_hex(result.slot_state_digest),
         "states": [str(state_path(output, segment)) for segment in range(unit.spec.segments)],
         "state_digests": [to_hex(digest) for digest in result.state_digests],
+        "begun": {
+            "error_feedback": to_hex(error_feedback_digest(unit.slot_state.error_feedback)),
+            "steps": unit.slot_state.steps,
+        },
         "leaves": [to_hex(leaf) for leaf in result.leaves],
         "trace_root": to_hex(result.trace_root),
         "end_parameters_digest": to_hex(result.end_parameters_digest),

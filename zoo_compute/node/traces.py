@@ -38,12 +38,15 @@ class Trace:
         states: digests of the states at all boundaries, from 0 to the number of segments, 0x hex of 32 bytes each.
         task: what the unit was trained from, as its lease named it: by that the states themselves are made again. None
             in a file of before this was kept.
+        begun: of the slot state that the unit began with, ``{"error_feedback", "steps"}`` (of the former the digest, 0x
+            hex): by that a state's file is told from a damaged one. None in a file of before this was kept.
     """
 
     unit: UnitCommitment
     environment: str
     states: list[str]
     task: dict[str, Any] | None = None
+    begun: dict[str, Any] | None = None
 
     @property
     def unit_id(self) -> str:
@@ -85,7 +88,8 @@ class Traces:
         try:
             document = json.loads(path.read_text())
             unit = UnitCommitment(**document["unit"])
-            trace = Trace(unit, document["environment"], document["states"], document.get("task"))
+            start = document.get("task"), document.get("begun")
+            trace = Trace(unit, document["environment"], document["states"], *start)
             if (trace.unit_id, trace.root) == (unit_id, trace.unit.traceRoot):
                 return trace
         except FileNotFoundError as error:

@@ -21,7 +21,8 @@ from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
 from zoo_compute.node.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.market import Lease, Market
-from zoo_compute.node.traces import Trace, Traces
+from zoo_compute.node.states import state_file
+from zoo_compute.node.traces import Trace, TraceLost, Traces
 from zoo_compute.node.uploads import measured_rate, upload_file
 from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
 from zoo_compute.packs import force_to_disk
@@ -98,7 +99,7 @@ class Worker:
         Raises:
             LeaseLost, ApiError: the market does not want the result (any more).
             ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, LinkTooSlow,
-                OSError: it cannot be done.
+                Unmade, OSError: it cannot be done.
             NotAcknowledged: the market takes the commitment, but does not acknowledge it.
             Unreachable: the market does not answer.
         """
@@ -128,7 +129,8 @@ class Worker:
         )
         # Before anybody has the signature: who signed a root must be able to show what it is of.
         start = {name: task[name] for name in UNIT_FIELDS}
-        Traces(self.workspace.traces).keep(Trace(commitment, task["environment"], result["state_digests"], start))
+        signed = Trace(commitment, task["environment"], result["state_digests"], start, result.get("begun"))
+        Traces(self.workspace.traces).keep(signed)
         goes_on = bool(task["spec"]["training_config"].get("round_delay"))
         self._commit(held, commitment, self._declared(result) if goes_on else {})
         deliver = partial(self._deliver, held, result, salt, effort)
@@ -223,16 +225,24 @@ class Worker:
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
-        directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         files: dict[str, Path] = {}
         if task["segment"]:  # the first starts from the checkpoint, and from the slot state
-            files["state_cid"] = state_path(directory, task["segment"])
+            files["state_cid"] = self._own_state(task)
         if task["slot_state_cid"] is not None:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
         with self.link.urgent():  # whoever shows it too late has withheld it
             shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
         self.market.complete(held.lease, shown, sum(path.stat().st_size for path in files.values()))
+
+    def _own_state(self, task: dict[str, Any]) -> Path:
+        """The file of the state that a drawn segment starts from; raises as :func:`states.state_file`."""
+        try:
+            trace = Traces(self.workspace.traces).find(task.get("unit_id", ""))
+        except TraceLost as error:  # or a market of before it names the unit: shown unchecked, as it lies here
+            log.warning("the state is shown as it is on this disk: %s", error)
+            return state_path(self.workspace.unit(task["job_id"], task["round"], task["slot"]), task["segment"])
+        return state_file(trace, task["segment"], self.workspace, self.gateway, self._run)
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
         """The slot state that the market asks for. Raises SlotStateMissing: it is no longer here."""
