@@ -128,7 +128,7 @@ def _model_file(
 def _catch_up(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> None:
-    """Make the model of the newest one at hand by the updates since, if they lead to it and take fewer bytes than it."""
+    """Make the model of the newest one at hand by the updates since, if they lead to it in fewer bytes than it has."""
     found = _way_from_a_base(spec, checkpoint, workspace, gateway)
     if found is None:
         return
@@ -149,7 +149,7 @@ def _catch_up(
 def _way_from_a_base(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
 ) -> tuple[Path, list[str]] | None:
-    """The newest earlier model that is here and the CIDs of the updates since, oldest first; only manifests are fetched.
+    """The newest earlier model that is here and the CIDs of the updates since, oldest first; fetches manifests only.
 
     None where no model is here that fewer bytes than the checkpoint's own lead from. Manifests do not say how large an
     update is, so each counts as the most that it may be.
