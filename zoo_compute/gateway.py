@@ -1,7 +1,8 @@
 """Reading content from IPFS trustless gateways, which need not be trusted: every block is verified.
 
-Of one gateway, a file of several blocks is streamed as one CAR archive; whatever that stream fails to deliver is then
-asked for block by block. Several gateways are asked at once, each for other blocks (:mod:`zoo_compute.transfer`).
+Of one gateway, a file of which nothing is here yet is streamed as one CAR archive; what that stream fails to deliver,
+and what is lacking of a file that is partly here, is asked for block by block, several at once. So is all of a file
+where there are several gateways, each asked for other blocks (:mod:`zoo_compute.transfer`).
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from zoo_compute.peers import FAILURES, Fault, Peers, Stalled
 from zoo_compute.transfer import Transfer
 from zoo_protocol import car, unixfs
 from zoo_protocol.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
-from zoo_protocol.unixfs import GetBlock, Leaf
+from zoo_protocol.unixfs import Leaf
 
 log = logging.getLogger(__name__)
 
@@ -158,18 +159,44 @@ class GatewayClient:
         self, root: Cid, have: Callable[[Leaf], bytes | None], *, max_bytes: int, resumed: bool
     ) -> Iterator[tuple[Leaf, bytes]]:
         """The leaves of a file in order with their verified blocks; what ``have`` returns is not fetched."""
-        if root.codec == DAG_PB and len(self._peers.gateways) > 1:
-            yield from self._leaves_from_all(root, have, max_bytes)
+        if root.codec != DAG_PB:
+            leaf = Leaf(root, 0, None)
+            yield leaf, unixfs.read_leaf(leaf, self._block, max_bytes=max_bytes, verify=False)
             return
-        with self._source(root, resumed=resumed) as get:
-            for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
-                block = have(leaf)
-                yield leaf, unixfs.read_leaf(leaf, get, max_bytes=max_bytes, verify=False) if block is None else block
+        partly_here = resumed or (self._store is not None and self._store.has(root))
+        start: int | None = 0
+        if len(self._peers.gateways) == 1 and not partly_here:
+            start = yield from self._leaves_of_archive(root, max_bytes)
+        if start is not None:
+            yield from self._leaves_of_blocks(root, have, max_bytes, start)
 
-    def _leaves_from_all(
-        self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int
+    def _leaves_of_archive(self, root: Cid, max_bytes: int) -> Generator[tuple[Leaf, bytes], None, int | None]:
+        """The leaves that a gateway streams, in order; returns from which byte on others are lacking, if any are."""
+        reached = 0
+        with contextlib.closing(_Archive(self._open_archive(root))) as archive:
+
+            def get(cid: Cid) -> bytes:
+                block = archive.get(cid)  # first, since it has to go on
+                if block is not None:
+                    return self._keep(cid, block)
+                block = self._stored(cid)
+                if block is None:
+                    raise _NotInArchive
+                return block
+
+            try:
+                for leaf in unixfs.leaves(root, get, max_bytes=max_bytes):
+                    block = unixfs.read_leaf(leaf, get, max_bytes=max_bytes, verify=False)
+                    yield leaf, block
+                    reached = leaf.offset + len(block)
+            except _NotInArchive:
+                return reached
+        return None
+
+    def _leaves_of_blocks(
+        self, root: Cid, have: Callable[[Leaf], bytes | None], max_bytes: int, start: int
     ) -> Iterator[tuple[Leaf, bytes]]:
-        """As :meth:`_leaves`, from all gateways at once."""
+        """The leaves from byte ``start`` on as :meth:`_leaves`, from all gateways at once, several blocks of each."""
         found = set[Cid]()  # in the store: not to be put there again
 
         def at_hand(leaf: Leaf) -> bytes | None:
@@ -184,29 +211,14 @@ class GatewayClient:
                 block = self._stored(cid)
                 return self._keep(cid, transfer.get(cid)) if block is None else block
 
-            for leaf, block in transfer.blocks(unixfs.leaves(root, node, max_bytes=max_bytes), at_hand):
+            lacking = unixfs.leaves(root, node, max_bytes=max_bytes, start=start)
+            for leaf, block in transfer.blocks(lacking, at_hand):
                 unixfs.check_size(leaf, len(block), max_bytes=max_bytes)
                 yield leaf, block if leaf.cid in found else self._keep(leaf.cid, block)
 
-    @contextlib.contextmanager
-    def _source(self, root: Cid, *, resumed: bool) -> Iterator[GetBlock]:
-        """Where to get the blocks under ``root``: one archive if all are wanted, else block by block."""
-        partly_here = resumed or (self._store is not None and self._store.has(root))
-        if root.codec != DAG_PB or partly_here:
-            yield self._block
-            return
-        with contextlib.closing(_Archive(self._open_archive(root))) as archive:
-            yield lambda cid: self._through_store(cid, archive)
-
     def _block(self, cid: Cid) -> bytes:
-        return self._through_store(cid, None)
-
-    def _through_store(self, cid: Cid, archive: "_Archive | None") -> bytes:
         block = self._stored(cid)
-        if block is not None:
-            return block
-        block = archive.get(cid) if archive is not None else None
-        return self._keep(cid, self._ask_all_with_retries(cid) if block is None else block)
+        return self._keep(cid, self._ask_all_with_retries(cid)) if block is None else block
 
     def _stored(self, cid: Cid) -> bytes | None:
         if self._store is not None:
@@ -288,6 +300,10 @@ class GatewayClient:
                 return
 
 
+class _NotInArchive(LookupError):
+    """An archive does not go on with the block that its file goes on with."""
+
+
 class _Clock:
     """Bounds the time that each block of an archive may take to arrive, what its reader does meanwhile left out."""
 
@@ -317,7 +333,7 @@ class _Archive:
         self._next: tuple[Cid, bytes] | None = next(blocks, None)
 
     def get(self, cid: Cid) -> bytes | None:
-        """The block, if it is the one at hand or the next; None sends the reader elsewhere."""
+        """The block, if it is the one at hand or the next; else None."""
         if self._next is not None and self._next[0] == cid:
             self._current, self._next = self._next, next(self._blocks, None)
         return self._current[1] if self._current is not None and self._current[0] == cid else None

@@ -1,4 +1,4 @@
-"""Blocks from several gateways at once: each gateway's threads take the next block that nobody has been asked for.
+"""Several blocks at once: each gateway's threads take the next block that nobody has been asked for.
 
 A gateway with nothing left to take asks for a block that another has kept waiting for longer than it would need itself,
 so a slow one delays nothing for long; the first verified answer counts. A gateway that lies, stalls or breaks leaves
@@ -20,6 +20,8 @@ MAX_GATEWAYS = 8
 """Gateways asked at once."""
 REQUESTS_PER_GATEWAY = 3
 """So that the way there and back is not waited for between blocks."""
+REQUESTS_TO_ONE = 12
+"""Where there is one gateway: 300 Mb/s of usual blocks at 80 ms there and back."""
 WINDOW = 32
 """Leaves asked for ahead of the one that is read: the memory that a transfer takes is at most so many blocks."""
 
@@ -63,8 +65,9 @@ class Transfer:
         self._over = False
 
     def __enter__(self) -> "Transfer":
+        requests = REQUESTS_PER_GATEWAY if len(self._present) > 1 else REQUESTS_TO_ONE
         for gateway in self._present:
-            for number in range(REQUESTS_PER_GATEWAY):
+            for number in range(requests):
                 # A daemon: one that waits for a silent gateway must not hold up the end of the transfer or process.
                 name = f"blocks-{gateway}-{number}"
                 threading.Thread(target=self._serve, args=(gateway,), name=name, daemon=True).start()

@@ -112,7 +112,7 @@ def decode_node(block: bytes) -> FileNode:
             for message, size in zip(_values(block, 2, bytes), sizes, strict=True)
         ]
     except (ValueError, IndexError) as error:
-        raise InvalidBlock(f"not a file node with raw leaves: {error}") from error
+        raise InvalidBlock("not a file node with raw leaves but a directory, say") from error
     node = FileNode(tuple(links))
     if not links or 0 in sizes or node.encode() != block:
         raise InvalidBlock("not the canonical encoding of a file node with raw leaves")

@@ -6,7 +6,7 @@ from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.node import Node, Step, Steps
 from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Slot
-from zoo_compute.node.inputs import MAX_UPDATES
+from zoo_compute.node.inputs import most_updates
 
 LEAST_SPEED = 0.05
 """Of a device, and of a unit about its device's."""
@@ -78,9 +78,11 @@ class NodeWork:
         missing = round_ - node.model_round
         if missing <= 0:
             return 0, 0.0
-        if self._scenario.work.update and missing <= MAX_UPDATES:
-            return 2 * missing - 1, missing * self._scenario.work.update  # with the manifests that name earlier ones
-        return 1, self._scenario.work.model
+        work = self._scenario.work
+        most = most_updates(work.model, work.update) if work.update else 0
+        if missing <= most:
+            return 2 * missing - 1, missing * work.update  # with the manifests that name earlier ones
+        return most + 1, work.model  # after a look at so many manifests
 
     def _keeps(self, used_at: float | None) -> bool:
         return used_at is not None and self._clock.now - used_at <= self._scenario.market.files_kept

@@ -34,6 +34,9 @@ _DATASET_UNUSABLE = "dataset_unusable"
 DEADLINE_ROUNDS = 4
 """So many rounds back, deliveries tell how long the next may take."""
 
+REPORT_OF_ANOTHER_JOB = timedelta(days=1)
+"""For so long a node's report of another job's unit stands for one of this job: its link may be another since."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
@@ -274,7 +277,6 @@ def _offer_unit(
     eager_payload_cid: str | None,
 ) -> Unit:
     start = slot_states.start_of(session, job, round_, slot, provider)
-    report = repository.last_report(session, job.id, provider) or {}
     unit = Unit(
         job_id=job.id,
         round=round_,
@@ -286,9 +288,7 @@ def _offer_unit(
         start_slot_state_digest=start.digest,
         start_restored_payload_cid=start.restored_payload_cid,
         start_eager_payload_cid=eager_payload_cid,
-        top_k=choose_top_k(
-            TrainingSpec.from_dict(job.spec), report.get("up_bytes_per_second"), report.get("compute_ms", 0) / 1000
-        ),
+        top_k=_top_k(session, job, provider),
     )
     session.add(unit)
     session.flush()
@@ -313,3 +313,19 @@ def _offer_unit(
         seconds=settings.lease_seconds,
     )
     return unit
+
+
+def _top_k(session: Session, job: Job, provider: str) -> int:
+    """Entries per chunk for a node's next unit, by what it reported of its last unit of the job.
+
+    If there is no such report, by its newest of another job: the link is the same, and the time that it computed counts
+    by how much more or less work a unit of this job is.
+    """
+    spec = TrainingSpec.from_dict(job.spec)
+    report, work = repository.last_report(session, job.id, provider), 1.0
+    if report is None and (found := repository.newest_report(session, provider, utc_now() - REPORT_OF_ANOTHER_JOB)):
+        report, other = found
+        work = spec.flops_per_unit() / TrainingSpec.from_dict(other).flops_per_unit()
+    if report is None:
+        return choose_top_k(spec, None, None)
+    return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)

@@ -203,6 +203,14 @@ def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] 
     return session.scalar(query.order_by(Unit.round.desc(), Unit.id.desc()).limit(1))
 
 
+def newest_report(session: Session, provider: str, since: datetime) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What the node reported last of a unit of any job, and that job's specification; None: nothing after ``since``."""
+    query = select(Unit.report, Job.spec).join(Job, Job.id == Unit.job_id)
+    query = query.where(Unit.provider == provider, Unit.uploaded_at > since, Unit.report.is_not(None))
+    found = session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(1)).first()
+    return None if found is None else (found.report, found.spec)
+
+
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
     """Units of rounds before ``round_`` that came too late for theirs and wait to be joined, in slot order."""
     query = select(Unit).where(

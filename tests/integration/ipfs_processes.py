@@ -165,7 +165,10 @@ def faulty(upstream: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # a client's connections come all at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

@@ -1,13 +1,21 @@
 """What a node reports of its link decides how much its next unit sends; commitment and replay are of that."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from jobs_world import World
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 from unit_work import Work
 
-from market.jobs import aggregation, units
+from market.db.base import utc_now
+from market.jobs import aggregation, matching, repository, units
+from market.jobs.dispatch import REPORT_OF_ANOTHER_JOB
 from market.jobs.errors import ResultRefused
-from training_gym.adaptation import ladder, with_top_k
-from training_gym.compression.wire import encode, top_k_of
+from market.jobs.models import Unit
+from training_gym.adaptation import SHARE, ladder, with_top_k
+from training_gym.compression.wire import encode, payload_size, top_k_of
 
 SLOW = {"compute_ms": 1000, "transfer_ms": 9000, "bytes_up": 1, "bytes_down": 1, "up_bytes_per_second": 1000}
 FAST = SLOW | {"up_bytes_per_second": 10**9}
@@ -42,6 +50,62 @@ def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert [unit.included for unit in world.units(job_id, round=1)] == [True] * 4
+
+
+def _first_unit(world: World, nodes: list[str], **options: Any) -> tuple[str, int | None]:
+    """A new job, and how many entries its first node's first unit is to send."""
+    job_id = world.running(nodes, **options)
+    [unit] = world.units(job_id, round=0, slot=0)
+    return job_id, unit.top_k
+
+
+def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
+    """The first node reported of a unit of a job that was cancelled then."""
+    job_id = world.running(nodes)
+    work = world.work(nodes[0], report=report)
+    work.commit()
+    work.complete()
+    _cancel(world, job_id)
+
+
+def _cancel(world: World, job_id: str) -> None:
+    def cancel(session: Session) -> None:
+        job = repository.lock_job(session, job_id)
+        assert job is not None
+        matching.cancel_now(session, job, job.payer)
+
+    world.rows(cancel)
+
+
+def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world: World, nodes: list[str]) -> None:
+    full, *_, least = ladder(world.spec)
+    _reported(world, nodes, SLOW)
+    job_id, top_k = _first_unit(world, nodes)
+    assert top_k == least
+    assert [unit.top_k for unit in world.units(job_id, round=0)] == [least, full, full, full]  # others reported nothing
+
+
+def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, nodes: list[str]) -> None:
+    """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
+    full, half, *_ = ladder(world.spec)
+    room = payload_size(with_top_k(world.spec, half))
+    _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
+    job_id, top_k = _first_unit(world, nodes)
+    assert top_k == half
+    _cancel(world, job_id)
+    longer = world.spec.to_dict()
+    longer["training_config"]["inner_steps"] *= 10
+    assert _first_unit(world, nodes, document=longer)[1] == full
+
+
+def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes: list[str]) -> None:
+    full, *_, least = ladder(world.spec)
+    _reported(world, nodes, SLOW)
+    for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
+        world.rows(lambda session, age=age: session.execute(update(Unit).values(uploaded_at=utc_now() - age)))
+        job_id, top_k = _first_unit(world, nodes)
+        assert top_k == expected
+        _cancel(world, job_id)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
 
-SEVERAL = random.Random(2).randbytes(5 * 262_144 + 1)
+CHUNK = 262_144
+SEVERAL = random.Random(2).randbytes(5 * CHUNK + 1)
 ABSENT = cid_of_raw(b"nobody stores this")
 
 
@@ -93,14 +94,13 @@ def test_an_archive_that_breaks_off_is_completed_block_by_block(store, file):
 
 def test_an_interrupted_download_continues(store, file, tmp_path):
     target = tmp_path / "model"
-    answers: list[str] = []
+    lacking = [cid_of_raw(SEVERAL[at : at + CHUNK]) for at in range(2 * CHUNK, len(SEVERAL), CHUNK)]
 
-    def fail_after_four(path: str, body: bytes) -> bytes | None:
-        answers.append(path)
-        return body if re.search("format=raw", path) and len(answers) <= 4 else None
+    def fail_after_two(path: str, body: bytes) -> bytes | None:
+        return None if "format=car" in path or any(cid in path for cid in lacking) else body
 
     with (
-        faulty(store.gateway_url, fail_after_four) as (url, _asked),
+        faulty(store.gateway_url, fail_after_two) as (url, _asked),
         GatewayClient([url], attempts=1) as client,
         pytest.raises(GatewayUnavailable),
     ):
@@ -110,8 +110,80 @@ def test_an_interrupted_download_continues(store, file, tmp_path):
     with faulty(store.gateway_url, lambda _path, body: body) as (url, asked), GatewayClient([url]) as client:
         assert client.download(file, target, max_bytes=len(SEVERAL)) == len(SEVERAL)
     assert target.read_bytes() == SEVERAL
-    assert len(asked) < 6  # six leaves and a root in all
+    assert sorted(asked) == sorted(f"/ipfs/{cid}?format=raw" for cid in (file, *lacking))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+class Gathering:
+    """Holds answers back until ``LEAST`` blocks are asked for at once; who asks for one after another waits in vain."""
+
+    LEAST = 3
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._now = self.most = 0
+
+    def __call__(self, path: str, body: bytes) -> bytes:
+        if len(body) == CHUNK and "format=raw" in path:
+            with self._changed:
+                self._now += 1
+                self.most = max(self.most, self._now)
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self.most >= self.LEAST, timeout=10)
+                self._now -= 1
+        return body
+
+
+@pytest.mark.parametrize("begun", ["in its file", "in the store"])
+def test_what_is_lacking_of_a_file_is_asked_for_several_blocks_at_once(store, file, tmp_path, begun):
+    target, blocks, gathering = tmp_path / "model", BlockStore(tmp_path / "store"), Gathering()
+    if begun == "in its file":
+        (tmp_path / "model.part").write_bytes(SEVERAL[:CHUNK])
+    else:
+        with GatewayClient([store.gateway_url], store=blocks) as client:
+            client.block(file)
+            client.block(cid_of_raw(SEVERAL[:CHUNK]))
+    with faulty(store.gateway_url, gathering) as (url, asked), GatewayClient([url], store=blocks) as client:
+        assert client.download(file, target, max_bytes=len(SEVERAL)) == len(SEVERAL)
+    assert target.read_bytes() == SEVERAL
+    assert gathering.most >= gathering.LEAST
+    assert not any(cid_of_raw(SEVERAL[:CHUNK]) in path for path in asked)
+    assert len(set(asked)) == len(asked)
+
+
+def test_after_an_archive_that_breaks_off_several_blocks_are_asked_for_at_once(store, file):
+    gathering = Gathering()
+
+    def cut_early(path: str, body: bytes) -> bytes | None:
+        return None if "format=car" in path else gathering(path, body)
+
+    with faulty(store.gateway_url, cut_early) as (url, _asked), GatewayClient([url]) as client:
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert gathering.most >= gathering.LEAST
+
+
+def test_a_lie_about_what_a_begun_file_lacks_is_found_out(store, file, tmp_path):
+    (tmp_path / "model.part").write_bytes(SEVERAL[:CHUNK])
+
+    def lie(_path: str, body: bytes) -> bytes:
+        return bytes(len(body)) if len(body) == CHUNK else body
+
+    with faulty(store.gateway_url, lie) as (url, _asked), GatewayClient([url]) as client:
+        with pytest.raises(BlockMismatch):
+            client.download(file, tmp_path / "model", max_bytes=len(SEVERAL))
+        assert {fault.code for fault in client.faults} == {"lied"}
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_archive_goes_on_after_a_block_that_was_here_already(store, file, tmp_path):
+    blocks = BlockStore(tmp_path)
+    blocks.add(SEVERAL[CHUNK : 2 * CHUNK])
+    with (
+        faulty(store.gateway_url, lambda _path, body: body) as (url, asked),
+        GatewayClient([url], store=blocks) as client,
+    ):
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert len(asked) == 1
 
 
 def test_two_downloads_to_one_path_take_turns(store, file, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ipfs_processes import StoreProcess
+from ipfs_processes import StoreProcess, faulty
 from node_work_world import JOB, MODEL, TEXT
 
 from training_gym.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
@@ -16,7 +16,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.outer import initial_outer_state, outer_step
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import MAX_UPDATES, unit_task
+from zoo_compute.node.inputs import MAX_UPDATES, most_updates, unit_task
 from zoo_compute.node.tasks import catch_up_model
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.unixfs import cid_of_file
@@ -25,11 +25,12 @@ from zoo_protocol.unixfs import cid_of_file
 class History:
     """Checkpoints of rounds 0 to ``rounds``. Of their models only the first is in the store."""
 
-    def __init__(self, store: StoreProcess, rounds: int) -> None:
+    def __init__(self, store: StoreProcess, rounds: int, **settings: int) -> None:
         self.store = store
         split = describe_split(store.add(TEXT), TEXT)
         dataset = store.add(DatasetManifest(split, split).to_bytes())
-        document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": {"down_top_k": 64}}
+        training = {"down_top_k": 64} | settings
+        document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
         self.spec = TrainingSpec.from_dict(document)
         self.models = [initial_checkpoint(self.spec)]
         self.manifests = [self._manifest(0, None, store.add(self.models[0]), None)]
@@ -64,10 +65,10 @@ def caught_up(task: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def model_of(history: History, directory: Path, checkpoints: Sequence[str]) -> bytes:
+def model_of(history: History, directory: Path, checkpoints: Sequence[str], url: str | None = None) -> bytes:
     """What a node that works from these checkpoints in turn has for the last."""
     workspace = Workspace(directory)
-    with GatewayClient([history.store.gateway_url], attempts=1) as gateway:
+    with GatewayClient([url or history.store.gateway_url], attempts=1) as gateway:
         for cid in checkpoints:
             task = unit_task(history.task(cid), workspace, gateway, caught_up)
     return Path(task["checkpoint"]).read_bytes()
@@ -93,3 +94,39 @@ def test_a_node_that_was_away_for_long_downloads_the_model(store: StoreProcess, 
     with pytest.raises(BlockNotFound):
         model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES + 1)])
     assert model_of(history, tmp_path, [history.cid(0), history.cid(MAX_UPDATES)]) == history.models[MAX_UPDATES]
+
+
+def test_a_newcomer_fetches_the_model_once_and_nothing_of_earlier_rounds(store: StoreProcess, tmp_path: Path) -> None:
+    history = History(store, rounds=4)
+    store.add(history.models[4])
+    newest, newer = history.cid(4), history.manifests[4].model
+    earlier = {cid for one in history.manifests for cid in (one.update, one.parent) if cid is not None}
+    with faulty(store.gateway_url, lambda _path, body: body) as (url, asked):
+        assert model_of(history, tmp_path, [newest], url) == history.models[4]
+    assert [cid for cid in earlier if any(cid in path for path in asked)] == []
+    assert len([path for path in asked if newer in path]) == 1
+
+
+def test_no_update_is_fetched_where_the_model_is_smaller_than_all_of_them(store: StoreProcess, tmp_path: Path) -> None:
+    """At eight bits an update of all entries is a quarter of the model: three are worth it, and four are not."""
+    history = History(store, rounds=4, down_top_k=4096, down_value_bits=8)
+    with faulty(store.gateway_url, lambda _path, body: body) as (url, asked):
+        assert model_of(history, tmp_path / "three", [history.cid(0), history.cid(3)], url) == history.models[3]
+        store.add(history.models[4])
+        asked.clear()
+        assert model_of(history, tmp_path / "four", [history.cid(0), history.cid(4)], url) == history.models[4]
+    assert [one.update for one in history.manifests if one.update and any(one.update in path for path in asked)] == []
+
+
+def test_a_node_whose_way_is_gone_from_storage_downloads_the_model(store: StoreProcess, tmp_path: Path) -> None:
+    history = History(store, rounds=2)
+    store.add(history.models[2])
+    for lost in ("update", "parent"):
+        broken = replace(history.manifests[2], **{lost: cid_of_file(b"nobody stores this")})
+        cid = store.add(broken.to_bytes())
+        assert model_of(history, tmp_path / lost, [history.cid(0), cid]) == history.models[2]
+
+
+@pytest.mark.parametrize(("update_bytes", "most"), [(1, MAX_UPDATES), (249, 4), (250, 3), (251, 3), (1000, 0)])
+def test_updates_are_worth_it_while_they_are_smaller_than_the_model(update_bytes: int, most: int) -> None:
+    assert most_updates(1000, update_bytes) == most

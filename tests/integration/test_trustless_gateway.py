@@ -7,7 +7,7 @@ import pytest
 from ipfs_processes import StoreProcess
 
 from zoo_protocol import car, unixfs, varint
-from zoo_protocol.cid import DAG_PB, RAW, Cid, parse
+from zoo_protocol.cid import DAG_PB, RAW, Cid, of_block, parse
 
 CHUNK = unixfs.CHUNK_BYTES
 CONTENT = random.Random(3).randbytes(unixfs.MAX_LINKS * CHUNK) + b"two nodes under the root" + bytes(CHUNK)
@@ -98,6 +98,7 @@ def test_head_claims_no_length_that_a_get_would_not_have(store, file):
         ([f"{RAW_TYPE};q=0, {CAR_TYPE};q=0.1"], CAR_TYPE),
         ([f"{CAR_TYPE.upper()}; version=1; order=dfs; dups=n"], CAR_TYPE),
         ([f"{CAR_TYPE};q=much, */*"], "application/octet-stream"),
+        ([f"{CAR_TYPE};version=2, */*;q=0.1"], "application/octet-stream"),
         (["*/*"], "application/octet-stream"),
     ],
 )
@@ -132,3 +133,68 @@ def test_what_the_client_has_already_is_not_sent(store, known, query):
     answer = httpx.get(url, headers={"If-None-Match": known.replace("{tag}", tag)})
     assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
     assert httpx.get(url, headers={"If-None-Match": '"another"'}).status_code == 200
+
+
+def _directory(store: StoreProcess) -> str:
+    """A directory of one file, which the gateway has as a block only."""
+    name = b"a.txt"
+    cid = parse(store.add(b"in a directory")).to_bytes()
+    link = b"\x0a" + bytes([len(cid)]) + cid + b"\x12" + bytes([len(name)]) + name + b"\x18\x0e"
+    node = b"\x12" + bytes([len(link)]) + link + b"\x0a\x02\x08\x01"
+    query = {"cid-codec": "dag-pb", "mhtype": "sha2-256"}
+    answer = httpx.post(f"{store.rpc_url}/api/v0/block/put", params=query, files={"file": node})
+    answer.raise_for_status()
+    assert answer.json()["Key"] == str(of_block(DAG_PB, node))
+    return str(answer.json()["Key"])
+
+
+def test_of_a_directory_its_block_is_served_and_a_sentence_says_so(store):
+    cid = _directory(store)
+    url = f"{store.gateway_url}/ipfs/{cid}"
+    block = httpx.get(f"{url}?format=raw")
+    assert (block.status_code, of_block(DAG_PB, block.content)) == (200, parse(cid))
+    assert list(_archive(store, cid, "dag-scope=block")[1].values()) == [block.content]
+    for query in ("", "?format=car", "?format=car&dag-scope=entity", "?format=car&entity-bytes=0:*"):
+        answer = httpx.get(f"{url}{query}")
+        assert answer.status_code == 406
+        assert answer.text == (
+            f"{cid} is not a file node with raw leaves but a directory, say, of which only this block is served: take "
+            "format=raw, or format=car with dag-scope=block\n"
+        )
+    for path in ("/a.txt", "/a.txt?format=car"):
+        answer = httpx.get(f"{url}{path}")
+        assert (answer.status_code, "no path below it" in answer.text) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "status"),
+    [
+        ("?format=car&car-version=1", None, 200),
+        ("?format=car&car-version=2", None, 406),
+        ("?format=car&car-order=foo", None, 406),
+        ("?format=car&car-order=unk&car-dups=y", None, 200),
+        ("", f"{CAR_TYPE}; version=2", 406),
+        ("", f'{CAR_TYPE}; version="1"', 200),
+        ("", f"{CAR_TYPE}; order=foo, {CAR_TYPE}; order=dfs; q=0.5", 200),
+        ("?format=car", f"{CAR_TYPE}; version=2", 406),
+        ("?format=car&car-version=1", f"{CAR_TYPE}; version=2", 200),  # the query takes precedence
+        ("?format=raw&car-version=2", f"{CAR_TYPE}; version=2", 200),
+    ],
+)
+def test_an_archive_of_another_variant_than_ours_is_refused(store, query, accept, status):
+    url = f"{store.gateway_url}/ipfs/{store.add(b'of several forms')}{query}"
+    answer = httpx.get(url, headers={} if accept is None else {"Accept": accept})
+    assert answer.status_code == status
+    kind = {406: "text/plain", 200: RAW_TYPE if "raw" in query else CAR_TYPE}[status]
+    assert answer.headers["content-type"].split(";")[0] == kind
+
+
+def test_ends_beyond_all_files_are_the_end_of_the_file(store):
+    content = random.Random(5).randbytes(CHUNK + 9)
+    cid = store.add(content)
+    url, far = f"{store.gateway_url}/ipfs/{cid}", "9" * 40
+    for asked, start in ((f"bytes=5-{far}", 5), (f"bytes=-{far}", 0), (f"Bytes=7-{far}", 7)):
+        answer = httpx.get(url, headers={"Range": asked})
+        assert (answer.status_code, answer.content) == (206, content[start:])
+    assert httpx.get(url, headers={"Range": f"bytes={far}-"}).status_code == 416
+    assert len(_archive(store, cid, f"entity-bytes={CHUNK}:{far}")[1]) == 2

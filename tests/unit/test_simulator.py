@@ -131,6 +131,8 @@ def test_who_missed_rounds_catches_up_by_updates_and_not_by_too_many() -> None:
     assert seconds(alone) == pytest.approx([71.0] * 2)
     forgetful = Market(files_kept=60.0)
     assert seconds(run(Scenario(work, nodes, forgetful, rounds=3))) == pytest.approx([100 + 70.0] * 2)
+    large = replace(WORK, model=40 * MB, update=50 * MB)  # the model is what to fetch then
+    assert seconds(run(Scenario(large, nodes, rounds=3))) == pytest.approx([74.0] * 2)
 
 
 def test_what_is_sent_beside_the_training_takes_its_share_of_the_link() -> None:

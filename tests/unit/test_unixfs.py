@@ -1,3 +1,4 @@
+import hashlib
 import io
 
 import pytest
@@ -28,6 +29,48 @@ def test_cids_are_those_of_another_implementation(size, cid):
     data = pattern(size)
     assert unixfs.cid_of_file(data) == cid
     assert unixfs.cid_of_file(io.BytesIO(data)) == cid
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value & 127 | 128]) + _varint(value >> 7) if value > 127 else bytes([value])
+
+
+def _part(key: int, value: bytes) -> bytes:
+    return bytes([key]) + _varint(len(value)) + value
+
+
+def _parent(children: list[tuple[bytes, int, int]]) -> tuple[bytes, int, int]:
+    """CID, file bytes and DAG bytes of a node over children of these, written by the dag-pb and UnixFS formats."""
+    links = b"".join(_part(0x12, _part(0x0A, cid) + b"\x12\x00\x18" + _varint(dag)) for cid, _size, dag in children)
+    size = sum(size for _cid, size, _dag in children)
+    sizes = b"".join(b"\x20" + _varint(size) for _cid, size, _dag in children)
+    block = links + _part(0x0A, b"\x08\x02\x18" + _varint(size) + sizes)
+    cid = b"\x01\x70\x12\x20" + hashlib.sha256(block).digest()
+    return cid, size, len(block) + sum(dag for _cid, _size, dag in children)
+
+
+def test_files_of_a_third_level_of_nodes_are_built_as_the_formats_say():
+    """7.9 GB and one chunk more, of leaves that are all alike: more than 174² leaves need three levels."""
+    chunk, count = 262_144, 174**2 + 1
+    leaf = of_block(0x55, bytes(chunk))
+    builder = unixfs.FileBuilder(lambda _cid, _block: None)
+    for _ in range(count):
+        builder.append_leaf(Link(leaf, chunk, chunk))
+    level, levels = [(leaf.to_bytes(), chunk, chunk)] * count, 0
+    while len(level) > 1:
+        level = [_parent(level[at : at + 174]) for at in range(0, len(level), 174)]
+        levels += 1
+    [(cid, size, dag)] = level
+    assert (levels, size) == (3, count * chunk)
+    assert builder.finish() == Link(Cid.from_bytes(cid), size, dag)
+
+
+def test_the_empty_directory_is_known_and_no_file():
+    """Published everywhere as QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn, and with this CID in version 1."""
+    block = b"\x0a\x02\x08\x01"
+    assert str(of_block(DAG_PB, block)) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
+    with pytest.raises(InvalidBlock):
+        unixfs.decode_node(block)
 
 
 def _tree(data: bytes, **options: int) -> tuple[Cid, dict[Cid, bytes]]:

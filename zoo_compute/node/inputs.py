@@ -1,7 +1,9 @@
 """What training and replaying start from: files named by the lease, fetched and verified."""
 
 import logging
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,13 @@ UNIT_FIELDS = (
 Run = Callable[[dict[str, Any]], dict[str, Any]]
 """Runs a task of :mod:`zoo_compute.node.tasks`; returns its result. Raises ExecutorError."""
 
-MAX_UPDATES = 16
-"""Updates a node catches up by; more of them come near to a model's size at the usual settings."""
+MAX_UPDATES = 64
+"""Updates a node catches up by, at most: of each it reads the manifest first, one request after another."""
+
+
+def most_updates(model_bytes: float, update_bytes: float) -> int:
+    """How many updates of that size a node catches up by: those that together are smaller than the model."""
+    return min(MAX_UPDATES, math.ceil(model_bytes / update_bytes) - 1)
 
 
 def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
@@ -113,28 +120,50 @@ def _model_file(
     path = workspace.file(checkpoint.model)
     with workspace.making(checkpoint.model):
         if spec.training.down_top_k and not path.exists():
-            _catch_up(spec, checkpoint, workspace, gateway, run)
+            with suppress(BlockNotFound):  # what leads there is gone: the model itself may not be
+                _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
 
 
 def _catch_up(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> None:
-    """Make the model of the newest one at hand by the updates since, if they lead to it from one that is here."""
-    wanted, updates = checkpoint.model, list[str]()
-    while checkpoint.update is not None and checkpoint.parent is not None and len(updates) < MAX_UPDATES:
-        workspace.have(checkpoint.update, gateway.fetch(checkpoint.update, max_bytes=downlink(spec).max_bytes))
-        updates.append(str(workspace.file(checkpoint.update)))
+    """Make the model of the newest one at hand by the updates since, if they lead to it in fewer bytes than it has."""
+    found = _way_from_a_base(spec, checkpoint, workspace, gateway)
+    if found is None:
+        return
+    base, cids = found
+    for cid in cids:
+        workspace.have(cid, gateway.fetch(cid, max_bytes=downlink(spec).max_bytes))
+    made = workspace.file(checkpoint.model).with_suffix(".made")
+    updates = [str(workspace.file(cid)) for cid in cids]
+    task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": updates}
+    run({**task, "output": str(made)})
+    with made.open("rb") as content:
+        if cid_of_file(content) != checkpoint.model:
+            return
+    made.replace(workspace.file(checkpoint.model))
+    log.info("round %d's model made from %d updates", checkpoint.round, len(updates))
+
+
+def _way_from_a_base(
+    spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
+) -> tuple[Path, list[str]] | None:
+    """The newest earlier model that is here and the CIDs of the updates since, oldest first; fetches manifests only.
+
+    None where no model is here that fewer bytes than the checkpoint's own lead from. Manifests do not say how large an
+    update is, so each counts as the most that it may be.
+    """
+    model_bytes, updates = 4 * spec.num_parameters(), list[str]()
+    if not workspace.has_file_of(model_bytes):
+        return None  # a newcomer: no manifest would name what is here
+    for _ in range(most_updates(model_bytes, downlink(spec).max_bytes)):
+        if checkpoint.update is None or checkpoint.parent is None:
+            return None
+        updates.append(checkpoint.update)
         parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
         checkpoint = CheckpointManifest.from_bytes(parent)
         base = workspace.file(checkpoint.model)
         if base.exists():
-            made = workspace.file(wanted).with_suffix(".made")
-            task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": updates[::-1]}
-            run({**task, "output": str(made)})
-            with made.open("rb") as content:
-                if cid_of_file(content) != wanted:
-                    return
-            made.replace(workspace.file(wanted))
-            log.info("round %d's model made from %d updates", checkpoint.round + len(updates), len(updates))
-            return
+            return base, updates[::-1]
+    return None

@@ -30,7 +30,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -171,6 +171,14 @@ class Workspace:
             else:
                 gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
         return path
+
+    def has_file_of(self, least_bytes: int) -> bool:
+        """Whether a fetched or made file of at least that size is here."""
+        for path in (self._root / "files").iterdir():
+            with suppress(FileNotFoundError):  # just finished under its name, or removed
+                if path.stat().st_size >= least_bytes:
+                    return True
+        return False
 
     def have(self, cid: str, content: bytes) -> None:
         """Keep the file of a CID, so that it need not be fetched."""

@@ -1,8 +1,8 @@
 """The IPFS trustless gateway (https://specs.ipfs.tech/http-gateways/trustless-gateway/), and plain file reads.
 
 ``GET /ipfs/{cid}`` gives the file (with ranges), ``?format=raw`` its root block, ``?format=car`` all its blocks, or
-those that ``dag-scope`` or ``entity-bytes`` ask for; the ``Accept`` header chooses likewise. Content is from strangers,
-so nothing is ever served as a type a browser renders.
+those that ``dag-scope`` or ``entity-bytes`` ask for; the ``Accept`` header chooses likewise. Of a block that is no file
+only that block is served. Content is from strangers, so nothing is ever served as a type a browser renders.
 """
 
 import re
@@ -25,8 +25,10 @@ PROBE_CID = "bafkqaaa"  # the empty identity block, by which clients probe gatew
 
 _FORMATS = {"raw": RAW_TYPE, "car": CAR_TYPE}
 _PROBES = {RAW_TYPE: b"", CAR_TYPE: b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01"}
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_ENTITY_BYTES = re.compile(r"(-?\d{1,18}):(-?\d{1,18}|\*)", re.ASCII)
+_CAR_VARIANTS = {"version": ("1",), "order": ("dfs", "unk")}
+"""What a client may ask for. Whatever it says of ``dups``, no block comes twice, and the answer says so."""
+_RANGE = re.compile(r"bytes=(\d{0,1000})-(\d{0,1000})", re.ASCII | re.IGNORECASE)
+_ENTITY_BYTES = re.compile(r"(-?\d{1,1000}):(-?\d{1,1000}|\*)", re.ASCII)
 _SCOPES = ("all", "entity", "block")
 
 
@@ -76,7 +78,7 @@ class Gateway:
         return self._file(request, root, headers)
 
     def _archive(self, request: Request, root: Cid, scope: str, headers: dict[str, str]) -> Response:
-        size = 0 if scope == "block" else unixfs.file_size(root, self._store.get)
+        size = 0 if scope == "block" else self._file_size(root)
         if scope in ("all", "entity"):
             blocks = self._store.blocks(root)
         else:
@@ -84,6 +86,16 @@ class Gateway:
             blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
         full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
         return _answer(request, car.write(root, blocks), size, full_type, headers)
+
+    def _file_size(self, root: Cid) -> int:
+        """Bytes in the file. Raises InvalidFormat: the block is no file."""
+        try:
+            return unixfs.file_size(root, self._store.get)
+        except InvalidBlock as error:
+            raise InvalidFormat(
+                f"{root} is {error}, of which only this block is served: take format=raw, or format=car with "
+                "dag-scope=block"
+            ) from error
 
     def _proof(self, root: Cid, size: int, start: int, stop: int) -> list[Cid]:
         """The blocks that bytes ``start`` to ``stop`` of a file are read by, in the order of archives."""
@@ -99,7 +111,7 @@ class Gateway:
         return list(needed)
 
     def _file(self, request: Request, root: Cid, headers: dict[str, str]) -> Response:
-        size = unixfs.file_size(root, self._store.get)
+        size = self._file_size(root)
         headers["Accept-Ranges"] = "bytes"
         start, stop, status = 0, size, 200
         is_of_this = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
@@ -131,9 +143,10 @@ def application(store: BlockStore) -> ASGIApp:
             InvalidCid: _explain(400),
             InvalidFormat: _explain(406),
             InvalidScope: _explain(400),
-            InvalidBlock: _explain(422),  # a dag-pb block that is no file; format=raw still gives it
+            InvalidBlock: _explain(422),  # a block of a file is no part of one; format=raw still gives it
             ContentTooLarge: _explain(422),  # more blocks than any file has here
             BlockNotFound: _explain(404),
+            404: _no_path,
         },
     )
 
@@ -145,25 +158,43 @@ def _explain(status: int) -> Callable[[Request, Exception], Awaitable[Response]]
     return handler
 
 
+async def _no_path(_request: Request, _error: Exception) -> Response:
+    text = "nothing is served at this path: content is at /ipfs/{cid}, and no path below it is followed"
+    return PlainTextResponse(f"{text}\n", status_code=404)
+
+
 def _wanted_type(request: Request) -> str | None:
     """The block or archive type the client asks for; None for the file itself."""
     chosen = request.query_params.get("format")
-    if chosen is not None:
-        if chosen not in _FORMATS:
-            raise InvalidFormat(f"format {chosen[:40]!r} is not served; use raw or car, or none for the file itself")
-        return _FORMATS[chosen]
+    if chosen is not None and chosen not in _FORMATS:
+        raise InvalidFormat(f"format {chosen[:40]!r} is not served; use raw or car, or none for the file itself")
     entries = [_accepted(entry) for line in request.headers.getlist("accept") for entry in line.split(",")]
-    known = [(kind, quality) for kind, quality in entries if kind in _FORMATS.values() and 0 < quality <= 1]
-    return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
+    kinds = _FORMATS.values() if chosen is None else (_FORMATS[chosen],)
+    wanted = [entry for entry in entries if entry[0] in kinds and 0 < entry[1] <= 1]
+    if chosen is not None and not wanted:
+        wanted = [(_FORMATS[chosen], 1.0, {})]
+    served = [(kind, quality) for kind, quality, variant in wanted if _is_served(request, kind, variant)]
+    takes_file = chosen is None and any(kind == "*/*" and quality for kind, quality, _variant in entries)
+    if wanted and not served and not takes_file:
+        raise InvalidFormat("archives are served in version 1 and depth first (order dfs) only")
+    return max(served, key=lambda entry: entry[1], default=(None, 0))[0]
 
 
-def _accepted(entry: str) -> tuple[str, float]:
-    """The type of one entry of an ``Accept`` header, and how much it is wanted; 0 where that is no number."""
+def _accepted(entry: str) -> tuple[str, float, dict[str, str]]:
+    """The type of one entry of an ``Accept`` header, how much it is wanted (0 where that is no number), and its other
+    parameters."""
     kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+    named = {name.strip(): value.strip(' "') for name, _, value in (part.partition("=") for part in parameters)}
     try:
-        return kind, float(next((value[2:] for value in parameters if value.startswith("q=")), 1))
+        return kind, float(named.pop("q", 1)), named
     except ValueError:
-        return kind, 0.0
+        return kind, 0.0, named
+
+
+def _is_served(request: Request, kind: str, variant: dict[str, str]) -> bool:
+    """Whether an answer of this type can be as the query asks, or else as the ``variant`` of the header does."""
+    asked = {name: request.query_params.get(f"car-{name}", variant.get(name)) for name in _CAR_VARIANTS}
+    return kind != CAR_TYPE or all(asked[name] in (None, *known) for name, known in _CAR_VARIANTS.items())
 
 
 def _scope(request: Request) -> str:
