@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from training_gym.config import ModelConfig
 from training_gym.errors import StateError
 from training_gym.models.layout import Arrays, parameter_shapes
+from zoo_protocol import merkle
 
 Vector = NDArray[np.float32]
 
@@ -28,32 +29,50 @@ _HEADER_PER_TENSOR = 512
 
 
 class TensorDigest:
-    """SHA2-256 over names with each array's dtype, shape and little-endian bytes, fed in the order of the names."""
+    """Root of a Merkle tree with one leaf for each array, fed in the order of the names (:mod:`zoo_protocol.merkle`).
+
+    So a single tensor can be shown to be part of a state, or to differ from it, without the others. A leaf is of
+    ``"zoo-tensor-1" || header || SHA2-256 of the values``; the header is ``["name","F32",[shape]]`` as JSON without
+    blanks, preceded by its length, and the values are float32, little-endian.
+    """
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256(b"zoo-tensors-1")
+        self._leaves: list[bytes] = []
+        self._header = b""
+        self._values = hashlib.sha256()
 
     def begin(self, name: str, shape: Sequence[int]) -> None:
         """The next array's name and shape; its values follow."""
+        self._end()
         header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
-        self._hash.update(struct.pack(">Q", len(header)) + header)
+        self._header, self._values = struct.pack(">Q", len(header)) + header, hashlib.sha256()
 
     def update(self, values: NDArray[np.float32]) -> None:
         """Values of the array that was begun, in order."""
-        self._hash.update(np.ascontiguousarray(values, "<f4").data)
+        self._values.update(np.ascontiguousarray(values, "<f4").data)
 
     def digest(self) -> bytes:
-        """Of all arrays so far (32 bytes)."""
-        return self._hash.digest()
+        """Of all arrays (32 bytes); nothing can be added afterwards. Raises ValueError if there is none."""
+        self._end()
+        return merkle.root(self._leaves)
+
+    def _end(self) -> None:
+        if self._header:
+            self._leaves.append(merkle.leaf_hash(b"zoo-tensor-1" + self._header + self._values.digest()))
+            self._header = b""
+
+
+def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
+    """The leaf of one array in the tree whose root is :func:`tensor_digest` (32 bytes)."""
+    digest = TensorDigest()
+    digest.begin(name, values.shape)
+    digest.update(values)
+    return digest.digest()
 
 
 def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
     """The :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
-    digest = TensorDigest()
-    for name in sorted(arrays):
-        digest.begin(name, arrays[name].shape)
-        digest.update(arrays[name])
-    return digest.digest()
+    return merkle.root([tensor_leaf(name, arrays[name]) for name in sorted(arrays)])
 
 
 def flatten(arrays: Mapping[str, NDArray[np.float32]]) -> Vector:

@@ -1,3 +1,4 @@
+import hashlib
 import threading
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import safetensors.numpy
 from training_gym import blocks
 from training_gym.config import ModelConfig
 from training_gym.models.layout import initial_parameters
-from training_gym.tensors import FlatView, flatten, save_arrays, write_arrays
+from training_gym.tensors import FlatView, TensorDigest, flatten, save_arrays, tensor_digest, tensor_leaf, write_arrays
+from zoo_protocol import merkle
+from zoo_protocol.hashing import keccak
 
 SMALL = ModelConfig(hidden_size=8, num_layers=2, num_heads=1, sequence_length=8)
 STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -29,6 +32,30 @@ def test_files_are_those_of_the_library(arrays: dict[str, np.ndarray], tmp_path:
     assert save_arrays(arrays) == safetensors.numpy.save(plain)
     write_arrays(tmp_path / "file", arrays)
     assert (tmp_path / "file").read_bytes() == save_arrays(arrays)
+
+
+def test_a_states_digest_is_the_root_over_its_tensors() -> None:
+    arrays = {"c": np.float32([[3, -0.0]]), "a": np.float32([1, 2]), "b": np.float32(0.5)}
+
+    def leaf(header: bytes, values: bytes) -> bytes:
+        encoded = b"zoo-tensor-1" + len(header).to_bytes(8, "big") + header + hashlib.sha256(values).digest()
+        return keccak(keccak(encoded))
+
+    leaves = [
+        leaf(b'["a","F32",[2]]', bytes.fromhex("0000803f00000040")),
+        leaf(b'["b","F32",[]]', bytes.fromhex("0000003f")),
+        leaf(b'["c","F32",[1,2]]', bytes.fromhex("0000404000000080")),
+    ]
+    pair = keccak(min(leaves[:2]) + max(leaves[:2]))
+    assert tensor_digest(arrays) == keccak(min(pair, leaves[2]) + max(pair, leaves[2]))
+    assert [tensor_leaf(name, arrays[name]) for name in "abc"] == leaves
+    assert merkle.verify(tensor_digest(arrays), tensor_leaf("b", arrays["b"]), merkle.proof(leaves, 1))
+    streamed = TensorDigest()
+    for name in "abc":
+        streamed.begin(name, arrays[name].shape)
+        for value in arrays[name].ravel():  # in any pieces
+            streamed.update(value.reshape(1))
+    assert streamed.digest() == tensor_digest(arrays)
 
 
 def test_parts_of_the_flat_vector_are_read_and_changed_where_they_lie() -> None:
