@@ -27,8 +27,9 @@ def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() ->
     assert {strategies.life(lazy, USUAL, 0, random.Random(seed)) for seed in range(20)} == {lost}
 
 
-def test_a_withholder_is_fined_as_for_a_false_step() -> None:
-    life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=True), USUAL, 0, random.Random(0))
+@pytest.mark.parametrize("offence", ["withheld_data", "refused_data"])
+def test_a_withholder_is_fined_as_for_a_false_step(offence: str) -> None:
+    life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=offence), USUAL, 0, random.Random(0))
     assert life == -USUAL.net_wei - _STAKE // 2
 
 
@@ -78,7 +79,21 @@ def test_a_lone_liar_is_suspended_then_slashed_and_nobody_else_is() -> None:
 
 
 def test_every_kind_of_cheat_is_lived() -> None:
-    assert len({cheat.name for cheat in CHEATS}) == 8
+    assert len({cheat.name for cheat in CHEATS}) == 9
+
+
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+def test_who_is_late_loses_and_who_refuses_too(prices: strategies.Prices) -> None:
+    for outcome in (*strategies.late_outcomes(60, 13, prices), *strategies.refusing_outcomes(20, 14, prices)):
+        assert outcome.high < 0, outcome.name
+
+
+def test_who_refuses_most_of_its_replays_is_soon_drawn_no_more() -> None:
+    drawn = [strategies.refusing_life(strategies.REFUSALS[0], USUAL, 1, random.Random(seed)) for seed in range(3)]
+    assert drawn == [0] * 3
+    half = strategies.refusing_life(strategies.REFUSALS[1], USUAL, 1_000, random.Random(0))
+    honest = strategies.refusing_life(strategies.Refusal("honest"), USUAL, 1_000, random.Random(0))
+    assert 0 < half < honest / 2  # half of the replays, of fewer than half of the draws' weight
 
 
 def test_honest_work_pays() -> None:
