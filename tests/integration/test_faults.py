@@ -8,7 +8,8 @@ from sqlalchemy import select, update
 from verification_world import RATE, VerificationWorld, delivered_units, three_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
-from market.jobs import leases
+from market.domain.lifecycle import LeaseEvent
+from market.jobs import leases, repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Lease
 from market.outages.models import Outage
@@ -66,16 +67,11 @@ def test_who_is_silent_pays_as_for_a_lost_unit(
 def test_who_is_at_another_replay_is_not_silent(world: VerificationWorld, asked: str, unit_ids: list[int]) -> None:
     """A node replays one segment at a time; what it could not pull meanwhile is not its fault."""
     with world.database.transaction() as session:
-        first = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
-        second = leases.create_lease(
-            session, kind="replay", holder=asked, job_id=first.job_id, task={}, unit_id=unit_ids[0], seconds=30
-        )
-        second.replay_id, first.replay_id = first.replay_id, None
-        second.created_at = first.created_at + timedelta(seconds=1)
-        first.pulled_at, first.status, first.kind = first.created_at, "active", "replay"
-        session.execute(update(Lease).where(Lease.id == second.id).values(expires_at=utc_now()))
-    with world.database.transaction() as session:
-        session.execute(update(Lease).where(Lease.pulled_at.is_not(None)).values(expires_at=utc_now() + timedelta(1)))
+        offered = session.scalars(select(Lease).where(Lease.kind == "replay")).one()
+        place = {"holder": asked, "job_id": offered.job_id, "unit_id": unit_ids[1]}
+        held = leases.create_lease(session, kind="replay", task={}, seconds=3_600, **place)
+        held.status, held.pulled_at = "active", utc_now()
+        offered.expires_at = utc_now() - timedelta(seconds=1)
     leases.expire_due(world.database, utc_now())
     world.advance()
     assert world.outcomes()[asked] == ("abandoned", "node_silent")
@@ -112,12 +108,10 @@ def test_it_counts_once_for_a_replay_however_often_it_is_asked(
 def test_what_the_market_takes_away_counts_nothing(world: VerificationWorld, asked: str) -> None:
     assert world.pull(asked, LeaseKind.REPLAY) is not None
     with world.database.transaction() as session:
-        leases.vacate(session, asked, "provider_jailed")
-        job_id = session.scalars(select(Lease.job_id).where(Lease.holder == asked)).first()
-        for lease_id in leases.repository.open_leases(session, job_id or "", holder=asked):
-            locked = leases.repository.lock_lease(session, lease_id)
-            assert locked is not None
-            leases.abandon(session, *locked, leases.LeaseEvent.EXPIRE, "provider_jailed")
+        lease_id = session.scalars(select(Lease.id).where(Lease.holder == asked)).one()
+        locked = repository.lock_lease(session, lease_id)
+        assert locked is not None
+        leases.abandon(session, *locked, LeaseEvent.EXPIRE, "provider_jailed")
     world.advance()
     assert world.outcomes()[asked] == ("abandoned", "provider_jailed")
     assert counts(world, asked) == (0, 0, 0)
