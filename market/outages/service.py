@@ -45,16 +45,16 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
 
 
 def note_storage(session: Session, works: bool) -> None:
-    """Storage was looked at. Where it does not work, it has not since it was last found to, as far as is known; nobody
-    looks while nothing depends on it."""
+    """Storage was looked at. Where it does not work, it has not since it was last found to, or for a minute where it
+    never was; nobody looks while nothing depends on it."""
     now = database_now(session)
-    row = Presence(part=STORAGE, seen_at=now)
-    seen_at = session.scalar(select(Presence.seen_at).where(Presence.part == STORAGE))
-    if works or seen_at is None:
-        session.merge(row)
+    row = session.get(Presence, STORAGE) or Presence(part=STORAGE, seen_at=now - timedelta(minutes=1))
+    session.add(row)
+    if works:
+        row.seen_at = now
     else:
-        since = insert(Outage).values(part=STORAGE, starts_at=seen_at, ends_at=now)
-        session.execute(since.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
+        away = insert(Outage).values(part=STORAGE, starts_at=row.seen_at, ends_at=now)
+        session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
 
 
 def is_away(session: Session, part: str, gap: timedelta, now: datetime) -> bool:

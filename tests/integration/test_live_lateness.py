@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld
-from sqlalchemy import select, update
+from sqlalchemy import select
 from verification_world import let_time_pass
 
 from market.chain.service import final_events
@@ -37,12 +37,9 @@ def test_the_third_late_day_costs_five_per_cent_on_chain_and_every_unit_is_paid(
             for sample in session.scalars(select(Sample).where(Sample.status == "drawn")):
                 let_time_pass(sample, is_taken=True)
         live.step()
-        earlier = LateState.due_at - timedelta(days=2 - day)
-        live.rows(
-            lambda session, to=earlier: session.execute(
-                update(LateState).where(LateState.booked.is_(None)).values(due_at=to)
-            )
-        )
+        with live.database.transaction() as session:
+            for row in session.scalars(select(LateState).where(LateState.booked.is_(None))):
+                row.due_at -= timedelta(days=2 - day)
         live.decide(job_id, [late, prompt], verifiers)
         assert {unit.status for unit in live.units(job_id)} == {"verified"}
     for _ in range(3):
