@@ -3,7 +3,7 @@
 Called by who advances verification alone, so no two look at the same day of a provider at once.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -43,12 +43,11 @@ def _book(session: Session, late: LateState) -> None:
     unit = jobs.unit_facts(session, late.unit_id)
     if unit.status not in UNIT_DECIDED:
         return
-    day = epoch_of(late.due_at.timestamp())
     counted = repository.counted_late_states(session, late.due_at - timedelta(days=1), late.provider)
     late.booked = lateness.booked(
         verified=unit.status == UnitStatus.VERIFIED,
         jailed=providers.require(session, late.provider).status == ProviderStatus.JAILED,
-        same_day=any(_day(known) == day for known in counted),
+        same_day=any(_day(known) == _day(late) for known in counted),
     )
     session.flush()
     if late.booked == Booked.COUNTED:
@@ -64,7 +63,7 @@ def _violation(session: Session, provider: str) -> list[LateState]:
 
     Those that were due before the last penalty do not count again.
     """
-    before = repository.last_late_penalty_at(session, provider) or datetime.min.replace(tzinfo=utc_now().tzinfo)
+    before = repository.last_late_penalty_at(session, provider) or datetime.min.replace(tzinfo=UTC)
     by_day = {_day(late): late for late in repository.counted_late_states(session, before, provider)}
     return [by_day[day] for day in lateness.violation(by_day) or ()]
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import referee_strategies, strategies
+from benchmarks import referee_strategies, silence, strategies
 from benchmarks.lazy_verifiers import Laziness, chance, live
 from benchmarks.report import wilson
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
@@ -84,17 +84,17 @@ def test_every_kind_of_cheat_is_lived() -> None:
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
 def test_who_is_late_loses_and_who_refuses_too(prices: strategies.Prices) -> None:
-    for outcome in (*strategies.late_outcomes(60, 13, prices), *strategies.refusing_outcomes(20, 14, prices)):
+    for outcome in (*silence.late_outcomes(60, 13, prices), *silence.refusing_outcomes(20, 14, prices)):
         assert outcome.high < 0, outcome.name
 
 
 def test_who_refuses_is_drawn_less_and_who_refuses_all_soon_not_at_all() -> None:
-    def earned(refusal: strategies.Refusal) -> int:
-        return sum(strategies.refusing_life(refusal, USUAL, 1_000, random.Random(seed)) for seed in range(10))
+    def earned(refusal: silence.Refusal) -> int:
+        return sum(silence.refusing_life(refusal, USUAL, 1_000, random.Random(seed)) for seed in range(10))
 
-    everything, half, *_ = strategies.REFUSALS
+    everything, half, *_ = silence.REFUSALS
     assert earned(everything) == 0
-    assert 0 < earned(half) < 0.45 * earned(strategies.Refusal("honest"))
+    assert 0 < earned(half) < 0.45 * earned(silence.Refusal("honest"))
 
 
 def test_honest_work_pays() -> None:
