@@ -5,7 +5,7 @@ At the reserve price, and at the highest prices that orders of each tier may hav
 
 from collections.abc import Callable, Iterable, Iterator
 
-from benchmarks import referee_strategies, strategies
+from benchmarks import referee_strategies, silence, strategies
 from benchmarks.report import Row, progress, row
 from benchmarks.strategies import Outcome, Prices
 from market.domain.network import ZEN
@@ -33,13 +33,19 @@ def rows(lives: int) -> list[Row]:
     honest = strategies.honest_outcome(max(lives // 10, 4), 4)
     wrongly = 100 * strategies.wrongly_convicted_share(5, 10 * lives, 5)
     slashed = [strategies.wrongly_slashed(liars, max(lives // 5, 20), 7) for liars in (1, 2, 5)]
+    late = _at(_EACH, lives, 10, silence.late_outcomes)
+    refusing = _at(_EACH, max(lives // 10, 20), 11, silence.refusing_outcomes)
     bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.DEAREST)
     stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.DEAREST)
     return [
         _best("cheat_profit_max", usual, "providers and accusers at the reserve price"),
         _best("cheat_profit_max_dearest", dearest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
+        _best(
+            "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the dearest prices"
+        ),
         _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
         _best("verifier_cheat_profit_max_dearest", verifiers_dearest, f"of such units, {stakes} ZEN at stake"),
+        _best("verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the dearest prices"),
         _of(
             "honest_profit_min",
             honest,

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from market.domain.lateness import REFUSED_DATA, WITHHELD_DATA
 from market.domain.money import deterred_unit_price, judged_unit_price
 from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification import (
@@ -117,14 +118,14 @@ class Strategy:
         name: what a row calls it.
         falsified: which of a unit's segments are false.
         saved: share of a unit's cost that it saves.
-        withholds: it shows no state once challenged, and so is fined for that and not for a false step.
+        withholds: offence by which it is fined, and not for a false step, since it shows no state once challenged.
         accomplices: verifiers of ``VERIFIERS`` that confirm whatever it claims.
     """
 
     name: str
     falsified: frozenset[int] = frozenset()
     saved: float = 0.0
-    withholds: bool = False
+    withholds: str | None = None
     accomplices: int = 0
 
 
@@ -136,7 +137,8 @@ CHEATS = (
     Strategy("lazy in all segments", _ALL, 1.0),
     Strategy("half the precision", _ALL, 0.5),
     Strategy("copier of an earlier payload", _ALL, 1.0),
-    Strategy("withholder", _ALL - {0}, 0.75, withholds=True),
+    Strategy("withholder", _ALL - {0}, 0.75, withholds=WITHHELD_DATA),
+    Strategy("refuser", _ALL - {0}, 0.75, withholds=REFUSED_DATA),
     Strategy("with 2 of 20 verifiers", _ALL, 1.0, accomplices=2),
     Strategy("with 5 of 20 verifiers", _ALL, 1.0, accomplices=5),
 )
@@ -272,15 +274,20 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) ->
 def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) -> str | None:
     """What the provider is convicted of for one unit, if of anything."""
     seed, root = dice.randbytes(32), dice.randbytes(32)
-    rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
-    for segment in draw_segments(seed, root, SEGMENTS, rate):
+    for segment in drawn_segments(clean, seed, root):
         if segment not in strategy.falsified:
             continue
-        if strategy.withholds:
-            return "withheld_data"
+        if strategy.withholds is not None:
+            return strategy.withholds
         if bench.judge(_FALSE, _FALSE, seed, root, segment):
             return "incorrect_computation"
     return None
+
+
+def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
+    """The segments drawn of a unit of a provider with so many verified ones."""
+    rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
+    return draw_segments(seed, root, SEGMENTS, rate)
 
 
 # --- verifiers and accusers

@@ -27,6 +27,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     uint8 private constant DOWNTIME = 1;
     uint8 private constant INCORRECT_COMPUTATION = 2;
     uint8 private constant WITHHELD_DATA = 4;
+    uint8 private constant REFUSED_DATA = 7;
 
     /// @notice Seconds between a request to unstake and its withdrawal.
     uint256 public immutable unbondingDelay;
@@ -36,7 +37,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     mapping(address provider => uint40) public committedUntil;
 
     uint96[4] private _minimumStakes;
-    Penalty[6] private _penalties; // of offence i + 1
+    Penalty[7] private _penalties; // of offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
@@ -68,6 +69,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
         _setPenalty(WITHHELD_DATA, 5_000, 2_000); // as much: or a cheat would fall silent
         _setPenalty(5, 2_000, 0); // wrong replay, of a verifier or referee
         _setPenalty(6, 10_000, 0); // two verdicts of one referee that contradict each other
+        _setPenalty(REFUSED_DATA, 5_000, 2_000); // as much: or a cheat would say no instead
     }
 
     /// @inheritdoc IProviderStaking
@@ -233,7 +235,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     function _setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) private {
         _requireOffence(offence);
         require(bps <= BPS && disputeShareBps <= MAX_DISPUTE_SHARE_BPS, PenaltyTooHigh(bps, disputeShareBps));
-        bool endsACheat = offence == INCORRECT_COMPUTATION || offence == WITHHELD_DATA;
+        bool endsACheat = offence == INCORRECT_COMPUTATION || offence == WITHHELD_DATA || offence == REFUSED_DATA;
         require(!endsACheat || bps >= LEAST_CHEAT_PENALTY_BPS, PenaltyTooLow(bps, LEAST_CHEAT_PENALTY_BPS));
         _penalties[offence - 1] = Penalty(bps, disputeShareBps);
         emit PenaltySet(offence, bps, disputeShareBps);

@@ -8,8 +8,8 @@ import {Staking} from "./base/Staking.sol";
 contract ProviderStakingSlashTest is Staking {
     function test_theOperatorsSlashBurnsAllOfIt() public {
         uint256 supply = token.totalSupply();
-        uint16[6] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000, 10_000];
-        for (uint8 offence = 1; offence <= 6; ++offence) {
+        uint16[7] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000, 10_000, 5_000];
+        for (uint8 offence = 1; offence <= 7; ++offence) {
             address culprit = address(uint160(0x5000) + offence);
             _stake(culprit, 100 ether);
             _commit(culprit, 1 days);
@@ -33,9 +33,9 @@ contract ProviderStakingSlashTest is Staking {
     function test_aDisputeGetsItsShareAndTheRestIsBurned() public {
         uint256 supply = token.totalSupply();
         uint256 received;
-        uint16[6] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000, 10_000];
-        uint16[6] memory shareBps = [uint16(0), 2_000, 0, 2_000, 0, 0];
-        for (uint8 offence = 1; offence <= 6; ++offence) {
+        uint16[7] memory bps = [uint16(500), 5_000, 500, 5_000, 2_000, 10_000, 5_000];
+        uint16[7] memory shareBps = [uint16(0), 2_000, 0, 2_000, 0, 0, 2_000];
+        for (uint8 offence = 1; offence <= 7; ++offence) {
             address culprit = address(uint160(0x5000) + offence);
             _stake(culprit, 100 ether);
             _commit(culprit, 1 days);
@@ -70,8 +70,8 @@ contract ProviderStakingSlashTest is Staking {
         _stake(provider, 100 ether);
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 0));
         _slash(0, "a");
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 7));
-        _slash(7, "a");
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, 8));
+        _slash(8, "a");
     }
 
     function test_slashPunishesEvidenceOncePerRole() public {
@@ -207,7 +207,7 @@ contract ProviderStakingSlashTest is Staking {
         vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooHigh.selector, 5_000, 5_001));
         staking.setPenalty(INCORRECT, 5_000, 5_001);
         for (uint256 i = 0; i < 2; ++i) {
-            uint8 unknown = i == 0 ? 0 : 7;
+            uint8 unknown = i == 0 ? 0 : 8;
             vm.prank(admin);
             vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownOffence.selector, unknown));
             staking.setPenalty(unknown, 1, 1);
@@ -218,11 +218,13 @@ contract ProviderStakingSlashTest is Staking {
 
     /// The price bound of orders counts on it: a table that an admin lowered would make cheating pay.
     function test_whatEndsACheatNeverCostsLessThanOrdersCountOn() public {
-        for (uint8 offence = INCORRECT; offence <= WITHHELD; offence += WITHHELD - INCORRECT) {
+        uint8[3] memory cheats = [INCORRECT, WITHHELD, REFUSED];
+        for (uint256 i = 0; i < cheats.length; ++i) {
+            uint8 offence = cheats[i];
             vm.prank(admin);
             vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooLow.selector, 4_999, 5_000));
             staking.setPenalty(offence, 4_999, 0);
-            vm.assertEq(staking.penalty(offence).bps, 5_000); // silence costs what a false step costs
+            vm.assertEq(staking.penalty(offence).bps, 5_000); // silence and a refusal cost what a false step costs
             vm.prank(admin);
             staking.setPenalty(offence, 5_000, 0);
         }
@@ -312,24 +314,25 @@ contract ProviderStakingSlashTest is Staking {
     function testFuzz_slashesAreBoundedAndMonotone(
         uint96 stake,
         uint96 leaving,
-        uint8[6] memory offences,
-        bool[6] memory disputed,
-        uint16[12] memory table
+        uint8[7] memory offences,
+        bool[7] memory disputed,
+        uint16[14] memory table
     ) public {
         stake = uint96(_bound(stake, 1, 1_000_000 ether));
         leaving = uint96(_bound(leaving, 0, stake));
         _stake(provider, stake);
         if (leaving > 0) _requestUnstake(leaving);
         _commit(provider, 1 days);
-        for (uint8 offence = 1; offence <= 6; ++offence) {
-            uint256 least = offence == INCORRECT || offence == WITHHELD ? staking.LEAST_CHEAT_PENALTY_BPS() : 0;
+        for (uint8 offence = 1; offence <= 7; ++offence) {
+            bool endsACheat = offence == INCORRECT || offence == WITHHELD || offence == REFUSED;
+            uint256 least = endsACheat ? staking.LEAST_CHEAT_PENALTY_BPS() : 0;
             uint16 bps = uint16(_bound(table[offence - 1], least, 10_000));
             vm.prank(admin);
-            staking.setPenalty(offence, bps, uint16(_bound(table[offence + 5], 0, 5_000)));
+            staking.setPenalty(offence, bps, uint16(_bound(table[offence + 6], 0, 5_000)));
         }
         uint256 taken;
         for (uint256 i = 0; i < offences.length; ++i) {
-            taken += _slashAndCheck(uint8(_bound(offences[i], 1, 6)), disputed[i], bytes32(i));
+            taken += _slashAndCheck(uint8(_bound(offences[i], 1, 7)), disputed[i], bytes32(i));
             vm.assertEq(staking.atRisk(provider) + taken, stake);
             vm.assertEq(token.balanceOf(address(staking)), stake - taken);
         }

@@ -40,6 +40,7 @@ OF_NODES: dict[str, Any] = {
     "verified": 96,
     "rejected": 0,
     "lost": 1,
+    "refused": 0,
     "slashes": 0,
     "path": "dispute",
     "path_reason": None,

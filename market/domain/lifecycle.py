@@ -237,6 +237,9 @@ class LeaseEvent(StrEnum):
     EXPIRE = "expire"
 
 
+NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE = "node_silent", "node_stopping", "replay_overdue"
+"""Why a lease ended, of the reasons that more than its own module goes by."""
+
 _L, _LE = LeaseStatus, LeaseEvent
 LEASE: dict[tuple[LeaseStatus, LeaseEvent], LeaseStatus] = {
     (_L.OFFERED, _LE.PULL): _L.ACTIVE,

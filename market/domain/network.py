@@ -10,8 +10,9 @@ from datetime import timedelta
 ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
 BPS = 10_000
-ENDS_A_CHEAT = ("incorrect_computation", "withheld_data")
-"""Rows of the penalty table. Silence costs what a false step costs, or every cheat would fall silent once drawn."""
+ENDS_A_CHEAT = ("incorrect_computation", "withheld_data", "refused_data")
+"""Rows of the penalty table. Silence and a refusal cost what a false step costs, or every cheat would choose them once
+drawn."""
 LEAST_CHEAT_PENALTY_BPS = 5_000
 """What they cost at least of everything at risk: a constant of the staking contract, on which orders count."""
 EPOCH_SECONDS = 86_400
@@ -266,6 +267,7 @@ MAINNET = NetworkParameters(
         ("withheld_data", 5_000),
         ("wrong_replay", 2_000),
         ("contradicting_verdicts", 10_000),
+        ("refused_data", 5_000),
     ),
 )
 

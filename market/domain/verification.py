@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
+
 CLEAN_UNITS_PER_HALVING = 16
 
 DOUBTED_UNITS = 16
@@ -18,6 +20,7 @@ OFFENCE_IDS = {
     "withheld_data": 4,
     "wrong_replay": 5,
     "contradicting_verdicts": 6,
+    "refused_data": 7,
 }
 
 STAKE_COVER = 125
@@ -92,6 +95,33 @@ def covers(stake_wei: int, segment_wei: int) -> bool:
     the pay for a wrong result, should others who lie alike make it prevail.
     """
     return stake_wei >= STAKE_COVER * segment_wei
+
+
+class Fault(StrEnum):
+    """How a verifier gave no result, each with a weight of its own in its score (:mod:`market.domain.reliability`)."""
+
+    REFUSED = "refused"  # it said so, whatever for: somebody else is asked at once
+    SILENT = "silent"  # its lease ran out, or it took too long
+    WITHHELD = "withheld"  # it had committed to a result, and did not open it
+
+
+RESULT_WITHHELD = "result_withheld"
+"""Reason of a replay whose result was committed to and never opened."""
+
+
+def fault_of(reason: str | None, *, gave_up: bool, committed: bool) -> Fault | None:
+    """What a verifier is to blame for whose replay ended without a result; None: nothing.
+
+    Args:
+        reason: why its lease ended.
+        gave_up: it ended the lease itself, by a code that is no finding.
+        committed: it had committed to a result before.
+    """
+    if not gave_up and reason not in (NODE_SILENT, REPLAY_OVERDUE):
+        return None  # the lease was taken from it: it is jailed, its unit decided, or the job ended
+    if committed:
+        return Fault.WITHHELD
+    return Fault.REFUSED if gave_up else Fault.SILENT
 
 
 class Verdict(StrEnum):

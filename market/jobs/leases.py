@@ -17,7 +17,16 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
-from market.domain.lifecycle import JobStatus, LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
+from market.domain.lifecycle import (
+    NODE_SILENT,
+    NODE_STOPPING,
+    REPLAY_OVERDUE,
+    JobStatus,
+    LeaseEvent,
+    LeaseStatus,
+    UnitEvent,
+    UnitStatus,
+)
 from market.domain.verification import DIVERGED
 from market.events.service import emit
 from market.jobs import repository, slot_states
@@ -35,8 +44,7 @@ from training_gym.slot_state import slot_state_bytes
 from zoo_protocol import reveals
 from zoo_protocol.hashing import to_hex
 
-NODE_SILENT, UPLOAD_OVERDUE, NODE_STOPPING = "node_silent", "upload_overdue", "node_stopping"
-START_LOST, REPLAY_OVERDUE = "start_lost", "replay_overdue"
+UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
 _log = structlog.get_logger(__name__)
 
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # otherwise it was told to stop, because its job ends or it was jailed
@@ -86,6 +94,7 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
     if lease is None:
         return None
     move_lease(session, lease, LeaseEvent.PULL, at=now)
+    lease.pulled_at = now
     lease.expires_at = now + timedelta(seconds=lease_seconds)
     return LeaseView(
         id=lease.id,
@@ -185,6 +194,14 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
     return len(due)
 
 
+def was_busy(session: Session, lease_id: str) -> bool:
+    """Whether the holder of a replay's lease never pulled it because it had another one in hand: a node replays one
+    segment at a time."""
+    lease = repository.lease(session, lease_id)
+    assert lease is not None  # leases are not deleted
+    return lease.pulled_at is None and repository.had_in_hand(session, lease)
+
+
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
     """End every replay that its verifier holds for longer than ``longest`` and the time that its files take: heartbeats
     keep a lease, and nobody decides over the unit before it has ended. Time in which the API was away does not count.
@@ -228,8 +245,6 @@ def abandon(
     move_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
         verification().replay_abandoned(session, lease)
-        if reason == REPLAY_OVERDUE:
-            providers.note_lost(session, lease.holder, now)
     elif lease.kind == LeaseKind.REVEAL:
         verification().reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:

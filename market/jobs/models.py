@@ -232,6 +232,7 @@ class Lease(Base, CreatedAt):
     replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"))
     checkpoint_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
     step: Mapped[int] = mapped_column(Integer, default=0)
+    pulled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

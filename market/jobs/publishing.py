@@ -10,10 +10,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from market.domain.lifecycle import NODE_STOPPING
 from market.events.service import emit
 from market.jobs import repository, slot_state_repository, upload_repository
 from market.jobs.lease_schemas import LeaseKind
-from market.jobs.leases import NODE_STOPPING, create_lease
+from market.jobs.leases import create_lease
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.slot_states import make_public
 from market.jobs.uploads import SLOT_STATE

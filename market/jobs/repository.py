@@ -386,6 +386,14 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[
     return [(lease_id, committed_at) for lease_id, committed_at in found if committed_at is not None]
 
 
+def had_in_hand(session: Session, lease: Lease) -> bool:
+    """Whether the holder of a lease had pulled another one of its kind that it held at some time since this one was
+    offered."""
+    others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
+    is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
+    return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
+
+
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
     """The open replay leases that were offered before then: id, when that was, and the job's specification."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))

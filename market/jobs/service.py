@@ -18,7 +18,7 @@ from market.jobs.facts import (
     set_record,
     start_settling,
 )
-from market.jobs.leases import create_lease, expire_replays, expire_uploads, vacate
+from market.jobs.leases import create_lease, expire_replays, expire_uploads, vacate, was_busy
 from market.jobs.leases import expire_due as expire_due_leases
 from market.jobs.matching import (
     assign,
@@ -148,6 +148,7 @@ __all__ = [
     "unverified_units_of",
     "vacate",
     "validate",
+    "was_busy",
     "window_leaves",
     "window_units",
     "windowless_units",

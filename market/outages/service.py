@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from market.db.session import database_now
 from market.outages.models import Outage, Presence
 
-API, SWEEP = "api", "sweep"
+API, SWEEP, STORAGE = "api", "sweep", "storage"
 KEPT = timedelta(days=30)
 """Longer than anything lasts from which outages are taken off."""
 
@@ -42,6 +42,19 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
     session.add(outage)
     session.flush()
     return outage
+
+
+def note_storage(session: Session, works: bool) -> None:
+    """Storage was looked at. Where it does not work, it has not since it was last found to, or for a minute where it
+    never was; nobody looks while nothing depends on it."""
+    now = database_now(session)
+    row = session.get(Presence, STORAGE) or Presence(part=STORAGE, seen_at=now - timedelta(minutes=1))
+    session.add(row)
+    if works:
+        row.seen_at = now
+    else:
+        away = insert(Outage).values(part=STORAGE, starts_at=row.seen_at, ends_at=now)
+        session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
 
 
 def is_away(session: Session, part: str, gap: timedelta, now: datetime) -> bool:

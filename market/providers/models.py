@@ -104,6 +104,7 @@ class ProviderEpoch(Base):
     rejected: Mapped[int] = mapped_column(Integer, default=0)
     lost: Mapped[int] = mapped_column(Integer, default=0)
     slashes: Mapped[int] = mapped_column(Integer, default=0)
+    refused: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # replays that it gave back
     unreviewed: Mapped[bool] = mapped_column(Boolean, server_default=false())  # not yet in its provider's score
 
 

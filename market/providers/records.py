@@ -154,6 +154,7 @@ def take_history(session: Session, address: str, epoch: int) -> dict[int, Eviden
             counted_minutes=row.counted_minutes,
             slashes=row.slashes,
             replays=row.replays,
+            refused=row.refused,
         )
         for row in session.scalars(query)
     }

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import UnitEvent
 from market.domain.reliability import NEWCOMER_BPS
 from market.domain.uptime import epoch_of
+from market.domain.verification import Fault
 from market.providers import records
 
 
@@ -26,8 +27,15 @@ def note_unit(session: Session, address: str, event: UnitEvent, *, served_bytes:
 
 
 def note_lost(session: Session, address: str, at: datetime) -> None:
-    """The node did not deliver a unit: it went silent, gave the work up, or handed in what could not be accepted."""
+    """The node did not deliver a unit: it went silent, gave the work up, or handed in what could not be accepted. Or it
+    showed a drawn state late."""
     records.add(session, address, epoch_of(at.timestamp()), lost=1)
+
+
+def note_fault(session: Session, address: str, fault: Fault, at: datetime) -> None:
+    """The verifier gave no result of a replay."""
+    column = {Fault.REFUSED: "refused", Fault.SILENT: "lost", Fault.WITHHELD: "rejected"}[fault]
+    records.add(session, address, epoch_of(at.timestamp()), **{column: 1})
 
 
 def note_served(session: Session, address: str, size: int, at: datetime) -> None:

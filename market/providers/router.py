@@ -307,6 +307,7 @@ def _epoch_view(row: ProviderEpoch, penalty: DowntimePenalty | None) -> EpochVie
         verified=row.verified,
         rejected=row.rejected,
         lost=row.lost,
+        refused=row.refused,
         slashes=row.slashes,
         penalty=None if penalty is None else _penalty_view(penalty),
     )

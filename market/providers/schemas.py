@@ -91,8 +91,11 @@ class EpochView(BaseModel):
     served_bytes: int
     replays: int = Field(description="Of a verifier: those that agreed with the decision.")
     verified: int
-    rejected: int = Field(description="Units; of a verifier, replays in which two others overruled it.")
-    lost: int
+    rejected: int = Field(
+        description="Units; of a verifier, replays in which two others overruled it, or whose result it never opened."
+    )
+    lost: int = Field(description="Units that it did not deliver; days with a late state; replays without an answer.")
+    refused: int = Field(description="Of a verifier: replays that it gave back.")
     slashes: int
     penalty: PenaltyView | None
 

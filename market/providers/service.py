@@ -24,6 +24,7 @@ from market.providers import records, repository
 from market.providers.attestations import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
 from market.providers.models import Provider, SignerNonce
+from market.providers.reliability import note_fault as note_fault
 from market.providers.reliability import note_lost as note_lost
 from market.providers.reliability import note_replay as note_replay
 from market.providers.reliability import note_served as note_served

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
+from market.domain.reliability import DEMOTION_BPS
 from market.domain.verification import covers, may_judge
 from market.domain.verification_lifecycle import ReplayEvent, ReplayStatus
 from market.jobs import service as jobs
@@ -146,9 +147,9 @@ def _draw(session: Session, settings: Settings, question: Question, attempt: int
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
     those of others; never its own provider or payer, nor a node of their owners.
 
-    First among those whose stake covers the segment and was there before the unit's window was committed, and who know
-    nothing of the segment. One that gave a result is not asked again; one that gave none only if nobody else is left,
-    and never about a canary.
+    First among those whose stake covers the segment and was there before the unit's window was committed, whose score
+    is not below that by which providers are demoted, and who know nothing of the segment. One that gave a result is not
+    asked again; one that gave none only if nobody else is left, and never about a canary.
     """
     unit = question.unit
     window = repository.window(session, unit.window_id or 0)
@@ -166,10 +167,12 @@ def _draw(session: Session, settings: Settings, question: Question, attempt: int
     if question.canary_id is not None:
         silent = set()  # its unit waits for the answer, and must not do so for who cannot give one
     covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
+    reliable = {address for address in live if live[address].reliability_bps >= DEMOTION_BPS}
+    groups = (covered & before & reliable, before & reliable, covered & before, before, reliable, set(live))
     preferred = [
         *(
             choice
-            for group in (covered & before, before, set(live))
+            for group in groups
             for choice in (
                 group - asked - posed - neighbours,
                 group - asked - posed,  # who holds a segment and the canary on it sees which is which

@@ -1,6 +1,7 @@
 """Tables of verification: windows of committed units, drawn samples, replays and slashes."""
 
 from datetime import datetime
+from typing import ClassVar
 
 from sqlalchemy import (
     BigInteger,
@@ -13,10 +14,13 @@ from sqlalchemy import (
     String,
     UniqueConstraint,
     false,
+    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
 from market.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime, Wei
+from market.disputes.route import Path, Reason
+from market.domain.lateness import BANDWIDTH_VIOLATION
 
 
 class Window(Base, CreatedAt):
@@ -65,11 +69,45 @@ class Sample(Base, CreatedAt):
     reason: Mapped[str | None] = mapped_column(String(64))
     state_cid: Mapped[str | None] = mapped_column(Cid)  # start state on storage (None: segment 0's, or released)
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # on offer to the provider now
-    reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when it is due
+    reveal_until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # until when it is taken late
+    refusal: Mapped[str | None] = mapped_column(String(64))  # code by which the provider said no, if it did at last
     canary_due: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # to be planted on it
     inner_step: Mapped[int | None] = mapped_column(Integer)  # of a first segment: the state after it is asked for too
     inner_nonce: Mapped[str | None] = mapped_column(Hash32)  # for the digest of that state
     second_opinion: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())  # by two
+
+
+class LateState(Base, CreatedAt):
+    """The start state of a sample that was not shown when it was due, though the market could have been reached."""
+
+    __tablename__ = "late_states"
+    __table_args__ = (Index("ix_late_states_unbooked", "sample_id", postgresql_where=text("booked IS NULL")),)
+
+    sample_id: Mapped[int] = mapped_column(ForeignKey("samples.id"), primary_key=True)
+    unit_id: Mapped[int] = mapped_column(ForeignKey("units.id"))
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    due_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    shown_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    booked: Mapped[str | None] = mapped_column(String(16))  # lateness.Booked
+
+
+class LatePenalty(Base, CreatedAt):
+    """A provider's states were late on too many days; amount and tx are what the chain said. The operator brings it, as
+    there is nothing to be replayed."""
+
+    __tablename__ = "late_penalties"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    provider: Mapped[str] = mapped_column(Address, index=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))  # of the last of them
+    evidence: Mapped[str] = mapped_column(Hash32, unique=True)  # digest of the evidence document
+    evidence_cid: Mapped[str] = mapped_column(Cid)
+    amount_wei: Mapped[int | None] = mapped_column(Wei)
+    tx: Mapped[str | None] = mapped_column(Hash32)
+    offence: ClassVar[str] = BANDWIDTH_VIOLATION
+    path: ClassVar[str] = Path.OPERATOR
+    path_reason: ClassVar[str] = Reason.NOT_REPLAYABLE
 
 
 class Canary(Base, CreatedAt):
@@ -147,6 +185,9 @@ class Replay(Base, CreatedAt):
     inner_digest: Mapped[str | None] = mapped_column(Hash32)  # of the state at the sample's inner step, if it has one
     salt: Mapped[str | None] = mapped_column(Hash32)
     attempt: Mapped[int | None] = mapped_column(Integer)  # its number in the lot
+    fault: Mapped[str | None] = mapped_column(String(16))  # verification.Fault, at most one of a replay
+    fault_from: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when it was asked
+    fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # when that ended; None once it is booked
 
     def as_evidence(self) -> dict[str, object]:
         """What a document of evidence says of it."""

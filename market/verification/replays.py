@@ -1,4 +1,4 @@
-"""Samples: the provider serves the state in which a drawn segment starts, verifiers replay it, results are compared.
+"""Samples: verifiers replay a drawn segment from the state that its provider served, results are compared.
 
 A verifier commits to its result before it reveals it. Where its result is not the claimed leaf, a second verifier is
 asked; :func:`market.domain.verification.verdict` says when it is enough. Decisions about units, which need storage and
@@ -6,14 +6,10 @@ touch other jobs, are left to the background (:mod:`market.verification.decision
 """
 
 import secrets
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Protocol
 
 import structlog
 from sqlalchemy.orm import Session
 
-from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.canaries import LEAST_FOR_SECOND_OPINION, agreed_digest, is_settled
 from market.domain.lifecycle import LeaseStatus, UnitStatus
@@ -21,104 +17,18 @@ from market.domain.verification import Verdict, is_finding, outvoted, verdict
 from market.domain.verification_lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts
-from market.providers import service as providers
 from market.settings import Settings
-from market.storage.service import Storage
 from market.verification import canaries, comparing, repository
 from market.verification.asking import Question, ask, is_asked, of_class, overrule, pay
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
+from market.verification.faults import give_no_result
+from market.verification.leases import LeaseFacts
 from market.verification.models import Canary, Comparison, Replay, Sample
 from market.verification.moves import move_replay, move_sample
-from market.verification.windows import ADVANCE, ask_for_state, reveal_by
-from zoo_protocol import reveals
+from market.verification.windows import ADVANCE
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 
 _log = structlog.get_logger(__name__)
-
-
-class LeaseFacts(Protocol):
-    """What is used here of a lease on a reveal or a replay, whose job, unit and itself the caller has locked."""
-
-    id: Any
-    status: Any
-    reason: Any
-    holder: Any
-    task: Any
-    unit_id: Any
-    replay_id: Any
-
-
-# --- serving states
-
-
-def request_states(database: Database, storage: Storage, settings: Settings) -> None:
-    """Offer a lease for every drawn state that is not on offer; past its deadline the state counts as withheld.
-
-    Not while storage takes nothing: then each has all its time from now on.
-    """
-    drawn = _ids(database, SampleStatus.DRAWN)
-    storable = not drawn or storage.takes()
-    for sample_id in drawn:
-        with database.transaction() as session:
-            sample = repository.lock_sample(session, sample_id)
-            if sample is not None and sample.status == SampleStatus.DRAWN:
-                _request_state(session, settings, sample, storable=storable)
-
-
-def _request_state(session: Session, settings: Settings, sample: Sample, *, storable: bool) -> None:
-    assert sample.reveal_deadline_at is not None  # set when it was drawn
-    unit = jobs.unit_facts(session, sample.unit_id)
-    if not storable:
-        samples = repository.samples_of_unit(session, unit.id)
-        drawn = [other.segment for other in samples if other.status == SampleStatus.DRAWN]
-        sample.reveal_deadline_at = max(
-            sample.reveal_deadline_at, utc_now() + _time_to_show(session, settings, unit, drawn)
-        )
-    if utc_now() >= sample.reveal_deadline_at and _was_out_of_reach(session, settings, sample, unit):
-        _log.warning("a state has its time anew: the market was down", unit=unit.id, segment=sample.segment)
-        sample.reveal_deadline_at = reveal_by(session, settings, unit, [sample.segment])
-    if utc_now() >= sample.reveal_deadline_at:
-        move_sample(session, sample, SampleEvent.FAIL, reason="withheld_data")
-    elif sample.reveal_lease_id is None:
-        ask_for_state(session, unit, sample)
-
-
-def _was_out_of_reach(session: Session, settings: Settings, sample: Sample, unit: UnitFacts) -> bool:
-    """Whether its provider could not have shown a state in all of the time that this takes before its deadline."""
-    assert sample.reveal_deadline_at is not None  # set when it was drawn
-    time = _time_to_show(session, settings, unit, [sample.segment])
-    return providers.was_silent(session, sample.reveal_deadline_at - time, utc_now())
-
-
-def _time_to_show(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> timedelta:
-    size = jobs.shown_bytes(session, unit, segments)
-    return timedelta(seconds=reveals.seconds_to_show(size, settings.lease_seconds))
-
-
-def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
-    """The provider served what a replay starts from, which was found to be what its trace commits to."""
-    if (comparison_id := lease.task.get("comparison_id")) is not None:
-        comparing.claim_shown(session, comparison_id, state_cid or lease.task["slot_state_cid"])
-        wake_after_commit(session, ADVANCE)
-        return
-    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
-    if sample is not None and sample.status == SampleStatus.DRAWN:
-        sample.state_cid = state_cid
-        move_sample(session, sample, SampleEvent.REVEAL)
-        wake_after_commit(session, ADVANCE)
-
-
-def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
-    """The provider went silent or failed; it is asked again by the next sweep, until the deadline."""
-    if (comparison_id := lease.task.get("comparison_id")) is not None:
-        comparing.claim_abandoned(session, comparison_id, lease.id)
-        return
-    sample = repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
-    if sample is not None and sample.reveal_lease_id == lease.id:
-        sample.reveal_lease_id = None
-
-
-# --- replaying
 
 
 def assign_replays(database: Database, settings: Settings) -> None:
@@ -235,7 +145,7 @@ def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
     if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, posed.segment):
         _conclude(session, posed, replay, lease.reason)
     else:
-        move_replay(session, replay, ReplayEvent.ABANDON, reason=lease.reason)
+        give_no_result(session, lease, replay)
 
 
 def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary | Comparison, Replay]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from sqlalchemy import Select, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from market.domain.lateness import Booked
 from market.domain.verification import Overruled
 from market.domain.verification_lifecycle import (
     CanaryStatus,
@@ -20,12 +21,23 @@ from market.domain.verification_lifecycle import (
     SampleStatus,
     WindowStatus,
 )
-from market.verification.models import Canary, ClassDrift, Comparison, OmissionClaim, Replay, Sample, Slash, Window
+from market.verification.models import (
+    Canary,
+    ClassDrift,
+    Comparison,
+    LatePenalty,
+    LateState,
+    OmissionClaim,
+    Replay,
+    Sample,
+    Slash,
+    Window,
+)
 
 PAGE = 200
 """Rows with states to release that are read at once."""
 
-Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash)
+Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash, LatePenalty)
 
 
 def _locked(query: Select[Row]) -> Select[Row]:
@@ -154,10 +166,44 @@ def is_revealed(session: Session, cid: str, samples: Collection[int] = (), compa
     return bool(session.scalar(select(or_(of_sample, of_comparison))))
 
 
+def depends_on_storage(session: Session) -> bool:
+    """Whether a provider is asked for a state now, or a verifier for a replay, or one gave no result just now."""
+    is_drawn = exists().where(Sample.status == SampleStatus.DRAWN)
+    is_replayed = exists().where(Replay.status.in_((ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)))
+    return bool(session.scalar(select(or_(is_drawn, is_replayed, exists().where(Replay.fault_until.is_not(None))))))
+
+
 def samples_due_for_a_canary(session: Session) -> list[int]:
     """Ids of the samples that one is to be planted on and whose start state is at hand, oldest first."""
     due = (Sample.canary_due, Sample.status != SampleStatus.DRAWN)
     return list(session.scalars(select(Sample.id).where(*due).order_by(Sample.id)))
+
+
+# --- late states
+
+
+def late_state(session: Session, sample_id: int) -> LateState | None:
+    """The row of a sample whose start state is late; whoever writes it has locked the sample, or advances alone."""
+    return session.get(LateState, sample_id, populate_existing=True)
+
+
+def unbooked_late_states(session: Session) -> list[LateState]:
+    """Those whose units were not decided when last looked at, by sample."""
+    query = select(LateState).where(LateState.booked.is_(None)).order_by(LateState.sample_id)
+    return list(session.scalars(query))
+
+
+def counted_late_states(session: Session, due_after: datetime, provider: str | None = None) -> Sequence[LateState]:
+    """Those that count and were due after then, of one provider or of all, by when they were due."""
+    query = select(LateState).where(LateState.booked == Booked.COUNTED, LateState.due_at > due_after)
+    if provider is not None:
+        query = query.where(LateState.provider == provider)
+    return session.scalars(query.order_by(LateState.due_at, LateState.sample_id)).all()
+
+
+def last_late_penalty_at(session: Session, provider: str) -> datetime | None:
+    """When a provider was last slashed for being late, if ever."""
+    return session.scalar(select(func.max(LatePenalty.created_at)).where(LatePenalty.provider == provider))
 
 
 # --- canaries
@@ -307,11 +353,17 @@ def replays_to_punish(session: Session) -> Sequence[int]:
     return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()
 
 
+def faults_to_book(session: Session) -> list[int]:
+    """Ids of the replays without a result whose verifiers' faults are not in their scores yet, oldest first."""
+    return list(session.scalars(select(Replay.id).where(Replay.fault_until.is_not(None)).order_by(Replay.id)))
+
+
 # --- slashes
 
 
-def lock_slash(session: Session, evidence: str) -> Slash | None:
-    return session.scalar(_locked(select(Slash).where(Slash.evidence == evidence)))
+def lock_penalty(session: Session, evidence: str) -> Slash | LatePenalty | None:
+    late = session.scalar(_locked(select(LatePenalty).where(LatePenalty.evidence == evidence)))
+    return late or session.scalar(_locked(select(Slash).where(Slash.evidence == evidence)))
 
 
 def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
@@ -325,5 +377,8 @@ def last_slashed_at(session: Session, wallet: str) -> datetime | None:
     return session.scalar(select(func.max(Slash.created_at)).where(Slash.provider == wallet))
 
 
-def unexecuted_slashes(session: Session) -> Sequence[Slash]:
-    return session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id)).all()
+def unexecuted_penalties(session: Session) -> list[Slash | LatePenalty]:
+    """Those that the chain has not executed, each kind oldest first."""
+    slashes = session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id))
+    late = session.scalars(select(LatePenalty).where(LatePenalty.tx.is_(None)).order_by(LatePenalty.id))
+    return [*slashes, *late]

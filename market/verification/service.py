@@ -9,6 +9,7 @@ from market.db.session import Database
 from market.disputes import challenger as disputes
 from market.disputes.challenger import Challenger
 from market.domain.network import NetworkParameters
+from market.outages import service as outages
 from market.settings import Settings
 from market.storage.service import Storage
 from market.verification import repository
@@ -16,6 +17,8 @@ from market.verification.canaries import plant_canaries
 from market.verification.comparing import compare_states, request_claims
 from market.verification.court import Court
 from market.verification.decisions import decide_units, on_dispute_ended
+from market.verification.faults import book_faults
+from market.verification.lateness import book_late_states
 from market.verification.omissions import (
     answer_claims,
     on_claim_answered,
@@ -29,9 +32,6 @@ from market.verification.replays import (
     replay_abandoned,
     replay_committed,
     replay_revealed,
-    request_states,
-    reveal_abandoned,
-    state_revealed,
 )
 from market.verification.slashes import (
     execute_slashes,
@@ -39,6 +39,7 @@ from market.verification.slashes import (
     on_slashed,
     slash_verifiers,
 )
+from market.verification.states import request_states, reveal_abandoned, state_revealed
 from market.verification.windows import (
     WindowFacts,
     close_window,
@@ -100,7 +101,9 @@ def advance(
         close_window(database, settings)
         commit_windows(database)
         draw_samples(database, settings, network)
-        request_states(database, storage, settings)
+        storable = _is_storable(database, storage)
+        request_states(database, storable=storable)
+        book_faults(database, storage, storable=storable)
         plant_canaries(database, storage, settings)
         assign_replays(database, settings)
         request_claims(database, settings)
@@ -109,12 +112,24 @@ def advance(
             compare_states(database, storage)
             decide_units(database, storage, Court(account, settings.disputes))
             slash_verifiers(database, storage)
+            book_late_states(database, storage)
         finally:  # the chain's deadlines do not wait for storage
             execute_slashes(database)
             answer_claims(database)
             ours = {*former} if challenger is None else {*former, challenger}
             disputes.advance(database, chain, network.disputes, ours)
             latch_seeds(database, chain.head_number)
+
+
+def _is_storable(database: Database, storage: Storage) -> bool:
+    """Whether storage takes what it is given. Nobody looks while nothing that is asked of nodes depends on it."""
+    with database.transaction() as session:
+        if not repository.depends_on_storage(session):
+            return True
+    works = storage.takes()
+    with database.transaction() as session:
+        outages.note_storage(session, works)
+    return works
 
 
 def is_revealed(session: Session, cid: str) -> bool:

@@ -15,7 +15,7 @@ from market.providers import service as providers
 from market.storage.service import Storage
 from market.verification import canaries, repository
 from market.verification.calls import ask
-from market.verification.models import Canary, Comparison, Sample, Slash
+from market.verification.models import Canary, Comparison, LatePenalty, Sample, Slash
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 from zoo_protocol.record import SlashRecord
@@ -91,7 +91,7 @@ def operators_slash(
     )
 
 
-def bring(session: Session, unit: UnitFacts, slash: Slash) -> None:
+def bring(session: Session, unit: UnitFacts, slash: Slash | LatePenalty) -> None:
     """Note a penalty, tell the job's subscribers of it and who decided it, and have it executed unless it was."""
     session.add(slash)
     data: dict[str, object] = {
@@ -113,11 +113,11 @@ def bring(session: Session, unit: UnitFacts, slash: Slash) -> None:
 def execute_slashes(database: Database) -> None:
     """See to it that every penalty that the chain does not have is on its way there."""
     with database.transaction() as session:
-        for slash in repository.unexecuted_slashes(session):
+        for slash in repository.unexecuted_penalties(session):
             _ask_for_slash(session, slash)
 
 
-def _ask_for_slash(session: Session, slash: Slash) -> None:
+def _ask_for_slash(session: Session, slash: Slash | LatePenalty) -> None:
     ask(
         session,
         key=f"slash:{slash.evidence}",
@@ -133,7 +133,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
     window = repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
     return {
-        "kind": "zoo-evidence/4",
+        "kind": "zoo-evidence/5",
         "offence": sample.reason,
         "path": route.path,
         "path_reason": route.reason,
@@ -161,13 +161,15 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
         "state_cid": sample.state_cid,
         "inner": canaries.inner_of(sample),
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
+        "reveal_until_at": None if sample.reveal_until_at is None else sample.reveal_until_at.isoformat(),
+        "refusal": sample.refusal,
         "replays": [replay.as_evidence() for replay in repository.lock_replays(session, sample.id)],
     }
 
 
 def on_slashed(session: Session, event: ChainEvent) -> None:
     """Handler of the final Slashed event: what the penalty came to."""
-    slash = repository.lock_slash(session, event.args["evidence"])
+    slash = repository.lock_penalty(session, event.args["evidence"])
     if slash is None or slash.tx is not None:
         return
     slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash

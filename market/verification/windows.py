@@ -14,6 +14,7 @@ from market.chain.bindings import WorkWindows
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database, wake_after_commit
+from market.domain.lateness import last_time
 from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
 from market.domain.verification import sampling_rate_bps
@@ -166,6 +167,7 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     deadline = reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
+        sample.reveal_until_at = last_time(utc_now(), deadline)
         canaries.pose_once_more(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()
@@ -176,8 +178,8 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
 
 
 def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
-    """Offer the unit's provider a lease for the state that a drawn segment starts from, until its deadline."""
-    assert sample.reveal_deadline_at is not None  # set when it was drawn
+    """Offer the unit's provider a lease for the state that a drawn segment starts from, until its last limit."""
+    assert sample.reveal_until_at is not None  # set when it was drawn
     task = {
         "job_id": unit.job_id,
         "round": unit.round,
@@ -186,7 +188,7 @@ def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
         "unit_id": to_hex(leaf_of(unit.commitment)),
         "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
     }
-    left = (sample.reveal_deadline_at - utc_now()).total_seconds()
+    left = (sample.reveal_until_at - utc_now()).total_seconds()
     lease = jobs.create_lease(
         session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
     )

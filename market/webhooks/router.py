@@ -21,9 +21,11 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=Idempot
 
 WebhookId = Annotated[RowId, Path(description="The webhook's id.")]
 DeliveryId = Annotated[RowId, Path(description="The delivery's id.")]
-EventKind = Literal["status", "round", "step", "unit", "slash", "dispute", "checkpoint", "validation", "settlement"]
+EventKind = Literal[
+    "status", "round", "step", "unit", "late", "slash", "dispute", "checkpoint", "validation", "settlement"
+]
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
-Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=9, description="Which events of your jobs to send.")]
+Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=10, description="Which events of your jobs to send.")]
 
 DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
 _ONCE = (KeyReused, RequestInFlight)

@@ -18,9 +18,11 @@ import pytest
 
 from training_gym.checkpoint import initial_checkpoint, load_state, save_state
 from training_gym.config import TrainingSpec
+from training_gym.errors import GymError
 from training_gym.outer import initial_outer_state, outer_step
 from training_gym.profile import CPU
-from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
+from training_gym.tensors import load_arrays
+from zoo_compute.devnet.cheat import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.devnet.cheat_child import COPY, FABRICATE
 from zoo_compute.node.executor import Executor, ExecutorError
 
@@ -136,7 +138,7 @@ def test_a_fabricated_unit_fails_the_replay_of_each_segment(
         assert replayed["end_leaf"] != result["leaves"][segment + 1]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD)])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (FABRICATE, WITHHOLD, REFUSE)])
 def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
     executor: Executor, task: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
@@ -152,11 +154,17 @@ def test_a_cheat_of_the_devnet_fails_the_replay_of_each_segment(
         assert replayed["end_leaf"] != result["leaves"][segment + 1]
 
 
-def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path) -> None:
-    with executor_of(WITHHOLD)(CPU, MEMORY, tmp_path) as cheat:
+@pytest.mark.parametrize("kind", [WITHHOLD, REFUSE])
+def test_a_withholder_of_the_devnet_works_and_has_no_states(task: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    with executor_of(kind)(CPU, MEMORY, tmp_path) as cheat:
         result = cheat.run(task, 60)
     assert Path(result["payload"]).is_file()
-    assert not any(Path(state).is_file() for state in result["states"])
+    assert result["states"]
+    for state in map(Path, result["states"]):
+        assert state.is_file() is (kind == WITHHOLD)
+        if state.is_file():
+            with pytest.raises(GymError):
+                load_arrays(state.read_bytes())
 
 
 def test_an_unknown_cheat_is_refused() -> None:

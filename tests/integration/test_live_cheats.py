@@ -4,20 +4,23 @@ A cheat's unit is not verified, hence never paid, and its stake is cut on chain 
 deserves; the honest provider's unit is verified and its stake whole.
 """
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
 from sqlalchemy import func, select
-from verification_world import VerificationWorld
+from verification_world import VerificationWorld, let_time_pass
 
+from market.chain.service import final_events
 from market.db.base import utc_now
+from market.domain.verification import OFFENCE_IDS
 from market.jobs.lease_schemas import LeaseKind
 from market.providers.models import Provider, ProviderEpoch
 from market.verification import omissions
 from market.verification.models import Sample
-from zoo_compute.devnet.cheat import KINDS, WITHHOLD, executor_of
+from zoo_compute.devnet.cheat import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.hashing import to_hex
@@ -26,10 +29,26 @@ from zoo_protocol.record import unit_leaf
 ZEN = 10**18
 
 
+OFFENCES = {WITHHOLD: "withheld_data", REFUSE: "refused_data"}
+
+
 def let_time_run_out(live: LiveWorld) -> None:
     with live.database.transaction() as session:
         for sample in session.scalars(select(Sample)):
-            sample.reveal_deadline_at = utc_now() - timedelta(seconds=1)
+            let_time_pass(sample)
+
+
+def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
+    """Let the cheat be asked for states until its time is over; one that withholds does not answer."""
+    for _ in range(10):
+        live.step()
+        if any(sample.status == "drawn" for sample in live.samples()):
+            break
+    if kind == REFUSE:
+        live.work_off(cheat, LeaseKind.REVEAL)
+        assert set(cheat.failures) == {"IsADirectoryError"}  # it was asked, and could not
+    live.work_off(honest, LeaseKind.REVEAL)
+    let_time_run_out(live)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,26 +66,24 @@ def test_a_cheat_loses_stake_and_pay_and_the_honest_beside_it_neither(
             job_id = live.live_job(providers)
         for node in providers:
             live.work_off(node, LeaseKind.TRAIN)
-        if kind == WITHHOLD:
-            for _ in range(10):
-                if cheat.failures:
-                    break
-                live.step()
-                live.work_off(cheat, LeaseKind.REVEAL)
-            assert cheat.failures  # it was asked, and could not
-            live.work_off(honest, LeaseKind.REVEAL)
-            withheld = [sample for sample in live.samples() if sample.status == "drawn"]
-            assert {sample.unit_id for sample in withheld} == {unit_of(live, job_id, cheat).id}
-            let_time_run_out(live)
+        if kind in OFFENCES:
+            be_asked(live, cheat, honest, kind)
+            unshown = [sample for sample in live.samples() if sample.status == "drawn"]
+            assert {sample.unit_id for sample in unshown} == {unit_of(live, job_id, cheat).id}
         live.decide(job_id, providers, verifiers)
 
-    offence, share = ("withheld_data" if kind == WITHHOLD else "incorrect_computation"), 50
+    offence, share = OFFENCES.get(kind, "incorrect_computation"), 50
     assert (unit_of(live, job_id, honest).status, unit_of(live, job_id, honest).reason) == ("verified", None)
     assert (unit_of(live, job_id, cheat).status, unit_of(live, job_id, cheat).reason) == ("rejected", offence)
     (slash,) = live.slashes()
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
     on_chain = reader.slash(slash.evidence, offence)
     assert (on_chain.provider, on_chain.amount) == (cheat.address, share * 10 * ZEN)
+    with live.database.transaction() as session:
+        [slashed] = [event for event in final_events(session, slash.evidence) if event.name == "Slashed"]
+    assert slashed.args["offence"] == OFFENCE_IDS[offence]
+    document = json.loads(live.storage.get(slash.evidence_cid, max_bytes=2**20))
+    assert (document["offence"], document["refusal"]) == (offence, "input_missing" if kind == REFUSE else None)
     views = live.deployed.views
     assert (views.stake_of(honest.address), views.stake_of(cheat.address)) == (1_000 * ZEN, (100 - share) * 10 * ZEN)
     assert live.provider(cheat.address).status == "jailed"

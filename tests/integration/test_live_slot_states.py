@@ -7,6 +7,7 @@ import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node
 from sqlalchemy import select, update
 from support.chain import wallet
+from verification_world import let_time_pass
 
 from market.db.base import utc_now
 from market.jobs import aggregation, leases, results
@@ -85,12 +86,12 @@ def test_a_node_that_deletes_its_slot_state_and_is_drawn_has_withheld_it(live: L
     with live.database.transaction() as session:
         second = _unit(live, job_id, 1, node).id
         for sample in session.scalars(select(Sample).where(Sample.unit_id == second)):
-            sample.reveal_deadline_at = utc_now() - timedelta(seconds=1)
+            let_time_pass(sample)
     live.decide(job_id, [node], verifiers)
     unit = _unit(live, job_id, 1, node)
-    assert (unit.status, unit.reason) == ("rejected", "withheld_data")
+    assert (unit.status, unit.reason) == ("rejected", "refused_data")
     [slash] = live.slashes()
-    assert (slash.offence, slash.provider) == ("withheld_data", node.address)
+    assert (slash.offence, slash.provider) == ("refused_data", node.address)
 
 
 def test_a_start_with_a_late_payload_added_back_is_verified_by_replay(

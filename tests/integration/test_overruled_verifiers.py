@@ -83,7 +83,8 @@ def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_e
     world.challenge({unit_ids[0]: [0], unit_ids[1]: []})
     with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
         deadline = utc_now() + timedelta(seconds=60)
-        session.add(Sample(unit_id=unit_ids[0], segment=1, status="drawn", reveal_deadline_at=deadline))
+        limits = {"reveal_deadline_at": deadline, "reveal_until_at": deadline + timedelta(seconds=60)}
+        session.add(Sample(unit_id=unit_ids[0], segment=1, status="drawn", **limits))
     world.advance()
     warn(world, verifiers, timedelta(days=31))
     first, second = (sample.id for sample in world.samples())
@@ -245,9 +246,9 @@ def test_who_keeps_a_replay_by_heartbeats_alone_loses_it(
     assert leases.expire_replays(world.database, longest, utc_now() - timedelta(seconds=60)) == 0
     assert leases.expire_replays(world.database, longest, utc_now() + timedelta(seconds=60)) == 1
     assert [(r.status, r.reason) for r in world.replays()] == [("abandoned", "replay_overdue")]
+    world.advance()
     records_of = select(ProviderEpoch.lost).where(ProviderEpoch.provider == slow)
     assert world.rows(lambda session: session.scalar(records_of)) == 1
-    world.advance()
     assert world.asked(verifiers) != slow
     with pytest.raises(LeaseLost), world.database.transaction() as session:
         leases.heartbeat(session, lease.id, slow, lease.token, 2, 30.0)

@@ -7,7 +7,7 @@ from jobs_world import World
 from sqlalchemy import select, update
 from unit_work import Work
 
-from market.domain.lifecycle import UnitStatus
+from market.domain.lifecycle import NODE_STOPPING, UnitStatus
 from market.events.models import JobEventRow
 from market.jobs import aggregation, leases, units
 from market.jobs.errors import ResultRefused
@@ -185,7 +185,7 @@ def test_a_node_that_restarts_is_asked_again_and_only_for_the_newest(
         lease = world.pull(nodes[0], LeaseKind.PUBLISH)
         assert lease is not None
         with world.database.transaction() as session:
-            leases.fail(session, lease.id, nodes[0], lease.token, leases.NODE_STOPPING, "restarted")
+            leases.fail(session, lease.id, nodes[0], lease.token, NODE_STOPPING, "restarted")
         world.dispatch(job_id)
     slow = world.pull(nodes[0], LeaseKind.PUBLISH)
     assert slow is not None

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from upload_world import Node, Stopped, complete, file_cid, pieces_of, published_state, publishing_node, stored  # noqa: F401  (fixtures)
 
 from market.db.base import utc_now
+from market.domain.lifecycle import NODE_STOPPING
 from market.jobs import leases, publishing
 from market.jobs.models import Unit
 from zoo_compute.blockstore import BlockStore
@@ -31,7 +32,7 @@ def test_an_upload_that_was_interrupted_goes_on_in_another_lease_and_process(
         node.upload(first, state, stop_after=2)
     assert not stored(world, file_cid(state))
     with world.database.transaction() as session:
-        leases.fail(session, first.id, node.address, first.token, leases.NODE_STOPPING, "restarted")
+        leases.fail(session, first.id, node.address, first.token, NODE_STOPPING, "restarted")
     before = node.link.up.bytes
     world.dispatch(first.job_id)
     node.restart()

@@ -24,8 +24,8 @@ from market.verification.court import Court
 from market.verification.decisions import decide_units
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.verification.models import Comparison, Replay, Sample, Slash
-from market.verification.replays import request_states
 from market.verification.repository import verifiers_of_neighbours
+from market.verification.states import request_states
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
 
@@ -160,7 +160,7 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
     world.challenge({caught[0]: [1], caught[1]: [1], unit_ids[1]: []})
     for sample in world.samples():
         world.pass_deadline(sample.id)
-    request_states(world.database, world.storage, world.settings)  # both fail before either is acted upon
+    request_states(world.database, storable=True)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
     both = [
         threading.Thread(target=decide_units, args=(world.database, world.storage, Court(None, True))) for _ in range(2)

@@ -268,8 +268,21 @@ class VerificationWorld(World):
             assert provider is not None
             return provider
 
-    def pass_deadline(self, sample_id: int) -> None:
+    def pass_due(self, sample_id: int) -> None:
+        """Let the state be late from now on."""
         with self.database.transaction() as session:
-            sample = session.get(Sample, sample_id)
-            assert sample is not None
-            sample.reveal_deadline_at = utc_now() - timedelta(seconds=1)
+            let_time_pass(session.get_one(Sample, sample_id), is_taken=True)
+
+    def pass_deadline(self, sample_id: int) -> None:
+        """Let the state be taken no more."""
+        with self.database.transaction() as session:
+            let_time_pass(session.get_one(Sample, sample_id))
+
+
+def let_time_pass(sample: Sample, *, is_taken: bool = False) -> None:
+    """The sample's state was due a second ago, or else was taken until then at last."""
+    assert sample.reveal_deadline_at is not None
+    assert sample.reveal_until_at is not None
+    time = sample.reveal_until_at - sample.reveal_deadline_at
+    sample.reveal_deadline_at = utc_now() - timedelta(seconds=1) - (timedelta(0) if is_taken else time)
+    sample.reveal_until_at = sample.reveal_deadline_at + time

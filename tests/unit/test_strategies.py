@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import referee_strategies, strategies
+from benchmarks import referee_strategies, silence, strategies
 from benchmarks.lazy_verifiers import Laziness, chance, live
 from benchmarks.report import wilson
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
@@ -27,8 +27,9 @@ def test_a_newcomer_that_falsifies_everything_is_caught_with_its_first_unit() ->
     assert {strategies.life(lazy, USUAL, 0, random.Random(seed)) for seed in range(20)} == {lost}
 
 
-def test_a_withholder_is_fined_as_for_a_false_step() -> None:
-    life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=True), USUAL, 0, random.Random(0))
+@pytest.mark.parametrize("offence", ["withheld_data", "refused_data"])
+def test_a_withholder_is_fined_as_for_a_false_step(offence: str) -> None:
+    life = strategies.life(Strategy("w", frozenset(range(4)), 0.0, withholds=offence), USUAL, 0, random.Random(0))
     assert life == -USUAL.net_wei - _STAKE // 2
 
 
@@ -78,7 +79,22 @@ def test_a_lone_liar_is_suspended_then_slashed_and_nobody_else_is() -> None:
 
 
 def test_every_kind_of_cheat_is_lived() -> None:
-    assert len({cheat.name for cheat in CHEATS}) == 8
+    assert len({cheat.name for cheat in CHEATS}) == 9
+
+
+@pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
+def test_who_is_late_loses_and_who_refuses_too(prices: strategies.Prices) -> None:
+    for outcome in (*silence.late_outcomes(60, 13, prices), *silence.refusing_outcomes(20, 14, prices)):
+        assert outcome.high < 0, outcome.name
+
+
+def test_who_refuses_is_drawn_less_and_who_refuses_all_soon_not_at_all() -> None:
+    def earned(refusal: silence.Refusal) -> int:
+        return sum(silence.refusing_life(refusal, USUAL, 1_000, random.Random(seed)) for seed in range(10))
+
+    everything, half, *_ = silence.REFUSALS
+    assert earned(everything) == 0
+    assert 0 < earned(half) < 0.45 * earned(silence.Refusal("honest"))
 
 
 def test_honest_work_pays() -> None:

@@ -12,7 +12,9 @@ from zoo_compute.devnet.state import DEFAULT_DIRECTORY
 
 app = typer.Typer(help="Run the whole market on this machine, on the real engines.", no_args_is_help=True)
 
-CheatKind = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold"]
+CheatKind = Literal[
+    "fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"
+]
 Directory = Annotated[Path, typer.Option("--directory", help="Where the devnet keeps its state.")]
 
 

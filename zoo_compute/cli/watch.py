@@ -69,6 +69,10 @@ def describe(event: Event) -> str | None:
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"
+        case "late":
+            place = f"round {data['round']}, slot {data['slot']}, segment {data['segment']}"
+            shown = f"shown at {data['shown_at']}" if "shown_at" in data else "not shown yet"
+            return f"provider {data['provider']} is late with a state: {place}, {shown}"
         case "dispute":
             return _dispute_line(data)
         case "slash" if "tx" in data:

@@ -101,7 +101,7 @@ interface IProviderStaking {
     /// whose slashes are burned whole, and DISPUTES_ROLE, which gets its share sent.
     /// @param provider Who is punished. With nothing at risk it is jailed all the same.
     /// @param offence Row of the penalty table: downtime (1), incorrect computation (2), bandwidth violation (3), withheld
-    /// data (4), wrong replay (5), contradicting verdicts (6). Downtime needs a commitment that is running or ended no longer than the unbonding delay ago.
+    /// data (4), wrong replay (5), contradicting verdicts (6), refused data (7). Downtime needs a commitment that is running or ended no longer than the unbonding delay ago.
     /// @param evidence Hash that identifies the proof. Each role can use it once, and not use it up for the other.
     /// @return amount Wei taken from the provider.
     /// @return share Wei of it sent to the caller; the rest was burned.
@@ -110,8 +110,8 @@ interface IProviderStaking {
     /// @notice Lets a jailed staker work again. Only DEFAULT_ADMIN_ROLE.
     function release(address provider) external;
 
-    /// @notice Sets a row of the penalty table, for whatever is punished from now on. Incorrect computation and withheld
-    /// data never cost less than LEAST_CHEAT_PENALTY_BPS. Only DEFAULT_ADMIN_ROLE.
+    /// @notice Sets a row of the penalty table, for whatever is punished from now on. Incorrect computation, withheld and
+    /// refused data never cost less than LEAST_CHEAT_PENALTY_BPS. Only DEFAULT_ADMIN_ROLE.
     function setPenalty(uint8 offence, uint16 bps, uint16 disputeShareBps) external;
 
     /// @notice Sets the stake that `tier` demands from now on. Only DEFAULT_ADMIN_ROLE.
@@ -132,7 +132,7 @@ interface IProviderStaking {
     /// @notice Stake that `tier` demands.
     function minimumStake(uint8 tier) external view returns (uint256);
 
-    /// @notice Basis points of everything at risk that incorrect computation and withheld data cost at least.
+    /// @notice Basis points of everything at risk that incorrect computation, withheld and refused data cost at least.
     function LEAST_CHEAT_PENALTY_BPS() external view returns (uint16);
 
     /// @notice Least wei that a cheat with the stake of `tier` loses when it is convicted, whatever the table says.

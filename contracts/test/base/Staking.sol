@@ -11,6 +11,7 @@ abstract contract Staking is Network {
     uint8 internal constant BANDWIDTH = 3;
     uint8 internal constant WITHHELD = 4;
     uint8 internal constant WRONG_REPLAY = 5;
+    uint8 internal constant REFUSED = 7;
     address internal immutable provider = address(0x1111);
 
     function _commit(address account, uint256 ahead) internal {
