@@ -95,6 +95,7 @@ class NodeAgent:
         self._court_due = threading.Event()
         self._at_work = 0  # threads that have a lease at hand
         self._counting = threading.Lock()
+        self._unanswered: set[str] = set()  # leases that this process could not bring to an end with the market
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._status = ""
         self._trouble = Trouble()
@@ -333,7 +334,7 @@ class NodeAgent:
     def _do(self, worker: Worker, lease: Lease) -> None:
         """One lease, to its end: completed, given up with a reason, or lost."""
         with ExitStack() as stack:
-            stack.callback(self._workspace.forget, lease)
+            stack.callback(self._forget, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
 
             def begin() -> Callable[[], None] | None:
@@ -344,6 +345,11 @@ class NodeAgent:
                 rest = self._attempt(lease, begin)
             if rest is not None:
                 self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
+
+    def _forget(self, lease: Lease) -> None:
+        """Unless the market never answered: the next process here takes the lease up again."""
+        if lease.id not in self._unanswered:
+            self._workspace.forget(lease)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -372,8 +378,11 @@ class NodeAgent:
             if result is None:
                 log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
             return result
-        except (LeaseLost, ApiError, Unreachable) as error:
+        except (LeaseLost, ApiError) as error:
             log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
+        except Unreachable as error:  # until this node was told to stop
+            self._unanswered.add(lease.id)
+            log.warning("%s lease %s left as it is: %s", lease.kind, lease.id, error)
         except (
             ExecutorError,
             GymError,
