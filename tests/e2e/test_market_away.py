@@ -1,4 +1,4 @@
-"""The API is away for longer than a node waits for one answer: what its nodes trained meanwhile is delivered, and paid."""
+"""The API is away for longer than a node waits for an answer: what was trained meanwhile is delivered, and paid."""
 
 import os
 import signal

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from support.networks import NETWORK
 
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError
@@ -25,6 +26,7 @@ from zoo_compute.node.market import Lease
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.quotes import Attesting
+from zoo_compute.node.watching import Watch
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import RAW, of_block
 from zoo_protocol.hashing import to_hex
@@ -93,7 +95,7 @@ class Standing:
     """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
 
     environment_class = "class"
-    network = SimpleNamespace(chain_id=1, contracts={"JobEscrow": "0x" + "e5" * 20, "Omissions": "0x" + "e6" * 20})
+    network = NETWORK
 
     def __init__(self, defect: Exception | None = None) -> None:
         self.heard = threading.Semaphore(0)
@@ -116,9 +118,7 @@ def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     monkeypatch.setattr(agent, "_start_work", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
-    over = threading.Thread()
-    over.start()
-    monkeypatch.setattr(agent, "_start_court", lambda _: over)
+    monkeypatch.setattr(Watch, "_court", lambda *_: {})
     return agent
 
 
@@ -138,6 +138,25 @@ def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
         assert not may_end.is_set()
     finally:
         may_end.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_looks_for_its_pay_before_it_has_joined(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collected, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(running, "_join", lambda: over.wait(60) and None)
+    monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    workspace.write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        assert collected.wait(30)
+    finally:
+        over.set()
         running.stop()
         thread.join(60)
 
@@ -271,7 +290,7 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
     monkeypatch.setattr(Attesting, "keep", keep)
     for quiet in (Payouts, Omissions, Disputes):
         monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    running._config = replace(running._config, attest=True)
+    running._watch = Watch(replace(running._parts, config=replace(running._config, attest=True)), running._fail)
     thread = threading.Thread(target=running.run)
     thread.start()
     try:

@@ -14,11 +14,13 @@
 ``over/<job>.json``              since when a job is over of which something is kept (``finished.py``)
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``network.json``                 the network as the market told it last (``watching.py``)
 ``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
 ``lock``                         held by the node that uses the directory
 ``*.damaged-<time>``             what could not be used, set aside (``damage.py``); nothing needs it
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -45,6 +47,9 @@ from zoo_protocol.cid import ContentError, parse
 from zoo_protocol.unixfs import cid_of_file
 
 MAX_INPUT_BYTES = 1 << 36
+LEAST_ROOM = 32 << 20
+"""Bytes. With less, whatever a node takes on it gives up again, which counts against it."""
+
 _FILES_KEPT_SECONDS = 3600.0
 _BLOCKS_KEPT_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
@@ -93,7 +98,10 @@ def used_alone(root: Path) -> Iterator[None]:
 
 
 class Workspace:
-    """The directory of one node, which uses it alone (:func:`used_alone`)."""
+    """The directory of one node, which uses it alone (:func:`used_alone`).
+
+    Its store is opened when it is first used: disputes can be looked after without the room that it takes.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -103,9 +111,32 @@ class Workspace:
             make_folder(self._root / name)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
-        self.store = _opened_store(self._root / "store")
+        self._store: BlockStore | None = None
         self._collect_at = 0.0
+
+    @property
+    def store(self) -> BlockStore:
+        """The blocks. Raises OSError, sqlite3.Error: the disk refuses, now or in any of its methods."""
+        with self._guard:
+            if self._store is None:
+                self._store = _opened_store(self._root / "store")
+            return self._store
+
+    def open_store(self) -> None:
+        """Open the store, and free what it need not keep, for work that needs more room than is left without.
+
+        Raises:
+            OSError, sqlite3.Error: as :attr:`store`, or there is less room than any work takes.
+        """
+        _ = self.store
         self.collect()
+        if shutil.disk_usage(self._root).free < LEAST_ROOM:
+            raise OSError(errno.ENOSPC, f"less than {LEAST_ROOM >> 20} MiB are free")
+
+    @property
+    def network(self) -> Path:
+        """Where the network that the market told of is noted."""
+        return self._root / "network.json"
 
     @property
     def acknowledgements(self) -> Path:
@@ -204,8 +235,8 @@ class Workspace:
 
     def release_job(self, job_id: str) -> None:
         """Release the checkpoints and slot states of a job that nobody can ask for any more."""
+        _remove(self._root / "slots" / job_id)  # first: that needs no room
         self.release(self._checkpoints_by_job().get(job_id, []))
-        _remove(self._root / "slots" / job_id)
         (self._root / "over" / f"{job_id}.json").unlink(missing_ok=True)
 
     def _checkpoints_by_job(self) -> dict[str, list[str]]:
