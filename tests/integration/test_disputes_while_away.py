@@ -92,7 +92,7 @@ def test_a_node_that_starts_on_a_full_disk_answers_its_disputes(
     opened = live.dispute(FIRST, unit)
     states = tiny_disk / "units" / unit.unit.jobId / "99-0"
     states.mkdir()
-    (states / "state").write_bytes(bytes(LEAST_ROOM))
+    (states / "state").write_bytes(bytes(LEAST_ROOM + (8 << 20)))
     fill_disk(tiny_disk / "full")
     with running(live, node, server[1], tiny_disk) as agent:
         await_answer(live, opened)
