@@ -28,7 +28,6 @@ import os
 import re
 import secrets
 import shutil
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,10 +36,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from training_gym.checkpoint import CheckpointManifest
+from training_gym.errors import GymError
+from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.damage import make_folder, read_json, set_aside
+from zoo_compute.node.damage import make_folder, opened_store, read_json, set_aside
 from zoo_compute.node.market import Lease
 from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
@@ -119,7 +121,7 @@ class Workspace:
         """The blocks. Raises OSError, sqlite3.Error: the disk refuses, now or in any of its methods."""
         with self._guard:
             if self._store is None:
-                self._store = _opened_store(self._root / "store")
+                self._store = opened_store(self._root / "store")
             return self._store
 
     def open_store(self) -> None:
@@ -221,7 +223,7 @@ class Workspace:
         write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids), "job_id": job_id})
 
     def kept_jobs(self) -> set[str]:
-        """The jobs of which a checkpoint or a slot state is here; checkpoints of before do not name theirs."""
+        """The jobs of which a checkpoint or a slot state is here."""
         found = self._checkpoints_by_job().keys() | {path.name for path in (self._root / "slots").iterdir()}
         return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
 
@@ -242,9 +244,17 @@ class Workspace:
     def _checkpoints_by_job(self) -> dict[str, list[str]]:
         found = dict[str, list[str]]()
         for path in (self._root / "checkpoints").glob("*.json"):
-            if job_id := read_json(path, lambda note: str(note.get("job_id", ""))):
-                found.setdefault(job_id, []).append(path.stem)
+            if (job_id := read_json(path, lambda note: str(note.get("job_id", "")))) is not None:
+                found.setdefault(job_id or self._job_of(path.stem), []).append(path.stem)
         return found
+
+    def _job_of(self, checkpoint: str) -> str:
+        """The job that the checkpoint's manifest names; notes of earlier versions do not. "" if it is none."""
+        try:
+            manifest = b"".join(self.store.read(parse(checkpoint), max_bytes=MAX_MANIFEST_BYTES))
+            return CheckpointManifest.from_bytes(manifest).job_id
+        except (BlockNotFound, ContentError, GymError):  # a slot state, say
+            return ""
 
     def release(self, checkpoints: Iterable[str]) -> None:
         """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over.
@@ -324,32 +334,6 @@ class Workspace:
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"
-
-
-def _opened_store(folder: Path) -> BlockStore:
-    """The store in a folder; a damaged one is set aside as a whole: without their index, its packs are of no use."""
-    try:
-        _require_index(folder)
-        store = BlockStore(folder)
-        store.check()
-        store.discard_unfinished()
-    except sqlite3.OperationalError:  # a full disk, say
-        raise
-    except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
-        set_aside(folder, error)
-        log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
-        return BlockStore(folder)
-    return store
-
-
-def _require_index(folder: Path) -> None:
-    """Where there is none of what is in the packs, a new one would have them all removed."""
-    for path in folder.glob("index.*"):
-        if path.is_dir():
-            raise IsADirectoryError(f"{path.name} is a folder")
-    index = folder / "index.sqlite"
-    if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
-        raise sqlite3.DatabaseError("index.sqlite is empty")
 
 
 def _is_whole(path: Path, cid: str) -> bool:
