@@ -16,6 +16,7 @@ from support.networks import NETWORK
 
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError
+from zoo_compute.models import Network
 from zoo_compute.node import standing as real_standing
 from zoo_compute.node import workspace
 from zoo_compute.node.agent import NodeAgent
@@ -159,6 +160,29 @@ def test_a_node_looks_for_its_pay_before_it_has_joined(
         over.set()
         running.stop()
         thread.join(60)
+
+
+def test_a_node_goes_on_with_the_network_that_the_market_names_now(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
+    seen: set[str] = set()
+    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    try:
+        for network in (NETWORK, other):
+            running._watch.follow(network)
+            until = time.monotonic() + 30
+            while network.contracts["JobEscrow"] not in seen:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
+            assert written == network
+        assert len(running._watch._threads) == 1
+    finally:
+        running.stop()
+        running._watch.join()
 
 
 def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
