@@ -278,6 +278,20 @@ def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk
     space.open_store()
 
 
+def test_a_node_that_waits_for_room_stops_when_it_is_told_to(tiny_disk: Path) -> None:
+    Workspace(tiny_disk)
+    fill_disk(tiny_disk / "full")
+    agent = NodeAgent(
+        NodeConfig("http://127.0.0.1:1", "provider", tiny_disk, "node", profile="cpu-avx2-1"), Wallet(KEY)
+    )
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    agent.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert agent._failure is None
+
+
 def test_too_many_open_files_are_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = Workspace(root)
 

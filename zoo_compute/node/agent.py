@@ -119,11 +119,7 @@ class NodeAgent:
         threads: list[threading.Thread] = []
         try:
             self._watch.resume()
-            while not self._stopping.is_set() and not self._has_room():
-                self._tidy()
-                self._stopping.wait(_ROOM_SECONDS)
-            self._executor.start()
-            standing = self._join()
+            standing = self._join() if self._take_room() else None
             if standing is not None:
                 self._watch.follow(standing.network)
                 with closing(standing):
@@ -144,6 +140,15 @@ class NodeAgent:
         """End for a reason that :meth:`run` raises."""
         self._failure = error
         self.stop()
+
+    def _take_room(self) -> bool:
+        """Wait until there is room for work, and begin to load what trains; False if stopped before that."""
+        while not self._has_room():
+            self._tidy()
+            if self._stopping.wait(_ROOM_SECONDS):
+                return False
+        self._executor.start()
+        return True
 
     def _has_room(self) -> bool:
         """Whether the disk has the room that any work takes.
