@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
     blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="what an account may put on storage")
 
+    retention_days: int = Field(default=180, ge=30, description="disputes and claims are over long before")
+
     auction_interval_seconds: PositiveFloat = 5.0
     reservation_after_seconds: PositiveFloat = 600.0
     reservation_seconds: PositiveFloat = 3_600.0

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
+from support.disks import tiny_disk  # noqa: F401  (a fixture)
 from support.watchdog import watch
 
 from market.chain.contracts import Deployment

@@ -105,6 +105,12 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
             f"round {document.get('number')} of {document.get('book')} is {document.get('status')}",
             remedy="Its orders are sealed until it is cleared; ask for an earlier round, or again later.",
         )
+    if document.get("orders") is None:
+        raise Mismatch(
+            "orders-gone",
+            f"the market keeps the orders of round {document.get('number')} of {document.get('book')} no longer",
+            remedy="Prices and matches stay; who wants to repeat a clearing later keeps a copy of the round.",
+        )
     try:
         published = Round.model_validate(document)
         secret, hash_in_use = from_hex(published.secret), bytes(32)

@@ -79,6 +79,10 @@ class Connection:
         """From now on repeat nothing: this process is about to end. May be called from a signal handler."""
         self._hurry.set()
 
+    def hurries_within(self, seconds: float) -> bool:
+        """Wait for so long; whether this process is about to end, which ends the waiting."""
+        return self._hurry.wait(seconds)
+
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """The JSON of a read. Raises as :meth:`call`."""
         return self.call("GET", path, repeatable=True, params=params)

@@ -9,15 +9,21 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from market.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
 
+HAS_ORDERS = text("book <> '{}'::jsonb")
+
 
 class AuctionRound(Base, CreatedAt):
-    """One round of one book (tier and zone), from its opening to its clearing."""
+    """One round of one book (tier and zone), from its opening to its clearing.
+
+    ``book`` and ``owners`` are emptied some months later (docs/decisions/0060).
+    """
 
     __tablename__ = "auction_rounds"
     __table_args__ = (
         UniqueConstraint("tier_id", "zone", "number"),
         Index("ix_auction_rounds_closed", "id", postgresql_where=text("status = 'closed'")),
         Index("ix_auction_rounds_cleared_at", "tier_id", "zone", "cleared_at"),
+        Index("ix_auction_rounds_with_orders", "cleared_at", postgresql_where=HAS_ORDERS),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -31,7 +37,7 @@ class AuctionRound(Base, CreatedAt):
     closes_at: Mapped[datetime] = mapped_column(UtcDateTime)
     closed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cleared_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    book: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)  # orders as cleared; private until cleared
+    book: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)  # orders as cleared; private until then
     book_hash: Mapped[str | None] = mapped_column(Hash32)
     owners: Mapped[dict[str, dict[str, str]]] = mapped_column(JSONB, default=dict)  # whose they are; always private
     seed_block: Mapped[int | None] = mapped_column(BigInteger)  # only where the lot decides

@@ -1,6 +1,6 @@
 """Queries on auction rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,7 +8,7 @@ from sqlalchemy import Integer, Row, Select, cast, func, select, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.orm import Session, defer
 
-from market.auctions.models import AuctionRound
+from market.auctions.models import HAS_ORDERS, AuctionRound
 from market.domain.lifecycle import AuctionStatus
 
 _BOOKS_LOCK = 0x626F6F6B  # "book"
@@ -88,6 +88,14 @@ def page(session: Session, tier_id: int, zone: str, before: int | None, limit: i
 def by_id(session: Session, round_id: int) -> AuctionRound | None:
     """One round."""
     return session.get(AuctionRound, round_id)
+
+
+def drop_orders(session: Session, before: datetime, besides: Collection[int], limit: int) -> int:
+    """Drop the orders of so many rounds at most that were cleared before then; returns of how many."""
+    due = select(AuctionRound.id).where(HAS_ORDERS, AuctionRound.cleared_at < before, AuctionRound.id.not_in(besides))
+    rounds = AuctionRound.id.in_(due.order_by(AuctionRound.cleared_at).limit(limit))
+    dropped = update(AuctionRound).where(rounds).values(book={}, owners={}).returning(AuctionRound.id)
+    return len(session.scalars(dropped).all())
 
 
 def last_traded(session: Session, tier_id: int, zone: str | None) -> int | None:

@@ -137,7 +137,7 @@ def _view(book: Book, auction: AuctionRound) -> RoundView:
     orders = {
         "secret": auction.secret if public else None,
         "seed_block_hash": auction.seed_block_hash,
-        "orders": auction.book if public else None,
+        "orders": (auction.book or None) if public else None,
         "matches": auction.matches,
     }
     return RoundView.model_validate(_summary(book, auction) | orders)

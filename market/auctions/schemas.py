@@ -75,7 +75,7 @@ class RoundView(RoundSummary):
 
     secret: Annotated[str | None, Field(description="What the commitment is the hash of; null before the clearing.")]
     seed_block_hash: str | None
-    orders: Annotated[PublishedBook | None, Field(description="Null before the clearing.")]
+    orders: Annotated[PublishedBook | None, Field(description="Null before the clearing, and some months after it.")]
     matches: list[PublishedMatch]
 
 

@@ -10,6 +10,7 @@ from market.auctions import repository
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
 from market.auctions.rounds import clear_due, draw_due
+from market.db.session import Database
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
@@ -21,6 +22,7 @@ __all__ = [
     "books",
     "clear_due",
     "draw_due",
+    "forget_orders",
     "get_round",
     "history",
     "is_public",
@@ -33,6 +35,7 @@ __all__ = [
 
 MAX_BUCKETS = 1_000
 _SEPARATOR = "."
+_ROUNDS_AT_ONCE = 100  # in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,19 @@ def standing(session: Session, tier_id: int, job_id: str) -> jobs.Rounds:
         last_price={zone: price for zone, price in prices.items() if price is not None},
         held=any(job_id in row.owners["bids"].values() for row in closed),
     )
+
+
+def forget_orders(database: Database, kept: timedelta, now: datetime) -> int:
+    """Drop the orders of rounds that were cleared longer than ``kept`` ago, and that the record of no job has to name
+    any more; prices and matches stay. Returns of how many rounds."""
+    forgotten = 0
+    while True:
+        with database.transaction() as session:
+            needed = jobs.rounds_of_unended(session)
+            dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
+        forgotten += dropped
+        if dropped < _ROUNDS_AT_ONCE:
+            return forgotten
 
 
 def is_public(auction: AuctionRound) -> bool:

@@ -47,6 +47,13 @@ def forget_steps(session: Session, before: datetime) -> None:
     session.execute(delete(JobEventRow).where(*is_old))
 
 
+def delete_events(session: Session, job_id: str, limit: int) -> int:
+    """Delete so many of a job's events at most; returns how many there were."""
+    some = select(JobEventRow.id).where(JobEventRow.job_id == job_id).limit(limit)
+    deleted = delete(JobEventRow).where(JobEventRow.id.in_(some)).returning(JobEventRow.id)
+    return len(session.scalars(deleted).all())
+
+
 def has_unannounced(session: Session, job_id: str) -> bool:
     """Whether events of the job await their announcement."""
     statement = select(exists().where(JobEventRow.job_id == job_id, JobEventRow.announced_at.is_(None)))

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from market.db.session import UnitOfWork, wake_after_commit
 from market.domain.lifecycle import next_state
+from market.events import repository
 from market.events.models import AuditEvent, JobEventRow
 
 State = TypeVar("State", bound=StrEnum)
@@ -72,6 +73,11 @@ def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object])
     """The row of an event, as :func:`emit` writes it, for a caller that inserts it together with its own."""
     wake_after_commit(unit, "events.announce")
     return JobEventRow(job_id=job_id, kind=kind, data=data)
+
+
+def forget_job(session: Session, job_id: str, limit: int) -> int:
+    """Delete so many of a job's events at most, which ended long ago; returns how many there were."""
+    return repository.delete_events(session, job_id, limit)
 
 
 def record(

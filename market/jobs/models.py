@@ -24,7 +24,10 @@ class Job(Base, CreatedAt):
     """A training job. Its id is the struct hash of the payer's signed order, here and on chain."""
 
     __tablename__ = "jobs"
-    __table_args__ = (Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),)
+    __table_args__ = (
+        Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
+        Index("ix_jobs_unreleased", "id", postgresql_where=text("released_at IS NULL")),
+    )
 
     id: Mapped[str] = mapped_column(Hash32, primary_key=True)
     payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"))
@@ -81,6 +84,7 @@ class Job(Base, CreatedAt):
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     trained_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    released_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # market.jobs.retention has done its work
 
     @property
     def price_cap_wei(self) -> int:
@@ -241,7 +245,10 @@ class Checkpoint(Base, CreatedAt):
     """The model before round ``round`` (0: the initial one); ``cid`` is its manifest."""
 
     __tablename__ = "checkpoints"
-    __table_args__ = (UniqueConstraint("job_id", "round"),)
+    __table_args__ = (
+        UniqueConstraint("job_id", "round"),
+        Index("ix_checkpoints_file_cids", "file_cids", postgresql_using="gin"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)

@@ -110,7 +110,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         _keep(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = repository.lock_lease(session, lease_id)
-        assert locked is not None  # leases are never deleted
+        assert locked is not None  # a lease goes only long after its job has ended
         job, unit, lease = locked
         if _is_done(lease, address, result.token):
             return  # the same result came twice at once

@@ -47,6 +47,8 @@ from market.jobs.placing import deal
 from market.jobs.planting import altered_state
 from market.jobs.releasing import needs_file, release_states
 from market.jobs.reservations import Reservation, reserve
+from market.jobs.retention import forget_old
+from market.jobs.retention_repository import rounds_of_unended
 from market.jobs.slot_states import shown_bytes, starts_privately
 from market.jobs.submission import on_deposit_intent, on_job_opened
 from market.jobs.tree import work_leaf
@@ -110,6 +112,7 @@ __all__ = [
     "expire_due_leases",
     "expire_replays",
     "expire_uploads",
+    "forget_old",
     "get",
     "ids_of",
     "is_at_work",
@@ -136,6 +139,7 @@ __all__ = [
     "release_states",
     "reopen_settlement",
     "reserve",
+    "rounds_of_unended",
     "set_record",
     "shown_bytes",
     "start_settling",

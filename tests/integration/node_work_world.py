@@ -62,6 +62,10 @@ class Market:
             raise fault
         self.calls.append((name, body))
 
+    def stops_within(self, seconds: float) -> bool:
+        """Where it does not answer, its node is told to stop."""
+        return True
+
     def keep_lease(self, lease: Lease, step: int) -> None:
         self._called("keep", {"step": step})
 

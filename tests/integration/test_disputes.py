@@ -1,25 +1,19 @@
 """A node answers disputes of its units by itself: live training, a live chain, challengers that are wrong."""
 
-import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from fastapi import FastAPI
 from live_world import HONEST_ACCOUNT, LiveMaker, Node
 from support.chain import OTHER, wallet
 
 from zoo_compute import wallet as node_wallet
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ExitCode, Unreachable
-from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor
-from zoo_compute.node.market import Market
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Block
@@ -274,41 +268,6 @@ def test_a_trace_is_kept_for_as_long_as_its_unit_can_be_disputed(
     assert traces.find(unit.unit_id).unit == unit.unit
     file = Workspace(live.directory / node.address).traces / f"{unit.unit_id}.json"
     assert file.stat().st_size < 2_000
-
-
-@pytest.mark.parametrize("is_away", [False, True])
-def test_a_running_node_watches_also_while_the_market_is_away(
-    live: DisputeWorld,
-    node: Node,
-    unit: Delivered,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    monkeypatch: pytest.MonkeyPatch,
-    is_away: bool,
-) -> None:
-    def silent(*_: Any) -> None:
-        raise Unreachable("market-unreachable", "no answer")
-
-    if is_away:  # since it joined
-        monkeypatch.setattr(Market, "take_wallet", lambda *_: None)
-        monkeypatch.setattr(Market, "heartbeat", silent)
-    opened = live.dispute(FIRST, unit)
-    idle = SimpleNamespace(
-        environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
-    )
-    config = NodeConfig(server[1], "provider", live.directory / node.address, "node", profile="cpu-avx2-1")
-    agent = NodeAgent(config, node.worker.wallet, lambda *_: idle)  # type: ignore[arg-type,return-value]
-    running = threading.Thread(target=agent.run)
-    running.start()
-    try:
-        until = time.monotonic() + 60
-        while live.state(opened).turn is Turn.TRACE:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    finally:
-        agent.stop()
-        running.join()
-    assert live.state(opened).turn is Turn.STEP
 
 
 def test_disputes_are_shown_and_answered_from_the_command_line(

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from support.networks import NETWORK
 
 from training_gym.profile import CPU
 from zoo_compute.errors import ApiError
+from zoo_compute.models import Network
 from zoo_compute.node import standing as real_standing
 from zoo_compute.node import workspace
 from zoo_compute.node.agent import NodeAgent
@@ -25,6 +27,7 @@ from zoo_compute.node.market import Lease
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.quotes import Attesting
+from zoo_compute.node.watching import Watch
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import RAW, of_block
 from zoo_protocol.hashing import to_hex
@@ -93,7 +96,7 @@ class Standing:
     """A node's standing, which says when it was heard of; raises ``defect`` after that, if there is one."""
 
     environment_class = "class"
-    network = SimpleNamespace(chain_id=1, contracts={"JobEscrow": "0x" + "e5" * 20, "Omissions": "0x" + "e6" * 20})
+    network = NETWORK
 
     def __init__(self, defect: Exception | None = None) -> None:
         self.heard = threading.Semaphore(0)
@@ -116,9 +119,7 @@ def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     monkeypatch.setattr(agent, "_start_work", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
-    over = threading.Thread()
-    over.start()
-    monkeypatch.setattr(agent, "_start_court", lambda _: over)
+    monkeypatch.setattr(Watch, "_court", lambda *_: {})
     return agent
 
 
@@ -140,6 +141,48 @@ def test_a_claim_that_is_not_mined_does_not_hold_up_the_heartbeats(
         may_end.set()
         running.stop()
         thread.join(60)
+
+
+def test_a_node_looks_for_its_pay_before_it_has_joined(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collected, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(running, "_join", lambda: over.wait(60) and None)
+    monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    workspace.write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        assert collected.wait(30)
+    finally:
+        over.set()
+        running.stop()
+        thread.join(60)
+
+
+def test_a_node_goes_on_with_the_network_that_the_market_names_now(
+    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
+    seen: set[str] = set()
+    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
+    for quiet in (Omissions, Disputes):
+        monkeypatch.setattr(quiet, "watch", lambda _: None)
+    try:
+        for network in (NETWORK, other):
+            running._watch.follow(network)
+            until = time.monotonic() + 30
+            while network.contracts["JobEscrow"] not in seen:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
+            assert written == network
+        assert len(running._watch._threads) == 1
+    finally:
+        running.stop()
+        running._watch.join()
 
 
 def test_a_node_that_runs_for_long_drops_old_blocks_and_keeps_pinned_ones(
@@ -271,7 +314,7 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
     monkeypatch.setattr(Attesting, "keep", keep)
     for quiet in (Payouts, Omissions, Disputes):
         monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    running._config = replace(running._config, attest=True)
+    running._watch = Watch(replace(running._parts, config=replace(running._config, attest=True)), running._fail)
     thread = threading.Thread(target=running.run)
     thread.start()
     try:

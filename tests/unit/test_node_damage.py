@@ -1,5 +1,6 @@
 """A node some of whose files were damaged: it starts, says what it set aside, and goes on with the rest."""
 
+import gc
 import hashlib
 import json
 import os
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from support.disks import fill_disk
+from support.networks import NETWORK
 
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.dispute_chain import Opened
@@ -22,6 +25,7 @@ from zoo_compute.link import Link
 from zoo_compute.node import work
 from zoo_compute.node.acknowledgements import Journal, Promise
 from zoo_compute.node.agent import NodeAgent
+from zoo_compute.node.chores import is_out_of_room
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.damage import set_aside
 from zoo_compute.node.effort import Effort
@@ -29,8 +33,9 @@ from zoo_compute.node.market import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import SignedVerdict, Verdicts
 from zoo_compute.node.traces import Trace, Traces
+from zoo_compute.node.watching import Parts
 from zoo_compute.node.work import Worker
-from zoo_compute.node.workspace import Workspace, used_alone, write_json
+from zoo_compute.node.workspace import LEAST_ROOM, Workspace, used_alone, write_json
 from zoo_compute.wallet import Wallet
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
@@ -115,7 +120,7 @@ class Standing:
     """A node's standing, which counts how often the node was heard of."""
 
     environment_class = "class"
-    network = SimpleNamespace(chain_id=1, contracts={"JobEscrow": "0x" + "e5" * 20, "Omissions": "0x" + "e6" * 20})
+    network = NETWORK
 
     def __init__(self) -> None:
         self.heard = threading.Semaphore(0)
@@ -141,16 +146,15 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(Payouts, "collect", lambda _: None)
     monkeypatch.setattr(NodeAgent, "_do", lambda _self, _worker, lease: done.append(lease.kind))
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
-    monkeypatch.setattr(NodeAgent, "_omission_chain", lambda *_: away)
-    monkeypatch.setattr(NodeAgent, "_gateway", lambda *_: None)
+    monkeypatch.setattr(Parts, "omission_chain", lambda *_: away)
+    monkeypatch.setattr(Parts, "gateway", lambda *_: None)
     for name in ("DisputeChain", "JobChain"):
-        monkeypatch.setattr(f"zoo_compute.node.agent.{name}", away)
+        monkeypatch.setattr(f"zoo_compute.node.watching.{name}", away)
 
     def start(root: Path) -> list[str]:
         standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
         config = NodeConfig("http://127.0.0.1:1", "provider", root, "node", profile="cpu-avx2-1")
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
-        standing.network.rpc_url, standing.network.start_block = "", 0
         with used_alone(root):
             agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
             monkeypatch.setattr(agent._market, "next_lease", lambda *_: time.sleep(0.02))
@@ -159,8 +163,8 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
             try:
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()
-                assert agent._watched is not None
-                agent._watched.noted()
+                assert agent._watch.disputes is not None
+                agent._watch.disputes.noted()
                 agent._workspace.tidy(48)
                 agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
                 agent._workspace.collect()
@@ -251,8 +255,41 @@ def test_a_full_disk_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(BlockStore, "check", full)
     with pytest.raises(sqlite3.OperationalError):
-        Workspace(root)
+        Workspace(root).open_store()
     assert not list(root.glob("*.damaged-*"))
+
+
+def test_a_store_that_cannot_be_opened_for_want_of_room_is_out_of_room(tiny_disk: Path) -> None:
+    """SQLite has words of its own for that, and needs room for its journal only where it was closed before."""
+    Workspace(tiny_disk).open_store()
+    gc.collect()
+    fill_disk(tiny_disk / "full")
+    space = Workspace(tiny_disk)
+    with pytest.raises(sqlite3.OperationalError) as error:
+        _ = space.store
+    assert is_out_of_room(error.value)
+    assert not is_out_of_room(PermissionError(13, "Permission denied"))
+    (tiny_disk / "full").unlink()
+    (tiny_disk / "most").write_bytes(bytes(2 * LEAST_ROOM + (1 << 20)))
+    with pytest.raises(OSError, match="less than 32 MiB") as little:
+        space.open_store()
+    assert is_out_of_room(little.value)
+    (tiny_disk / "most").unlink()
+    space.open_store()
+
+
+def test_a_node_that_waits_for_room_stops_when_it_is_told_to(tiny_disk: Path) -> None:
+    Workspace(tiny_disk)
+    fill_disk(tiny_disk / "full")
+    agent = NodeAgent(
+        NodeConfig("http://127.0.0.1:1", "provider", tiny_disk, "node", profile="cpu-avx2-1"), Wallet(KEY)
+    )
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    agent.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert agent._failure is None
 
 
 def test_too_many_open_files_are_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

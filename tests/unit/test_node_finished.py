@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from training_gym.checkpoint import CheckpointManifest
 from zoo_compute.errors import Unreachable
 from zoo_compute.node import finished
 from zoo_compute.node.finished import FinishedJobs
@@ -15,6 +16,7 @@ from zoo_compute.wallet import Block
 from zoo_protocol.cid import parse
 
 JOB, OTHER = "0x" + "01" * 32, "0x" + "02" * 32
+CID = "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 KEEP = 1000
 END = 5_000
 
@@ -114,13 +116,20 @@ def test_a_note_of_the_end_that_was_damaged_starts_the_time_anew(world: World) -
     assert world.kept() == {OTHER}
 
 
-def test_a_checkpoint_of_an_earlier_version_names_no_job_and_stays(world: World) -> None:
-    note = world.root / "checkpoints" / f"{world.manifests[JOB]}.json"
-    note.write_text(f'{{"cids": ["{world.manifests[JOB]}"]}}')
+def test_a_checkpoint_that_an_earlier_version_noted_goes_by_the_job_of_its_manifest(world: World) -> None:
+    """What is no manifest names no job, and stays."""
+    named = CheckpointManifest(JOB, 1, None, CID, None, None, None, {}, 0, "0x" + "05" * 32).to_bytes()
+    checkpoint, state = (str(world.workspace.store.add(content)) for content in (named, b"a slot state"))
+    for cid in (checkpoint, state):
+        (world.root / "checkpoints" / f"{cid}.json").write_text(f'{{"cids": ["{cid}"]}}')
     world.look()
-    world.now = END + 100 * KEEP
+    world.now = END + 2 * KEEP
     world.look()
-    assert world.workspace.store.is_pinned(parse(world.manifests[JOB]))
+    assert world.workspace.store.is_pinned(parse(checkpoint))
+    world.now += 1
+    world.look()
+    assert not world.workspace.store.is_pinned(parse(checkpoint))
+    assert world.workspace.store.is_pinned(parse(state))
 
 
 def test_it_is_looked_at_once_an_hour(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,9 @@ def release() -> None:
         verdicts.release_states(c.database, c.storage)
         jobs.release_states(c.database, c.storage, c.network, now)
         verification.release_states(c.database, c.storage, c.network, now)
+        kept = timedelta(days=c.settings.retention_days)
+        jobs.forget_old(c.database, c.storage, kept, now)
+        auctions.forget_orders(c.database, kept, now)
 
 
 @shared_task(name="verification.advance")

@@ -4,52 +4,40 @@ Threads: this one heartbeats and moves the node's standing on, one does what may
 answers to disputes, attestations), and one computes (train or replay). A provider has more: one shows what was drawn
 (reveal), which is due soon and must wait for nothing else, one keeps copies (pin), one moves what nobody waits for
 (publish, follow), one makes states of disputed units available, and one delivers units of jobs with ``round_delay``
-while the next ones are trained. A verifier's other one judges disputes.
+while the next ones are trained. A verifier's other one judges disputes. What waits for the chain, and the court, are in
+``watching.py``: they begin before the node has joined.
 """
 
 import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.errors import GymError
 from training_gym.profile import ExecutionProfile
 from zoo_compute.blockstore import BlockNotFound
-from zoo_compute.dispute_chain import DisputeChain
 from zoo_compute.errors import ApiError, Unreachable, ZooError
-from zoo_compute.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.gateway import GatewayUnavailable
 from zoo_compute.http import Connection
-from zoo_compute.job_chain import JobChain
 from zoo_compute.link import Link
-from zoo_compute.models import Network
 from zoo_compute.node import hardware
 from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
-from zoo_compute.node.chores import DISK_REFUSES, Chore, Trouble, attesting_of, chores_of, look_after
+from zoo_compute.node.chores import DISK_REFUSES, Trouble, is_out_of_room
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disclosure import Disclosure
-from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.held import HeldLease, LeaseLost
 from zoo_compute.node.inputs import SlotStateMissing
-from zoo_compute.node.judging import Bench
 from zoo_compute.node.market import WALLET_IN_USE, Lease, Market
-from zoo_compute.node.omissions import Omissions
-from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.standing import Standing
 from zoo_compute.node.states import Unmade
-from zoo_compute.node.traces import Traces
-from zoo_compute.node.work import TASK_TIMEOUT_SECONDS, LinkTooSlow, Worker
+from zoo_compute.node.watching import Parts, Watch
+from zoo_compute.node.work import LinkTooSlow, Worker
 from zoo_compute.node.workspace import Workspace
-from zoo_compute.omission_chain import OmissionChain
-from zoo_compute.referee_chain import RefereeChain
-from zoo_compute.settlement_events import ChainReader
 from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.messages import Domain
@@ -64,8 +52,7 @@ _POLL_SECONDS = 2.0  # how long the market may hold a poll; a stop waits for it
 _RETRY_SECONDS = 1.0
 _JOINING_SECONDS = 0.5
 _BEATS_PER_SILENCE = 4
-_DISPUTES_SECONDS = 10.0  # a turn lasts hours
-_CHORES_SECONDS = 1.0  # each chore knows itself how often it is due
+_ROOM_SECONDS = 10.0  # between two looks for room on a full disk
 _GIB = 1 << 30
 
 _T = TypeVar("_T")
@@ -79,6 +66,10 @@ class NodeAgent:
 
     Args:
         make_executor: makes what runs training tasks.
+
+    Raises:
+        GymError: no such profile.
+        OSError, sqlite3.Error: the directory cannot be used; being full is no reason.
     """
 
     def __init__(self, config: NodeConfig, wallet: Wallet, make_executor: MakeExecutor = Executor) -> None:
@@ -92,15 +83,19 @@ class NodeAgent:
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection, *self._workspace.new_session())
+        self._parts = Parts(
+            config, wallet, self._workspace, self._journal, self._connection, self._market, self._executor, self._link
+        )
+        self._watch = Watch(self._parts, self._fail)
         self._stopping = threading.Event()
-        self._court_due = threading.Event()
         self._at_work = 0  # threads that have a lease at hand
         self._counting = threading.Lock()
+        self._unanswered: set[str] = set()  # leases that this process could not bring to an end with the market
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._said = "", ""  # status and reason, as last told
         self._trouble = Trouble()
-        self._watched: Disputes | None = None  # knows, once it has asked the chain, for how long units can be disputed
         self._failure: Exception | None = None
+        self._has_room()
 
     @property
     def is_busy(self) -> bool:
@@ -110,7 +105,7 @@ class NodeAgent:
     def stop(self) -> None:
         """End soon: work at hand is given back to the market. May be called from a signal handler."""
         self._stopping.set()
-        self._court_due.set()
+        self._watch.stop()
         self._connection.hurry()
         self._link.stop()
         self._executor.close()
@@ -122,27 +117,58 @@ class NodeAgent:
             ZooError: this node cannot join, and waiting will not help.
             ExecutorError: the training process does not start.
         """
-        self._executor.start()
-        standing = self._join()
-        if standing is None:
-            return
-        threads = self._start_work(standing)
-        if self._config.role == "provider" or self._config.referee:
-            threads.append(self._start_court(standing))
-        threads.append(self._start_chores(standing.network))
+        threads: list[threading.Thread] = []
         try:
-            while not self._stopping.is_set():
-                self._stopping.wait(self._keep_standing(standing))
+            self._watch.resume()
+            standing = self._join() if self._take_room() else None
+            if standing is not None:
+                self._watch.follow(standing.network)
+                with closing(standing):
+                    threads = self._start_work(standing)
+                    while not self._stopping.is_set():
+                        self._stopping.wait(self._keep_standing(standing))
         except Exception as error:  # a defect here stops the whole node, as one in any other thread does
-            self._failure = error
-            self.stop()
+            self._fail(error)
         for thread in threads:
             thread.join()
-        standing.close()
+        self._watch.join()
         self._deliveries.shutdown()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
+
+    def _fail(self, error: Exception) -> None:
+        """End for a reason that :meth:`run` raises."""
+        self._failure = error
+        self.stop()
+
+    def _take_room(self) -> bool:
+        """Wait until there is room for work, and begin to load what trains; False if stopped before that."""
+        while not self._has_room():
+            self._tidy()
+            if self._stopping.wait(_ROOM_SECONDS):
+                return False
+        self._executor.start()
+        return True
+
+    def _has_room(self) -> bool:
+        """Whether the disk has the room that any work takes.
+
+        Raises:
+            OSError, sqlite3.Error: the disk refuses for another reason.
+        """
+        try:
+            self._workspace.open_store()
+        except DISK_REFUSES as error:
+            if not is_out_of_room(error):
+                raise
+            self._trouble.tell(
+                f"no room on the disk of {self._config.state_dir} ({error}): until there is some, this node takes no "
+                "work, and only looks after its disputes and its pay. Make room there, or move the directory to "
+                "another disk: what a node need not keep it has removed"
+            )
+            return False
+        return True
 
     def _join(self) -> Standing | None:
         """Registered standing; None if stopped before that."""
@@ -166,7 +192,7 @@ class NodeAgent:
             said = self._heartbeat(standing)
             if self._said != (said["status"], said["reason"]):
                 self._said = said["status"], said["reason"]
-                self._court_due.set()  # a verifier that just became active can be listed as a referee
+                self._watch.attend_court()
                 log.info("status: %s (%s)", said["status"], said["reason"] or "no reason given")
             if self._config.role == "provider":
                 standing.note_verifiers(said["verifiers_of_class"])
@@ -186,7 +212,7 @@ class NodeAgent:
 
     def _tidy(self) -> None:
         try:
-            watched = self._watched
+            watched = self._watch.disputes
             keep_seconds, now = (None, None) if watched is None else (watched.keep_seconds, watched.now)
             self._workspace.tidy(self._config.keep_hours, keep_seconds or math.inf, now)
         except OSError as error:  # another thread moved or removed something meanwhile; the next beat tidies again
@@ -208,10 +234,10 @@ class NodeAgent:
             wallet=self._wallet,
             domain=Domain(network.chain_id, network.contracts["JobEscrow"]),
             workspace=self._workspace,
-            gateway=self._gateway(network),
+            gateway=self._parts.gateway(network),
             link=self._link,
             executor=self._executor,
-            acknowledgements=Acknowledgements(self._journal, network, self._omission_chain(network)),
+            acknowledgements=Acknowledgements(self._journal, network, self._parts.omission_chain(network)),
         )
         threads = []
         remembered = self._workspace.remembered()
@@ -221,92 +247,6 @@ class NodeAgent:
             threads[-1].start()
         return threads
 
-    def _start_chores(self, network: Network) -> threading.Thread:
-        """What may wait long, for the chain or for a server: heartbeats must not wait for it."""
-        claim = self._omission_chain(network)
-        omissions = Omissions(self._journal, self._connection, claim, self._config.claim_seconds)
-        is_provider = self._config.role == "provider"
-        self._watched = self._disputes(network) if is_provider else None
-        watched = self._watched
-        chores = chores_of(
-            Payouts(self._config, self._connection, network, self._wallet),
-            self._workspace,
-            FinishedJobs(
-                self._workspace,
-                lambda: JobChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
-                lambda: watched is not None and bool(watched.noted()),
-            ),
-            disputes=self._watched,
-            omissions=omissions if is_provider else None,
-            attesting=attesting_of(self._config, self._market, self._wallet.address) if self._config.attest else None,
-        )
-        return self._repeat("chores", chores, lambda: self._stopping.wait(_CHORES_SECONDS))
-
-    def _start_court(self, standing: Standing) -> threading.Thread:
-        """What disputes ask of this node beside answers: of a provider a state, of a verifier a judgement."""
-        network = standing.network
-
-        def wait() -> None:
-            self._court_due.wait(_DISPUTES_SECONDS)
-            self._court_due.clear()
-
-        if self._config.role == "provider":
-            disclosure = Disclosure(
-                self._disputes(network), self._workspace, self._market, self._gateway(network), self._executor
-            )
-            return self._repeat("disclosure", {"disputed states": disclosure.watch}, wait)
-        return self._repeat("referee", {"committees": self._referee(network).watch}, wait)
-
-    def _repeat(self, name: str, chores: Mapping[str, Chore], wait: Callable[[], object]) -> threading.Thread:
-        """A thread that looks after all of these, and waits, until stopped; a defect stops the whole node."""
-
-        def repeat() -> None:
-            try:
-                while not self._stopping.is_set():
-                    for what, chore in chores.items():
-                        look_after(what, chore)
-                    wait()
-            except Exception as error:
-                self._failure = error
-                self.stop()
-
-        thread = threading.Thread(target=repeat, name=name)
-        thread.start()
-        return thread
-
-    def _referee(self, network: Network) -> Referee:
-        gateway = self._gateway(network)
-
-        def run(task: dict[str, Any]) -> dict[str, Any]:
-            return self._executor.run(task, TASK_TIMEOUT_SECONDS)
-
-        return Referee(
-            Verdicts(self._workspace.verdicts),
-            Sources(
-                lambda: RefereeChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
-                lambda: ChainReader(network.rpc_url, network.contracts, network.start_block),
-                self._market,
-            ),
-            lambda: Bench(self._workspace, gateway, self._executor.environment_class, run),
-            self._wallet,
-            self._config.owner,
-        )
-
-    def _gateway(self, network: Network) -> GatewayClient:
-        gateways = [*self._config.gateways, *network.gateways]
-        return GatewayClient(gateways, store=self._workspace.store, link=self._link)
-
-    def _disputes(self, network: Network) -> Disputes:
-        return Disputes(
-            self._workspace.disputes,
-            Traces(self._workspace.traces),
-            lambda: DisputeChain(network.rpc_url, network.contracts, self._wallet, network.start_block),
-            _DISPUTES_SECONDS,
-        )
-
-    def _omission_chain(self, network: Network) -> Callable[[], OmissionChain]:
-        return lambda: OmissionChain(network.rpc_url, network.contracts, self._wallet)
-
     def _work(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
         """Take up the leases that were left, then pull work until stopped; a defect stops the whole node."""
         try:
@@ -314,8 +254,7 @@ class NodeAgent:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
             self._work_until_stopped(worker, kinds, left)
         except Exception as error:
-            self._failure = error
-            self.stop()
+            self._fail(error)
 
     def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], left: list[Lease]) -> None:
         for lease in left:
@@ -334,7 +273,7 @@ class NodeAgent:
     def _do(self, worker: Worker, lease: Lease) -> None:
         """One lease, to its end: completed, given up with a reason, or lost."""
         with ExitStack() as stack:
-            stack.callback(self._workspace.forget, lease)
+            stack.callback(self._forget, lease)
             held = stack.enter_context(HeldLease(self._market, lease))
 
             def begin() -> Callable[[], None] | None:
@@ -345,6 +284,11 @@ class NodeAgent:
                 rest = self._attempt(lease, begin)
             if rest is not None:
                 self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
+
+    def _forget(self, lease: Lease) -> None:
+        """Unless the market never answered: the next process here takes the lease up again."""
+        if lease.id not in self._unanswered:
+            self._workspace.forget(lease)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -363,8 +307,7 @@ class NodeAgent:
             with stack:
                 self._attempt(lease, rest)
         except Exception as error:
-            self._failure = error
-            self.stop()
+            self._fail(error)
 
     def _attempt(self, lease: Lease, work: Callable[[], _T]) -> _T | None:
         """What ``work`` gives; None if the lease is lost by it, or was given up."""
@@ -373,8 +316,11 @@ class NodeAgent:
             if result is None:
                 log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
             return result
-        except (LeaseLost, ApiError, Unreachable) as error:
+        except (LeaseLost, ApiError) as error:
             log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
+        except Unreachable as error:  # until this node was told to stop
+            self._unanswered.add(lease.id)
+            log.warning("%s lease %s left as it is: %s", lease.kind, lease.id, error)
         except (
             ExecutorError,
             GymError,

@@ -4,6 +4,7 @@ Heartbeats wait for none of it: a claim that is not mined, or a server that keep
 is silent for so long is down.
 """
 
+import errno
 import logging
 import sqlite3
 import time
@@ -29,6 +30,13 @@ Chore = Callable[[], None]
 
 DISK_REFUSES = (OSError, sqlite3.Error)
 """What a full or failing disk raises here: files, and the index of the block store."""
+
+
+def is_out_of_room(error: Exception) -> bool:
+    """Whether the disk has no room, of :data:`DISK_REFUSES`. SQLite cannot tell that from other failures to write."""
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def chores_of(
@@ -58,16 +66,6 @@ def attesting_of(config: NodeConfig, market: Market, address: str) -> Attesting:
     return Attesting(market, address, QuoteSource(), collateral_from(config.pccs_url), gpus)
 
 
-def look_after(what: str, chore: Chore) -> None:
-    """Do a chore, also while the market is away; what fails is logged, and tried again at the next look."""
-    try:
-        chore()
-    except ZooError as error:
-        log.warning("%s cannot be looked after: %s %s", what, error, error.remedy or "")
-    except DISK_REFUSES as error:
-        log.warning("%s cannot be looked after: %s", what, error)
-
-
 class Trouble:
     """What stands in a node's way: logged at once if it is new, and now and then while it stays."""
 
@@ -80,3 +78,13 @@ class Trouble:
         if what != self._told or time.monotonic() >= self._again_at:
             self._told, self._again_at = what, time.monotonic() + _AGAIN_SECONDS
             log.warning("%s", what)
+
+
+def look_after(what: str, chore: Chore, trouble: Trouble) -> None:
+    """Do a chore, also while the market is away; what fails is logged, and tried again at the next look."""
+    try:
+        chore()
+    except ZooError as error:
+        trouble.tell(f"{what} cannot be looked after: {error} {error.remedy or ''}")
+    except DISK_REFUSES as error:
+        trouble.tell(f"{what} cannot be looked after: {error}")

@@ -6,10 +6,13 @@ for that: whoever can mend such a file finds it beside its place, as ``<name>.da
 
 import json
 import logging
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+from zoo_compute.blockstore import BlockStore
 
 log = logging.getLogger(__name__)
 
@@ -56,3 +59,29 @@ def make_folder(path: Path) -> None:
     if path.exists() and not path.is_dir():
         set_aside(path, "it is no folder")
     path.mkdir(parents=True, exist_ok=True)
+
+
+def opened_store(folder: Path) -> BlockStore:
+    """The store in a folder; a damaged one is set aside as a whole: without their index, its packs are of no use."""
+    try:
+        _require_index(folder)
+        store = BlockStore(folder)
+        store.check()
+        store.discard_unfinished()
+    except sqlite3.OperationalError:  # a full disk, say
+        raise
+    except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
+        set_aside(folder, error)
+        log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
+        return BlockStore(folder)
+    return store
+
+
+def _require_index(folder: Path) -> None:
+    """Where there is none of what is in the packs, a new one would have them all removed."""
+    for path in folder.glob("index.*"):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path.name} is a folder")
+    index = folder / "index.sqlite"
+    if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
+        raise sqlite3.DatabaseError("index.sqlite is empty")

@@ -74,6 +74,10 @@ class Market:
         self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._challenge = ""
 
+    def stops_within(self, seconds: float) -> bool:
+        """Wait for so long; whether this node is told to stop, which ends the waiting."""
+        return self._connection.hurries_within(seconds)
+
     def network(self) -> Network:
         """The network's parameters and addresses."""
         with understood("GET /v1/network"):

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes, state_path
 from training_gym.slot_state import slot_state_bytes
+from zoo_compute.errors import Unreachable
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
@@ -41,7 +42,9 @@ DRAWN_TOGETHER = 2
 """Units of one node whose segments may be drawn in the same window: it works at one and delivers another."""
 
 _ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0  # between calls that a silent market does not answer
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class LinkTooSlow(Exception):
@@ -101,7 +104,7 @@ class Worker:
             ExecutorError, GymError, ContentError, BlockNotFound, GatewayUnavailable, SlotStateMissing, LinkTooSlow,
                 Unmade, OSError: it cannot be done.
             NotAcknowledged: the market takes the commitment, but does not acknowledge it.
-            Unreachable: the market does not answer.
+            Unreachable: the market does not answer, and this node is told to stop.
         """
         kinds: dict[str, Callable[[HeldLease], Callable[[], None] | None]] = {
             "train": self._train,
@@ -154,10 +157,10 @@ class Worker:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload = Path(result["payload"])
-            payload_cid = upload_file(self.market, held, payload)
+            payload_cid = self._insist(held, lambda: upload_file(self.market, held, payload))
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
-        self.market.complete(
-            held.lease,
+        self._complete(
+            held,
             {
                 "payload_cid": payload_cid,
                 "payload_sha256": result["payload_sha256"],
@@ -182,7 +185,7 @@ class Worker:
             **declared,
         }
         for seconds in (*_ACKNOWLEDGEMENT_RETRIES, None):
-            answer = self.market.commit(held.lease, body)
+            answer = self._insist(held, lambda: self.market.commit(held.lease, body))
             try:
                 self.acknowledgements.take(commitment, answer.get("acknowledgement"))
                 return
@@ -221,7 +224,8 @@ class Worker:
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
-            require_link(held.lease, measured_rate(self.market, held.lease, self.link))
+            rate = self._insist(held, lambda: measured_rate(self.market, held.lease, self.link))
+            require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task
@@ -232,8 +236,9 @@ class Worker:
             files["slot_state_cid"] = self._own_slot_state(task)
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
         with self.link.urgent():  # whoever shows it too late has withheld it
-            shown |= {name: upload_file(self.market, held, path) for name, path in files.items()}
-        self.market.complete(held.lease, shown, sum(path.stat().st_size for path in files.values()))
+            for name, path in files.items():
+                shown[name] = self._insist(held, partial(upload_file, self.market, held, path))
+        self._complete(held, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_state(self, task: dict[str, Any]) -> Path:
         """The file of the state that a drawn segment starts from; raises as :func:`states.state_file`."""
@@ -253,13 +258,13 @@ class Worker:
 
     def _publish(self, held: HeldLease) -> None:
         path = self._own_slot_state(held.lease.task)
-        published = upload_file(self.market, held, path, self.link)
-        self.market.complete(held.lease, {"published_cid": published}, path.stat().st_size)
+        published = self._insist(held, lambda: upload_file(self.market, held, path, self.link))
+        self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _follow(self, held: HeldLease) -> None:
         """Have what a unit of this job would start from, should this node get one."""
         model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
-        self.market.complete(held.lease, {"followed_cid": held.lease.task["checkpoint_cid"]})
+        self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
         task = held.lease.task
@@ -272,7 +277,7 @@ class Worker:
                 size += len(piece)
             self.workspace.store.pin(parse(cid))
             held.check()
-        self.market.complete(held.lease, {"proof": to_hex(proof.digest())}, size)
+        self._complete(held, {"proof": to_hex(proof.digest())}, size)
         self.workspace.release(task["release"])
 
     def _replay(self, held: HeldLease) -> None:
@@ -296,13 +301,35 @@ class Worker:
         if task.get("inner") is not None:
             found["inner_digest"] = result["inner_digest"]
         result_hash = keccak(b"".join(from_hex(value) for value in found.values()) + verifier + salt)
-        self.market.commit(lease, {"result_hash": to_hex(result_hash)})
+        self._insist(held, lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
         opened = {**found, "salt": to_hex(salt)}
         if task.get("across"):
             end = Path(result["end_state"])
-            opened["end_state_cid"] = upload_file(self.market, held, end)
+            opened["end_state_cid"] = self._insist(held, lambda: upload_file(self.market, held, end))
             end.unlink()
-        self.market.complete(lease, opened)
+        self._complete(held, opened)
+
+    def _complete(self, held: HeldLease, result: dict[str, Any], size: int = 0) -> None:
+        self._insist(held, lambda: self.market.complete(held.lease, result, size))
+
+    def _insist(self, held: HeldLease, call: Callable[[], _T]) -> _T:
+        """What the market answers; it is asked again for as long as it is away: what took hours must not be lost by
+        that. A lease that runs out meanwhile is forgiven by the market, and its first answer says whether this one was.
+
+        Raises:
+            LeaseLost, ApiError: the market does not want it (any more).
+            Unreachable: the market does not answer, and this node is told to stop.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return call()
+            except Unreachable as error:
+                held.check()
+                log.warning("%s lease %s waits for the market: %s", held.lease.kind, held.lease.id, error)
+                if self.market.stops_within(pause):
+                    raise
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
         return self.executor.run(task, TASK_TIMEOUT_SECONDS)

@@ -14,11 +14,13 @@
 ``over/<job>.json``              since when a job is over of which something is kept (``finished.py``)
 ``files/<cid>``                  inputs, fetched and verified; emptied at every start
 ``executor/``                    the training process's log and temporary files; emptied at every start
+``network.json``                 the network as the market told it last (``watching.py``)
 ``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
 ``lock``                         held by the node that uses the directory
 ``*.damaged-<time>``             what could not be used, set aside (``damage.py``); nothing needs it
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -26,7 +28,6 @@ import os
 import re
 import secrets
 import shutil
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,16 +36,22 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from training_gym.checkpoint import CheckpointManifest
+from training_gym.errors import GymError
+from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.damage import make_folder, read_json, set_aside
+from zoo_compute.node.damage import make_folder, opened_store, read_json, set_aside
 from zoo_compute.node.market import Lease
 from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
 from zoo_protocol.unixfs import cid_of_file
 
 MAX_INPUT_BYTES = 1 << 36
+LEAST_ROOM = 32 << 20
+"""Bytes. With less, whatever a node takes on it gives up again, which counts against it."""
+
 _FILES_KEPT_SECONDS = 3600.0
 _BLOCKS_KEPT_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
@@ -93,7 +100,10 @@ def used_alone(root: Path) -> Iterator[None]:
 
 
 class Workspace:
-    """The directory of one node, which uses it alone (:func:`used_alone`)."""
+    """The directory of one node, which uses it alone (:func:`used_alone`).
+
+    Its store is opened when it is first used: disputes can be looked after without the room that it takes.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -103,9 +113,32 @@ class Workspace:
             make_folder(self._root / name)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
-        self.store = _opened_store(self._root / "store")
+        self._store: BlockStore | None = None
         self._collect_at = 0.0
+
+    @property
+    def store(self) -> BlockStore:
+        """The blocks. Raises OSError, sqlite3.Error: the disk refuses, now or in any of its methods."""
+        with self._guard:
+            if self._store is None:
+                self._store = opened_store(self._root / "store")
+            return self._store
+
+    def open_store(self) -> None:
+        """Open the store, and free what it need not keep, for work that needs more room than is left without.
+
+        Raises:
+            OSError, sqlite3.Error: as :attr:`store`, or there is less room than any work takes.
+        """
+        _ = self.store
         self.collect()
+        if shutil.disk_usage(self._root).free < LEAST_ROOM:
+            raise OSError(errno.ENOSPC, f"less than {LEAST_ROOM >> 20} MiB are free")
+
+    @property
+    def network(self) -> Path:
+        """Where the network that the market told of is noted."""
+        return self._root / "network.json"
 
     @property
     def acknowledgements(self) -> Path:
@@ -198,7 +231,7 @@ class Workspace:
         write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids), "job_id": job_id})
 
     def kept_jobs(self) -> set[str]:
-        """The jobs of which a checkpoint or a slot state is here; checkpoints of before do not name theirs."""
+        """The jobs of which a checkpoint or a slot state is here."""
         found = self._checkpoints_by_job().keys() | {path.name for path in (self._root / "slots").iterdir()}
         return {job_id for job_id in found if _JOB_ID.fullmatch(job_id)}
 
@@ -212,16 +245,24 @@ class Workspace:
 
     def release_job(self, job_id: str) -> None:
         """Release the checkpoints and slot states of a job that nobody can ask for any more."""
+        _remove(self._root / "slots" / job_id)  # first: that needs no room
         self.release(self._checkpoints_by_job().get(job_id, []))
-        _remove(self._root / "slots" / job_id)
         (self._root / "over" / f"{job_id}.json").unlink(missing_ok=True)
 
     def _checkpoints_by_job(self) -> dict[str, list[str]]:
         found = dict[str, list[str]]()
         for path in (self._root / "checkpoints").glob("*.json"):
-            if job_id := read_json(path, lambda note: str(note.get("job_id", ""))):
-                found.setdefault(job_id, []).append(path.stem)
+            if (job_id := read_json(path, lambda note: str(note.get("job_id", "")))) is not None:
+                found.setdefault(job_id or self._job_of(path.stem), []).append(path.stem)
         return found
+
+    def _job_of(self, checkpoint: str) -> str:
+        """The job that the checkpoint's manifest names; notes of earlier versions do not. "" if it is none."""
+        try:
+            manifest = b"".join(self.store.read(parse(checkpoint), max_bytes=MAX_MANIFEST_BYTES))
+            return CheckpointManifest.from_bytes(manifest).job_id
+        except (BlockNotFound, ContentError, GymError):  # a slot state, say
+            return ""
 
     def release(self, checkpoints: Iterable[str]) -> None:
         """Unpin what belongs to these checkpoints and to none that stays; unknown ones are passed over.
@@ -301,32 +342,6 @@ class Workspace:
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"
-
-
-def _opened_store(folder: Path) -> BlockStore:
-    """The store in a folder; a damaged one is set aside as a whole: without their index, its packs are of no use."""
-    try:
-        _require_index(folder)
-        store = BlockStore(folder)
-        store.check()
-        store.discard_unfinished()
-    except sqlite3.OperationalError:  # a full disk, say
-        raise
-    except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
-        set_aside(folder, error)
-        log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
-        return BlockStore(folder)
-    return store
-
-
-def _require_index(folder: Path) -> None:
-    """Where there is none of what is in the packs, a new one would have them all removed."""
-    for path in folder.glob("index.*"):
-        if path.is_dir():
-            raise IsADirectoryError(f"{path.name} is a folder")
-    index = folder / "index.sqlite"
-    if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
-        raise sqlite3.DatabaseError("index.sqlite is empty")
 
 
 def _is_whole(path: Path, cid: str) -> bool:

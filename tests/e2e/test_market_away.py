@@ -1,0 +1,71 @@
+"""The API is away for longer than a node waits for an answer: what was trained meanwhile is delivered, and paid."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+from support.devnet import Devnet
+
+from zoo_compute.amounts import ZEN
+from zoo_compute.client import Client
+from zoo_compute.demo import topics_dataset
+from zoo_compute.jobspec import JobSpec
+
+NODES = 2
+PATIENCE_SECONDS = 20.0  # of a node's connection, for one call
+DEADLINE_SECONDS = 600
+
+
+def test_a_unit_that_is_done_while_the_market_is_away_is_delivered_and_paid(devnet: Devnet) -> None:
+    info = devnet.up("--providers", str(NODES), "--verifiers", "2")
+    user = info["accounts"]["user"]["private_key"]
+    with Client(info["api_url"], private_key=user) as client:
+        job = client.submit(
+            JobSpec(
+                dataset=client.upload_dataset(*topics_dataset()),
+                budget_max=ZEN,
+                max_price=3 * ZEN,
+                wait=timedelta(minutes=10),
+                tier="bronze",
+                nodes=NODES,
+                training={"rounds": 2, "inner_steps": 400, "segment_steps": 100},
+            )
+        )
+        assert next(event for event in job.events() if event.kind == "step")
+        with away(devnet, "api"):
+            assert len(results(devnet, job.id)) < NODES, "a unit is still trained"
+            until = time.monotonic() + DEADLINE_SECONDS
+            while len(results(devnet, job.id)) < NODES:
+                assert time.monotonic() < until
+                time.sleep(0.2)
+            time.sleep(PATIENCE_SECONDS + 15)
+        job.wait(timeout=DEADLINE_SECONDS)
+        units = job.units()
+        assert [(unit["round"], unit["slot"], unit["status"]) for unit in units] == [
+            (round_, slot, "verified") for round_ in range(2) for slot in range(NODES)
+        ]
+        paid = {(unit["round"], unit["slot"]) for unit in job.receipt()["units"] if int(unit["paid_wei"])}
+        assert paid == {(unit["round"], unit["slot"]) for unit in units}
+
+
+def results(devnet: Devnet, job_id: str) -> list[Path]:
+    """The units of the first round that are trained."""
+    return list((devnet.directory / "nodes").glob(f"provider-*/units/{job_id}/0-*/result.json"))
+
+
+@contextmanager
+def away(devnet: Devnet, part: str) -> Iterator[None]:
+    """The part is killed, and started again at the end: until then its supervisor stands still."""
+    pid = devnet.pids()[part]
+    supervisor = psutil.Process(pid).ppid()
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        yield
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
