@@ -149,8 +149,8 @@ METHODS: dict[str, dict[str, Any]] = {
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
 ``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
-latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement
-(``docs/decisions/0022``)."""
+latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults
+were chosen by measurement (``docs/decisions/0022``)."""
 
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 
@@ -306,7 +306,7 @@ def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
         for name in idle:
             if name in given and given[name] != defaults[name]:
                 detail = f"does nothing where {deciding} is {value!r}; leave it away, or choose {needed}"
-                raise SpecError("no_effect", f"training_config.{name}", detail)
+                raise SpecError("unused_setting", f"training_config.{name}", detail)
 
 
 def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
@@ -401,8 +401,8 @@ def _check_together(spec: TrainingSpec) -> None:
         raise SpecError(
             "out_of_range",
             "training_config.segment_steps",
-            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of {training.inner_steps}, "
-            f"{_least_segment(training.inner_steps)} at least",
+            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of "
+            f"{training.inner_steps}, {_least_segment(training.inner_steps)} at least",
         )
     if training.warmup_steps > training.rounds * training.inner_steps:
         raise SpecError(

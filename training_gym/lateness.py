@@ -1,4 +1,4 @@
-"""Until when a round waits, and what a late payload still counts. Pure rules; times are seconds after the round's start."""
+"""Until when a round waits, and what a late payload counts. Pure rules; times are seconds after the round's start."""
 
 import math
 from collections.abc import Sequence

@@ -95,7 +95,7 @@ IDLE_IN_STEPS = {
 def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError, match="does nothing.*leave it away, or choose") as refusal:
         TrainingSpec.from_dict(document(training_config=given))
-    assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "no_effect")
+    assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,9 @@ def test_a_warm_up_beyond_the_job_is_refused_where_it_was_set() -> None:
     assert refusal.value.field == "training_config.warmup_steps"
 
 
-@pytest.mark.parametrize("given", [{"inner_steps": 500}, {"inner_steps": 509}, {"inner_steps": 21}, {"segment_steps": 7}])
+@pytest.mark.parametrize(
+    "given", [{"inner_steps": 500}, {"inner_steps": 509}, {"inner_steps": 21}, {"segment_steps": 7}]
+)
 def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refusal:
         training_of({}, given)
