@@ -1,6 +1,7 @@
 """Averaging 40 MB among four processes: our round against hivemind's, both over loopback.
 
-``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once, its rows are left out without it.
+``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once. Without it its rows are left out, and
+the command ends with a failure, unless with ``--quick``.
 A round is timed from the moment at which all four hold their vector of 10.8 million fp32 to the one at which all four
 have applied the mean. MB/s are those vectors' bytes over that time. Ours: encode, upload to the embedded store, exact
 robust aggregation in a process of its own, download, apply; the market's calls between are lines on pipes.
@@ -323,8 +324,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
             note = f"{what}; {group.payload_bytes / 1e6:.2f} MB up, {group.update_bytes / 1e6:.2f} MB down"
             rows += _rows(name, seen, size, rounds, kills, note)
             speeds[name] = statistics.median(seen.speeds(size) or [0.0])
-    if not PEER_PYTHON.exists():
-        absent = "hivemind and the ratio to it are left out: make bench-peers was not run"
+    if absent := lacking():
         progress(absent)
         return _by_their_names([replace(found, note=f"{found.note}; {absent}") for found in rows])
     for compression in COMPRESSIONS:
@@ -340,10 +340,15 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     return _by_their_names(rows)
 
 
+def lacking() -> str:
+    """What is not measured here, and why; empty if everything is."""
+    return "" if PEER_PYTHON.exists() else "hivemind and the ratio to it are left out: make bench-peers was not run"
+
+
 def _by_their_names(rows: Sequence[Row]) -> list[Row]:
     """The rows, with those of our default payload under the names that are asked for: without a prefix."""
     return [replace(found, name=found.name.removeprefix("ours_")) if found.name in _OURS else found for found in rows]
 
 
 if __name__ == "__main__":
-    run("averaging", measure)
+    run("averaging", measure, lacks=lacking)

@@ -11,10 +11,14 @@ workers under the plain mean, minus one. The attackers know every honest payload
 - ``noise``: Gaussian, of an honest payload's norm;
 - ``mimic``: a copy of the first honest worker's payload (Karimireddy et al., 2022);
 - ``stale``: the attacker's own honest payload of the first round, again and again.
+
+The settings of these rows are ``SETTINGS``, which no job has by default. ``default_ATTACK_25_…`` are the same with those
+of a job that sets nothing (Muon, all entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean;
+``four_ATTACK_25_ours`` are of four workers at these settings, one of which lies, relative to four honest ones.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,19 +152,21 @@ def _decoded(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
     return np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
 
 
-def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: int, aggregator: str) -> float:
+def train(
+    spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: int, aggregator: str, workers: int = WORKERS
+) -> float:
     """Validation loss after all rounds, with the last ``bad`` slots attacking."""
     seed = spec.training.seed
     noise = np.random.default_rng(seed)
     parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
-    states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
+    states = dict.fromkeys(range(workers), fresh_slot_state(spec))
     first: dict[int, bytes] = {}
     restored: set[int] = set()
     with tempfile.TemporaryDirectory() as directory:
         for round_ in range(spec.training.rounds):
             payloads, after = {}, {}
-            for slot in range(WORKERS):
-                if slot >= WORKERS - bad and (attack != "stale" or round_):
+            for slot in range(workers):
+                if slot >= workers - bad and (attack != "stale" or round_):
                     continue
                 unit = Unit(spec, _NO_HASH, round_, slot, parameters, texts[0], states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
@@ -168,11 +174,11 @@ def train(spec: TrainingSpec, texts: tuple[Tokens, Tokens], attack: str, bad: in
             lie = ATTACKS[attack]
             if bad and lie is not None:
                 honest = _decoded(spec, payloads)
-                for slot in range(WORKERS - bad, WORKERS):
+                for slot in range(workers - bad, workers):
                     payloads[slot] = encode(spec, lie(honest, noise).astype(np.float32))
             first = first or payloads
             if attack == "stale":
-                payloads |= {slot: first[slot] for slot in range(WORKERS - bad, WORKERS)}
+                payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
             parameters, state, left_out = _next(aggregator, spec, parameters, payloads, state)
             handed, restored = handed_on(spec, after, payloads, left_out, restored)
             states |= handed
@@ -202,10 +208,31 @@ def measure(quick: bool) -> list[Row]:
                     lost += (per_cent, name) == (37, "ours") and not loss < start
             progress(f"seed {seed}: {attack} done")
         diverged.append(lost)
+        for name, loss in _by_default(spec, texts, attacks, quick).items():
+            losses.setdefault(name, []).append(loss)
+        progress(f"seed {seed}: default settings done")
     rows = [row(name, "relative", values) for name, values in losses.items()]
     worst = [max(losses[f"{attack}_25_ours"][seed] for attack in attacks) for seed in range(len(diverged))]
     rows.append(row("worst_25_ours", "relative", worst, "the worst attack of each seed"))
     rows.append(row("diverged_37_ours", "attacks", diverged, f"of {len(attacks)}; ended no better than it started"))
+    return rows
+
+
+def _by_default(
+    spec: TrainingSpec, texts: tuple[Tokens, Tokens], attacks: Sequence[str], quick: bool
+) -> dict[str, float]:
+    """The rows of one seed at the settings of a job that sets nothing."""
+    training = TrainingConfig(rounds=spec.training.rounds, seed=spec.training.seed)
+    short = {"inner_steps": 2, "batch_size": 4} if quick else {}
+    steps = short.get("inner_steps", training.inner_steps)
+    spec = replace(spec, training=replace(training, segment_steps=steps, **short))
+    rows = {}
+    for prefix, workers, names in (("default", WORKERS, ("mean", "ours")), ("four", 4, ("ours",))):
+        honest = train(spec, texts, "flip", 0, "mean", workers)
+        for attack in attacks:
+            for name in names:
+                loss = train(spec, texts, attack, workers // 4, name, workers)
+                rows[f"{prefix}_{attack}_25_{name}"] = loss / honest - 1
     return rows
 
 

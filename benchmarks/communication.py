@@ -9,7 +9,8 @@ travel, headers and scales included; for gradients that are averaged at every st
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
 - ``diloco``: ours, all entries at 8 bits; nodes fetch the whole model.
-- ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside; needs ``make bench-peers``.
+- ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside; needs ``make bench-peers``. Without it the deficit
+  is of the other peers, its note says so, and the command ends with a failure, unless with ``--quick``.
 - ``sparseloco``: as published (Sarfi et al., 2025): AdamW, 30 steps a round, 64 of 4,096 entries at 2 bits, outer
   rate 1; every worker fetches the other seven payloads.
 - ``default``: the defaults of a training specification.
@@ -52,7 +53,7 @@ from benchmarks.communication_settings import (
     specification,
 )
 from benchmarks.corpus import whole_library
-from benchmarks.report import Row, print_report, progress, report_options, row
+from benchmarks.report import Row, end, print_report, progress, report_options, row
 from benchmarks.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
 from training_gym.errors import TrainingDiverged
 
@@ -197,8 +198,17 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
     deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
     if deficits:
         shares, (worst, *_) = zip(*deficits, strict=True)
-        rows.append(row("equal_bytes_deficit", "share", list(shares), f"first seed's against {worst}"))
+        absent = lacking(seeds)
+        note = f"first seed's against {worst}" + (f"; {absent}" if absent else "")
+        rows.append(row("equal_bytes_deficit", "share", list(shares), note))
     return rows
+
+
+def lacking(seeds: Sequence[Mapping[str, Outcome]]) -> str:
+    """Which peers some seed has no outcome of, and how to get them; empty if there are all."""
+    names = [name for name in PEERS if any(name not in found for found in seeds)]
+    remedy = ": make bench-peers was not run" if "torchft_diloco" in names and not TORCHFT_PYTHON.exists() else ""
+    return f"{', '.join(names)} left out{remedy}" if names else ""
 
 
 def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
@@ -239,11 +249,13 @@ def main() -> None:
     seeds = range(1, 2 if chosen.quick else chosen.seeds + 1)
     runs = [Run(name, method, scale, seed, "validation") for seed in seeds for name, method in METHODS.items()]
     found = outcomes_of(runs, kept, processes)
-    rows = rows_of([{run.name: found[run] for run in found if run.seed == seed} for seed in seeds], unit)
+    by_seed = [{run.name: found[run] for run in found if run.seed == seed} for seed in seeds]
+    rows = rows_of(by_seed, unit)
     rows.append(row("kept_results", "runs", [kept.found], f"of {len(runs)}, measured by earlier runs of the same code"))
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)
+    end("communication", "" if chosen.quick else lacking(by_seed))
 
 
 def plot(rows: Sequence[Row]) -> None:

@@ -82,12 +82,14 @@ def run(
     measure: Callable[[bool], Sequence[Row]],
     arguments: Sequence[str] | None = None,
     needs: Callable[[], object] | None = None,
+    lacks: Callable[[], str] | None = None,
 ) -> None:
     """Measure, and print the report on standard output.
 
     Args:
         needs: looks for what is not installed with Python, before anything is measured. FileNotFoundError: it is not
             there; the message tells how to get it.
+        lacks: asked after the report for what it had to leave out, and how to get that; empty if nothing.
     """
     options = report_options(name).parse_args(arguments)
     try:
@@ -100,6 +102,13 @@ def run(
     started = time.perf_counter()
     rows = measure(options.quick)
     print_report(name, rows, time.perf_counter() - started, options.json)
+    end(name, lacks() if lacks and not options.quick else "")
+
+
+def end(name: str, lacking: str) -> None:
+    """End with a failure if the report lacks rows; ``lacking`` says which, and how to get them."""
+    if lacking:
+        sys.exit(f"python -m benchmarks.{name}: {lacking}")
 
 
 def _stop(number: int, _frame: object) -> NoReturn:

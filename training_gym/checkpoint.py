@@ -12,8 +12,9 @@ A manifest is the canonical JSON of::
 ``aggregation`` names the record of the payloads that it was made of (docs/protocol.md); null for the initial one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from training_gym.config import TrainingSpec
@@ -22,6 +23,7 @@ from training_gym.manifests import read_cid, read_fields, read_hash, read_intege
 from training_gym.models.layout import Arrays, initial_parameters, parameter_shapes
 from training_gym.tensors import load_arrays, safetensors_pieces
 from zoo_protocol.hashing import canonical_json
+from zoo_protocol.unixfs import cid_of_file
 
 KIND = "zoo-checkpoint/2"
 MAX_ROUNDS = 10_000
@@ -71,7 +73,7 @@ class CheckpointManifest:
         document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
-        return cls(
+        manifest = cls(
             job_id=read_hash(document["job_id"], "job_id"),
             round=read_integer(document["round"], "round", 0, MAX_ROUNDS),
             parent=_read_optional_cid(document, "parent"),
@@ -83,6 +85,9 @@ class CheckpointManifest:
             data_cursor=read_integer(document["data_cursor"], "data_cursor", 0, 2**53 - 1),
             spec_hash=read_hash(document["spec_hash"], "spec_hash"),
         )
+        if manifest.to_bytes() != data:
+            raise ManifestError("not_canonical", "manifest", "is not the canonical JSON of what it says; write it anew")
+        return manifest
 
 
 def _read_optional_cid(document: Mapping[str, Any], field: str) -> str | None:
@@ -96,6 +101,14 @@ def _read_slot_states(document: object) -> dict[str, str]:
         read_pattern(slot, "slot_states", "0|[1-9][0-9]{0,3}", "a slot number"): read_cid(cid, f"slot_states.{slot}")
         for slot, cid in document.items()
     }
+
+
+def write_checkpoint(manifest: CheckpointManifest, files: Iterable[bytes], directory: Path) -> None:
+    """Keep a checkpoint without storage: in ``directory`` each of its ``files`` under its CID, the manifest as
+    ``checkpoint.json``, all with the bytes that they have in storage. The manifest comes last."""
+    for content in files:
+        (directory / cid_of_file(content)).write_bytes(content)
+    (directory / "checkpoint.json").write_bytes(manifest.to_bytes())
 
 
 def initial_checkpoint(spec: TrainingSpec) -> bytes:

@@ -125,6 +125,8 @@ METHODS: dict[str, dict[str, Any]] = {
         "down_top_k": 0,
     },
     "diloco": {
+        "inner_steps": 500,
+        "segment_steps": 10,
         "top_k": CHUNK,
         "value_bits": 8,
         "error_feedback_decay": 0.0,
@@ -147,10 +149,19 @@ METHODS: dict[str, dict[str, Any]] = {
 """Settings that ``training_config.method`` stands for; those given beside it go first. A method is nothing more than
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
 ``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
-latter. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults were chosen by measurement
-(``docs/decisions/0022``)."""
+latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults
+were chosen by measurement (``docs/decisions/0022``)."""
 
 _OF_ROUNDS = ("inner_steps", "segment_steps")
+
+_OF_JOINING = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
+_WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
+    ("averaging", "rounds", ("powersgd_rank",), "averaging 'steps'"),
+    ("averaging", "steps", (*_OF_JOINING, "round_delay"), "averaging 'rounds'"),
+    ("optimizer", "adamw", ("muon_learning_rate",), "optimizer 'muon'"),
+    ("down_top_k", 0, ("down_value_bits",), "a down_top_k above 0"),
+)
+"""(setting, its value, which others then do nothing, what they need)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +285,36 @@ def _completed(document: object, model: ModelConfig) -> object:
     if not isinstance(method, str) or method not in METHODS:
         listed = ", ".join(repr(name) for name in METHODS)
         raise SpecError("unsupported_value", "training_config.method", f"is {method!r:.80}; choose one of {listed}")
-    named = METHODS[method] | {key: value for key, value in document.items() if key != "method"}
-    return settings_by_size(model, document) | named
+    given = {key: value for key, value in document.items() if key != "method"}
+    named = METHODS[method] | given
+    _check_effects(given, named)
+    return _shortest_warmup(named) | settings_by_size(model, document) | named
+
+
+def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+    """Refuse a setting that was ``given`` and does nothing beside what is ``named``.
+
+    A method may name more than has an effect. So may a document that states every setting: it is a specification that
+    was made before, by this version or an earlier one.
+    """
+    defaults = {setting.name: setting.default for setting in fields(TrainingConfig)}
+    if given.keys() >= defaults.keys():
+        return
+    for deciding, value, idle, needed in _WITHOUT_EFFECT:
+        if named.get(deciding, defaults[deciding]) != value:
+            continue
+        for name in idle:
+            if name in given and given[name] != defaults[name]:
+                detail = f"does nothing where {deciding} is {value!r}; leave it away, or choose {needed}"
+                raise SpecError("unused_setting", f"training_config.{name}", detail)
+
+
+def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
+    """The default warm-up, at most all steps of a job that is shorter."""
+    rounds, steps = (named.get(name, getattr(TrainingConfig(), name)) for name in ("rounds", "inner_steps"))
+    if type(rounds) is not int or type(steps) is not int:  # refused where it is read
+        return {}
+    return {"warmup_steps": max(0, min(TrainingConfig().warmup_steps, rounds * steps))}
 
 
 _Config = TypeVar("_Config", ModelConfig, TrainingConfig)
@@ -337,6 +376,12 @@ def _cid(value: object, path: str, what: str) -> str:
     return value
 
 
+def _least_segment(inner_steps: int) -> int:
+    """The least number of steps that divides a unit into no more segments than there may be."""
+    least = -(-inner_steps // MAX_SEGMENTS)
+    return next(steps for steps in range(least, inner_steps + 1) if inner_steps % steps == 0)
+
+
 def _check_together(spec: TrainingSpec) -> None:
     model, training = spec.model, spec.training
     if model.hidden_size % (2 * model.num_heads):
@@ -349,13 +394,15 @@ def _check_together(spec: TrainingSpec) -> None:
         raise SpecError(
             "not_divisible",
             "training_config.segment_steps",
-            f"must divide inner_steps; {training.inner_steps} is no multiple of {training.segment_steps}",
+            f"is {training.segment_steps} and must divide inner_steps, {training.inner_steps}; choose a divisor of it, "
+            f"{_least_segment(training.inner_steps)} at least",
         )
     if spec.segments > MAX_SEGMENTS:
         raise SpecError(
             "out_of_range",
             "training_config.segment_steps",
-            f"makes {spec.segments} segments per unit; choose at least {-(-training.inner_steps // MAX_SEGMENTS)}",
+            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of "
+            f"{training.inner_steps}, {_least_segment(training.inner_steps)} at least",
         )
     if training.warmup_steps > training.rounds * training.inner_steps:
         raise SpecError(

@@ -1,4 +1,4 @@
-"""When a round closes, and what a late payload still counts. Pure rules; times are seconds after the round's start."""
+"""Until when a round waits, and what a late payload counts. Pure rules; times are seconds after the round's start."""
 
 import math
 from collections.abc import Sequence
@@ -87,11 +87,6 @@ def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | No
     """
     state = load_slot_state(spec, data)
     return state if payload is None else restored(with_top_k(spec, top_k_of(payload)), state, payload)
-
-
-def may_close(delivered: int, expected: int, elapsed: float, limit: float) -> bool:
-    """Whether to aggregate now: everything is there, or the quorum is and the deadline ``limit`` has passed."""
-    return delivered >= expected or (delivered >= quorum(expected) and elapsed >= limit)
 
 
 def staleness_weight(rounds_late: int) -> int:

@@ -17,6 +17,7 @@ from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.tensors import (
     TensorDigest,
     Vector,
+    check_header,
     file_bytes,
     load_arrays,
     save_arrays,
@@ -79,11 +80,14 @@ def load_slot_state(spec: TrainingSpec, data: bytes | None) -> SlotState:
     """The state in a slot state file; without a file, the fresh one.
 
     Raises:
-        StateError: too large, malformed, not this specification's state, not finite, or no count of steps.
+        StateError: too large, malformed, not this specification's state, not finite, no count of steps, or not the
+            file that :func:`save_slot_state` makes of what it holds.
     """
     if data is None:
         return fresh_slot_state(spec)
-    arrays = load_arrays(data, slot_state_shapes(spec), "slot_state")
+    shapes = slot_state_shapes(spec)
+    arrays = load_arrays(data, shapes, "slot_state")
+    check_header(data, shapes, "slot_state")
     error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
     return SlotState(error_feedback, arrays, _steps(steps))
 
@@ -112,7 +116,7 @@ def stream_slot_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> SlotStateF
     """The facts of a slot state file, of which no more than a piece is held at once.
 
     Raises:
-        StateError: see :func:`load_slot_state`; here the file must be as :func:`save_slot_state` makes it.
+        StateError: see :func:`load_slot_state`.
     """
     shapes = slot_state_shapes(spec)
     error_feedback, moments, steps, begun = TensorDigest(), TensorDigest(), 0.0, ""

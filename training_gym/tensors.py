@@ -186,9 +186,8 @@ def stream_arrays(
         taken, rest = rest[:size], rest[size:]
         return taken
 
-    header = _header(shapes)
-    if take(len(header), len(header)) != header:
-        raise StateError("malformed", what, "does not begin as the file of this specification's state does")
+    header = len(_header(shapes))
+    check_header(take(header, header), shapes, what)
     for name in sorted(shapes):
         left = 4 * math.prod(shapes[name])
         while left:
@@ -199,6 +198,16 @@ def stream_arrays(
             yield name, values
     if rest or any(source):
         raise StateError("too_large", what, f"goes on after the {file_bytes(shapes)} bytes of this model's")
+
+
+def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Refuse a file that :func:`load_arrays` takes and :func:`save_arrays` would write in another way.
+
+    Raises:
+        StateError: it has metadata, another order or other blanks.
+    """
+    if not data.startswith(_header(shapes)):
+        raise StateError("malformed", what, "does not begin as the file of this specification's state does")
 
 
 def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:

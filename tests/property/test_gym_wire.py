@@ -1,6 +1,7 @@
 import json
 import struct
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,71 @@ def test_two_different_payloads_never_mean_the_same() -> None:
             other = decode_vector(format_, bytes(changed))
         except PayloadError:
             continue
-        scale = HEADER_BYTES <= bit // 8 < HEADER_BYTES + 8
-        assert scale or other.dense().tobytes() != original.dense().tobytes()
+        assert other.dense().tobytes() != original.dense().tobytes()
+
+
+def _values(kind: str, size: int, dice: np.random.Generator) -> Vector:
+    """Values that leave scales free if anything does: of one magnitude, within a few steps of bfloat16, and tiny."""
+    if kind == "one":
+        drawn = np.full(size, dice.random())
+    elif kind == "close":
+        drawn = 1 + dice.random(size) * 10.0 ** -dice.integers(1, 5)
+    elif kind == "steps":
+        drawn = (dice.integers(0x3F70, 0x3F90) + dice.integers(0, 130, size) << 16).astype(np.uint32).view(np.float32)
+    elif kind == "subnormal":
+        drawn = dice.integers(0, 1 << dice.integers(1, 24), size).astype(np.uint32).view(np.float32)
+    else:
+        drawn = dice.standard_normal(size)
+    return (drawn * dice.choice([-1, 1], size)).astype(np.float32)
+
+
+def _mutated(payload: bytes, chunks: int, dice: np.random.Generator) -> bytes:
+    """One byte, one scale, or both scales of a chunk are others."""
+    changed, chunk = bytearray(payload), int(dice.integers(chunks))
+    low, high = HEADER_BYTES + 2 * chunk, HEADER_BYTES + 2 * (chunks + chunk)
+    kind = dice.integers(3)
+    if kind == 0:
+        changed[dice.integers(len(changed))] ^= 1 << int(dice.integers(8))
+    for place in ((), (low,), (low, high))[kind] if dice.integers(2) else ((), (high,), (low, high))[kind]:
+        (scale,) = struct.unpack_from("<H", changed, place)
+        struct.pack_into("<H", changed, place, (scale + int(dice.integers(-6, 7))) % (1 << 16))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("kind", ["one", "close", "steps", "subnormal", "normal"])
+def test_no_change_of_a_byte_or_of_scales_means_the_same(kind: str, bits: int) -> None:
+    dice = np.random.default_rng(bits)
+    for size, top_k in ((1, 1), (2, CHUNK), (5, 3), (40, 7), (40, CHUNK), (CHUNK + 2, 1), (CHUNK + 2, 64)):
+        format_ = format_of(bits, top_k, size)
+        payload, sent = encode_step(format_, _values(kind, size, dice))
+        dense = decode_vector(format_, payload).dense().tobytes()
+        assert sent.dense().tobytes() == dense
+        for _ in range(30):
+            other = _mutated(payload, chunk_count(size), dice)
+            with suppress(PayloadError):
+                assert other == payload or decode_vector(format_, other).dense().tobytes() != dense
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    """What an encoder writes that keeps the scales it rounded with, where they are not the ones the rule names."""
+    dice, refused, format_ = np.random.default_rng(bits), 0, format_of(bits, CHUNK, 5)
+    for _ in range(100):
+        vector = _values("one", 5, dice)
+        if bits == 8:  # as many steps of bfloat16 as of levels
+            vector = (1 + (np.array([0, *dice.integers(0, 127, 3), 126]) + 0.9) / 128).astype(np.float32)
+        right, sent = encode_step(format_, vector)
+        with monkeypatch.context() as patched:
+            patched.setattr(wire, "narrowest", lambda low, high, meaning, counts: (low, high))
+            other, same = encode_step(format_, vector)
+        assert sent.dense().tobytes() == same.dense().tobytes()
+        if other != right:
+            refused += 1
+            with pytest.raises(PayloadError, match="other scales") as refusal:
+                decode_vector(format_, other)
+            assert refusal.value.code == "not_canonical"
+    assert refused
 
 
 @pytest.mark.parametrize(
@@ -299,6 +363,19 @@ def test_a_payload_beyond_its_cap_costs_nothing() -> None:
         assert refusal.value.code == "wrong_size"
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("bits", "top_k"), [(2, CHUNK), (4, CHUNK), (8, CHUNK), (2, 1024), (2, 64), (8, 64), (8, 1)])
+@pytest.mark.parametrize("kind", ["normal", "close"])
+def test_reading_a_payload_takes_a_fixed_multiple_of_its_cap(bits: int, top_k: int, kind: str) -> None:
+    format_ = format_of(bits, top_k, 1000 * CHUNK)
+    payload = encode_vector(format_, _values(kind, format_.size, np.random.default_rng(0)))
+    decode_vector(format_, payload)  # compiles
+    tracemalloc.start()
+    decode_vector(format_, payload)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol.md, "Cap"
 
 
 def test_a_specification_fixes_the_format() -> None:

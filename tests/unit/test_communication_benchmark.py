@@ -1,13 +1,15 @@
 """What the communication benchmark makes of its runs, and that it goes on where it was."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from benchmarks import averaging, communication
 from benchmarks.communication import DIVERGED, Kept, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
-from benchmarks.report import print_report
+from benchmarks.report import end, print_report, row, run
 from benchmarks.trainers import Outcome
 from training_gym.config import ModelConfig
 
@@ -27,7 +29,7 @@ def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
         outcomes(ddp_adamw=1.0, ddp_muon=1.25, default=1.1, at_1000x=1.5),
         outcomes(ddp_adamw=2.0, ddp_muon=1.0, default=1.3, at_1000x=1.2),
     ]
-    rows = {row.name: row for row in rows_of(seeds, UNIT)}
+    rows = {one.name: one for one in rows_of(seeds, UNIT)}
     assert {f"{name}_{what}" for name in METHODS for what in ("loss", "up_ratio", "down_ratio")} < rows.keys()
     assert (rows["ddp_loss"].min, rows["ddp_loss"].max) == (1.0, 1.0)  # the better of each seed
     assert (rows["default_loss_gap"].min, rows["default_loss_gap"].max) == pytest.approx((0.1, 0.3))
@@ -38,12 +40,38 @@ def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
 def test_what_was_not_measured_has_no_row() -> None:
     found = outcomes()
     del found["torchft_diloco"]
-    assert not [row for row in rows_of([found], UNIT) if row.name.startswith("torchft")]
+    rows = {one.name: one for one in rows_of([found, outcomes()], UNIT)}
+    assert "left out" in rows["equal_bytes_deficit"].note
+    assert "torchft_diloco" in rows["equal_bytes_deficit"].note
+    assert "left out" not in {one.name: one for one in rows_of([outcomes()], UNIT)}["equal_bytes_deficit"].note
+    assert not [one for one in rows_of([found], UNIT) if one.name.startswith("torchft")]
+
+
+def test_a_report_that_lacks_a_peer_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("communication", "averaging"):
+        name = {"communication": "TORCHFT_PYTHON", "averaging": "PEER_PYTHON"}[module]
+        monkeypatch.setattr(f"benchmarks.{module}.{name}", tmp_path / "python")
+    found = outcomes()
+    assert communication.lacking([found]) == ""
+    del found["torchft_diloco"]
+    for missing in (communication.lacking([outcomes(), found]), averaging.lacking()):
+        assert "make bench-peers" in missing
+        with pytest.raises(SystemExit, match="make bench-peers"):
+            end("communication", missing)
+    end("communication", "")
+    measured: list[str] = []
+    for options, fails in (["--json"], True), (["--json", "--quick"], False):
+        with pytest.raises(SystemExit) if fails else nullcontext():
+            run("averaging", lambda quick: [row("x", "x", [1.0])], options, lacks=averaging.lacking)
+        measured.append(capsys.readouterr().out)
+    assert all('"x"' in report for report in measured)
 
 
 def test_what_diverged_saved_no_bytes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     rows = rows_of([outcomes() | {"at_20x": DIVERGED}], UNIT)
-    found = {row.name: row.value for row in rows}
+    found = {one.name: one.value for one in rows}
     assert (found["at_20x_loss"], found["at_20x_up_ratio"], found["at_20x_down_ratio"]) == (math.inf, 0, 0)
     print_report("communication", rows, 1.0, as_json=False)
     assert "| at_20x_loss | inf | inf | inf |" in capsys.readouterr().out
@@ -86,6 +114,6 @@ def test_an_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_seed_without_its_dense_runs_has_losses_but_no_gap() -> None:
     found = {"default": Outcome(2.0, 10, 10)}
-    names = {row.name for row in rows_of([found], UNIT)}
+    names = {one.name for one in rows_of([found], UNIT)}
     assert "default_loss" in names
     assert not {"default_loss_gap", "equal_bytes_deficit"} & names

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -66,14 +67,93 @@ def test_a_method_is_a_name_for_its_settings() -> None:
     assert (group.training.averaging, group.training.powersgd_rank) == ("steps", 4)
 
 
-LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
-"""101,204,992 parameters; with one layer less it is none."""
-
-
 def training_of(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     settings = TrainingSpec.from_dict(document(model_config=model, training_config=given)).to_dict()["training_config"]
     assert isinstance(settings, dict)
     return settings
+
+
+DEFAULTS = TrainingSpec.from_dict(document()).to_dict()["training_config"]
+IDLE_IN_STEPS = {
+    *("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum", "round_delay")
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"powersgd_rank": 4}, "powersgd_rank"),
+        ({"method": "powersgd", "averaging": "rounds", "powersgd_rank": 2}, "powersgd_rank"),
+        *(({"averaging": "steps", name: 1}, name) for name in sorted(IDLE_IN_STEPS)),
+        ({"method": "ddp", "top_k": 64}, "top_k"),
+        ({"optimizer": "adamw", "muon_learning_rate": 0.02}, "muon_learning_rate"),
+        ({"method": "sparseloco", "muon_learning_rate": 0.02}, "muon_learning_rate"),
+        ({"down_top_k": 0, "down_value_bits": 8}, "down_value_bits"),
+        ({"method": "diloco", "down_value_bits": 4}, "down_value_bits"),
+    ],
+)
+def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError, match="does nothing.*leave it away, or choose") as refusal:
+        TrainingSpec.from_dict(document(training_config=given))
+    assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "slow_links", "averaging": "steps"},  # the method's own
+        {"method": "powersgd", "averaging": "rounds"},
+        {"method": "diloco", "down_top_k": 64, "down_value_bits": 8},
+        {"optimizer": "adamw", "muon_learning_rate": 0.04, "powersgd_rank": 0},  # says what is anyway
+        {"averaging": "steps", "round_delay": 0, "top_k": 4096},
+    ],
+)
+def test_what_a_method_names_and_what_is_so_anyway_is_taken(given: dict[str, Any]) -> None:
+    spec = TrainingSpec.from_dict(document(training_config=given))
+    assert TrainingSpec.from_dict(spec.to_dict()) == spec
+
+
+def test_a_specification_that_was_made_before_is_read_whatever_of_it_does_nothing() -> None:
+    settings = DEFAULTS | {"powersgd_rank": 4, "optimizer": "adamw", "muon_learning_rate": 0.01}
+    spec = TrainingSpec.from_dict(document(training_config=settings))
+    assert spec.training.powersgd_rank == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "warmup"), [({}, 10), ({"rounds": 1, "inner_steps": 4}, 4), ({"rounds": 2, "method": "slow_links"}, 10)]
+)
+def test_the_default_warm_up_fits_into_a_short_job(given: dict[str, Any], warmup: int) -> None:
+    assert training_of({}, given)["warmup_steps"] == warmup
+
+
+def test_a_warm_up_beyond_the_job_is_refused_where_it_was_set() -> None:
+    with pytest.raises(SpecError) as refusal:
+        training_of({}, {"rounds": 1, "inner_steps": 4, "warmup_steps": 5})
+    assert refusal.value.field == "training_config.warmup_steps"
+
+
+@pytest.mark.parametrize(
+    "given", [{"inner_steps": 500}, {"inner_steps": 509}, {"inner_steps": 21}, {"segment_steps": 7}]
+)
+def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as refusal:
+        training_of({}, given)
+    assert refusal.value.field == "training_config.segment_steps"
+    named = re.search(r"(\d+) at least", refusal.value.message)
+    assert named
+    steps = given | {"segment_steps": int(named[1])}
+    assert training_of({}, steps)["segment_steps"] == int(named[1])
+    with pytest.raises(SpecError):
+        training_of({}, steps | {"segment_steps": int(named[1]) - 1})
+
+
+def test_diloco_has_the_rounds_that_were_published() -> None:
+    for given in ({"method": "diloco"}, {"method": "diloco", "inner_steps": 500}):
+        assert training_of({}, given)["inner_steps"] == 500
+
+
+LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
+"""101,204,992 parameters; with one layer less it is none."""
 
 
 def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> None:
@@ -142,6 +222,8 @@ def test_what_is_set_is_kept_and_what_fits_the_plain_defaults_fits_at_any_size(
     fits = plain.inner_steps % plain.segment_steps == 0 and plain.inner_steps // plain.segment_steps <= MAX_SEGMENTS
     fits &= plain.warmup_steps <= plain.rounds * plain.inner_steps
     assume(fits)
+    assume(plain.averaging == "rounds" or not IDLE_IN_STEPS & {name for name in named if named[name] != DEFAULTS[name]})
+    assume(plain.down_top_k or named.get("down_value_bits", 2) == 2)
     spec = TrainingSpec.from_dict(document(model_config=model, training_config=settings))
     training = spec.to_dict()["training_config"]
     assert training.items() >= named.items()

@@ -1,7 +1,7 @@
 import pytest
 
 from training_gym.aggregation import WEIGHT_ONE
-from training_gym.lateness import MAX_STALENESS, deadline, may_close, quorum, staleness_weight
+from training_gym.lateness import MAX_STALENESS, deadline, quorum, staleness_weight
 
 
 def test_the_deadline_follows_the_arrivals_and_no_single_straggler() -> None:
@@ -13,12 +13,8 @@ def test_the_deadline_follows_the_arrivals_and_no_single_straggler() -> None:
         deadline([])
 
 
-def test_a_round_closes_with_all_or_with_two_thirds_after_the_deadline() -> None:
+def test_a_quorum_is_two_thirds() -> None:
     assert [quorum(count) for count in (1, 2, 3, 4, 8, 9)] == [1, 2, 2, 3, 6, 6]
-    assert may_close(8, 8, 0.0, 60.0)
-    assert not may_close(7, 8, 59.9, 60.0)
-    assert may_close(6, 8, 60.0, 60.0)
-    assert not may_close(5, 8, 1e9, 60.0)
 
 
 def test_a_late_payload_counts_less_and_then_nothing() -> None:

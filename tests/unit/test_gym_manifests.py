@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +81,24 @@ def test_a_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, 
     with pytest.raises(ManifestError) as refusal:
         CheckpointManifest.from_bytes(changed(CHECKPOINT.to_bytes(), path, value))
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data + b"\n",
+        lambda data: data.replace(b":", b": ", 1),
+        lambda data: data[:-1] + b',"round":3}',
+        lambda data: b'{"round":2,' + data[1:],
+        lambda data: data.replace(b'{"0":', b'{"0":"' + CID.encode() + b'","0":'),
+    ],
+)
+def test_a_checkpoint_manifest_is_what_writing_it_again_gives(change: Callable[[bytes], bytes]) -> None:
+    data = change(CHECKPOINT.to_bytes())
+    assert json.loads(data) == json.loads(CHECKPOINT.to_bytes())
+    with pytest.raises(ManifestError) as refusal:
+        CheckpointManifest.from_bytes(data)
+    assert (refusal.value.field, refusal.value.code) == ("manifest", "not_canonical")
 
 
 @pytest.mark.parametrize("data", [b"", b"[1]", b"{", b"[" * 200_000, b'"' + b"a" * (1 << 20) + b'"'])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
+from training_gym.checkpoint import CheckpointManifest, load_state, save_state
 from training_gym.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.distributed.per_step import ProcessGroup
 from training_gym.distributed.trace import Unit, check_result, load_boundary_state, parameters_of, state_path
@@ -17,6 +18,7 @@ from training_gym.distributed.unit import run_unit
 from training_gym.errors import SpecError
 from training_gym.models.layout import initial_parameters
 from training_gym.slot_state import fresh_slot_state, load_slot_state
+from zoo_protocol.unixfs import cid_of_file
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
@@ -32,8 +34,9 @@ def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
     """The first round's unit; the second's from the files that the first left in ``after``."""
     zeros, start, held = "0x" + "00" * 32, initial_parameters(spec.model, spec.training.seed), fresh_slot_state(spec)
     if after is not None:
-        start = parameters_of(load_boundary_state(spec, state_path(after, spec.segments).read_bytes()))
-        held = load_slot_state(spec, (after / "slot_state").read_bytes())
+        manifest = CheckpointManifest.from_bytes((after / "checkpoint.json").read_bytes())
+        start = load_state(spec, (after / manifest.model).read_bytes())
+        held = load_slot_state(spec, (after / manifest.slot_states["0"]).read_bytes())
     return Unit(spec, zeros, int(after is not None), 0, start, np.frombuffer(TEXT, np.uint8), held, zeros)
 
 
@@ -46,8 +49,8 @@ def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first
         for round_ in range(first, 2):
             workdir = directory / f"{round_}-{rank}"
             workdir.mkdir(exist_ok=True)
-            result = run_unit(unit_of(spec, before), workdir, group=group)
-            (workdir / "slot_state").write_bytes(result.slot_state)
+            parent = cid_of_file((before / "checkpoint.json").read_bytes()) if before else None
+            result = run_unit(unit_of(spec, before), workdir, group=group, parent=parent)
             before = workdir
             roots.append(result.trace_root)
         answers.put((rank, roots))
@@ -136,6 +139,12 @@ def test_another_group_goes_on_from_the_files_of_a_round_with_the_same_bits(
     assert whole == same
     resumed = in_processes(train_on, [(spec, tmp_path, rank, ANSWERS, 1) for rank in range(2)])
     assert resumed == [(0, whole[1:]), (1, whole[1:])]
+    first, last = ((tmp_path / folder / "checkpoint.json").read_bytes() for folder in ("0-0", "1-1"))
+    manifest = CheckpointManifest.from_bytes(last)
+    assert (manifest.round, manifest.data_cursor, manifest.parent) == (2, 16, cid_of_file(first))
+    assert manifest.spec_hash == spec.spec_hash()
+    state = load_boundary_state(spec, state_path(tmp_path / "1-0", spec.segments).read_bytes())
+    assert manifest.model == cid_of_file(save_state(parameters_of(state)))
 
 
 def test_the_method_powersgd_has_segments_in_which_it_begins(run: Callable[[TrainingSpec, int], list[Any]]) -> None:

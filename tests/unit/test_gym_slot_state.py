@@ -1,5 +1,7 @@
 """What slots carry from unit to unit: files, digests, and that a unit goes on from it."""
 
+import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +93,20 @@ def test_a_count_that_is_none_is_refused(steps: float) -> None:
     assert refusal.value.field == "slot_state.steps"
     with pytest.raises(StateError):
         load_slot_state(SPEC, save_arrays(arrays))
+
+
+def test_a_file_with_metadata_other_blanks_or_another_order_is_refused() -> None:
+    good = save_slot_state(fresh_slot_state(SPEC))
+    (length,) = struct.unpack_from("<Q", good)
+    header, values = json.loads(good[8 : 8 + length]), good[8 + length :]
+    changed = [{"__metadata__": {"a": "b"}, **header}, dict(reversed(header.items()))]
+    texts = [json.dumps(one, separators=(",", ":")).encode() for one in changed]
+    for text in (*texts, json.dumps(header).encode(), good[8 : 8 + length] + b" " * 8):
+        data = struct.pack("<Q", len(text)) + text + values
+        for read in (load_slot_state, lambda spec, data: stream_slot_state(spec, [data])):
+            with pytest.raises(StateError) as refusal:
+                read(SPEC, data)
+            assert (refusal.value.code, refusal.value.field) == ("malformed", "slot_state")
 
 
 def test_the_count_stops_where_float32_ends(tmp_path: Path) -> None:

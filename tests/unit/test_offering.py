@@ -43,6 +43,16 @@ def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> 
     )
 
 
+def test_a_round_closes_with_all_or_with_two_thirds_after_the_deadline() -> None:
+    state, last = replace(STATE, nodes=8), START + STATE.deadline
+    before = last - timedelta(seconds=1)
+    assert replace(state, delivered=8, open=0).can_close(START)
+    assert not replace(state, delivered=7, open=1).can_close(before)
+    assert replace(state, delivered=6, open=2).can_close(last)
+    assert not replace(state, delivered=5, open=3).can_close(last + timedelta(days=9))
+    assert not replace(state, delivered=5, open=0).can_close(last + timedelta(days=9))
+
+
 def test_a_quorum_waits_for_nothing_hopeless() -> None:
     assert not replace(STATE, delivered=5, open=1).can_close(LATE)
     assert replace(STATE, delivered=5, open=1, hopeless=1).can_close(LATE)

@@ -38,6 +38,10 @@ CASES: list[tuple[str, int, int, list[float]]] = [
     ("two chunks, the last one shorter than k", 16, 2, _wave(4096 + 9)),
     ("levels in a Rice code", 64, 8, [value**3 for value in _wave(600)]),
     ("the default: all entries in 2 bits", 4096, 2, [round(8 * value**3) / 8 for value in _wave(4096 + 9)]),
+    ("one magnitude, nearest to the lower of two", 4096, 2, [1.001, -1.001, 1.001]),
+    ("one magnitude, nearest to the higher of two", 4096, 2, [1.007, -1.007, 1.007]),
+    ("one magnitude, between two bfloat16", 4096, 4, [1.003, -1.003]),
+    ("levels that other scales spell too", 4096, 8, [1.0 + (level + 0.9) / 128 for level in (0, 5, 126)]),
 ]
 
 
@@ -99,6 +103,8 @@ def malformed() -> list[dict[str, Any]]:
         ("a level beyond its bits", equal, _changed(of_equal, 71, b"\x38")),
         ("a level above 0 where all are equal", equal, _changed(of_equal, 71, b"\x70")),
         ("a negative zero", zeros, _changed(of_zeros, 70, b"\x80")),
+        ("a high that no level needs", equal, _changed(of_equal, 68, b"\x81\x3f")),
+        ("a low that no level needs", equal, _changed(_changed(of_equal, 66, b"\x7f"), 71, b"\x54")),
     ]
     written = []
     for name, format_, payload in cases:

@@ -29,7 +29,7 @@ _ROWS = 32
 """Chunks worked on at a time: a few copies of them (512 KB each) stay in the processor's cache."""
 _RUNS = CHUNK // 128
 """In so many runs numpy sums the numbers of a chunk."""
-_LARGEST_SCALE = np.uint16(0x7F7F)
+LARGEST_SCALE = np.uint16(0x7F7F)
 _EXPONENT = np.uint16(0x7F80)
 _SIGN = np.uint32(0x80000000)
 _INFINITY = np.uint32(0x7F800000)
@@ -109,7 +109,7 @@ def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
             _choose(pattern, magnitude[:, -block.sent].copy(), places, chosen)
             pattern = chosen
         low[block.chunks], high[block.chunks] = _scales(pattern, levels_above)
-        bottom, step = _grid(low[block.chunks], high[block.chunks], levels_above)
+        bottom, step = grid(low[block.chunks], high[block.chunks], levels_above)
         written = codes[block.entries].reshape(-1, block.sent)
         _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
 
@@ -162,7 +162,7 @@ def _round(pattern: Any, values: Any, bottom: Any, step: Any, most: Any, codes: 
 def meaning_of(low: Scales, high: Scales, bits: int) -> Meaning:
     """The magnitudes of the levels, from those of the lowest and of the highest; infinite where beyond float32."""
     levels_above = (1 << (bits - 1)) - 1
-    bottom, step = _grid(low, high, levels_above)
+    bottom, step = grid(low, high, levels_above)
     with np.errstate(over="ignore"):
         meaning = step[:, None] * np.arange(levels_above + 1).astype(np.float32)
         meaning += bottom[:, None]
@@ -212,7 +212,7 @@ def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Sca
         least, most = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
         _range(pattern, least, most)
         _check_finite(most.view(np.float32))
-        return _bfloat_below(least.view(np.float32)), _bfloat_above(most.view(np.float32))
+        return bfloat_below(least.view(np.float32)), bfloat_above(most.view(np.float32))
     total, above, counts = np.empty(rows), np.empty(rows), np.empty(rows, np.int64)
     if sent == CHUNK:
         _sum_whole(pattern.view(np.uint64), total, above, counts)
@@ -225,7 +225,7 @@ def _scales(pattern: NDArray[np.uint32], levels_above: int) -> tuple[Scales, Sca
     low = (total - above) / (sent - counts)  # the smallest is never above the mean
     high = np.where(counts > 0, above / np.maximum(counts, 1), low)
     low, high = np.maximum(low, 0).astype(np.float32), high.astype(np.float32)
-    return _bfloat_below(low), np.maximum(_bfloat_below(low), _bfloat_above(high))
+    return bfloat_below(low), np.maximum(bfloat_below(low), bfloat_above(high))
 
 
 def _check_finite(numbers: NDArray[Any]) -> None:
@@ -299,18 +299,18 @@ def _sum_whole(pairs: Any, total: Any, above: Any, counts: Any) -> None:
         above[row] = sums[0]
 
 
-def _bfloat_below(values: Vector) -> Scales:
+def bfloat_below(values: Vector) -> Scales:
     """The largest bfloat16 that is not above each value."""
     return (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
-def _bfloat_above(values: Vector) -> Scales:
+def bfloat_above(values: Vector) -> Scales:
     """The smallest bfloat16 that is not below each value, at most the largest finite one."""
     rounded = (values.view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)
-    return np.minimum(rounded.astype(np.uint16), _LARGEST_SCALE)
+    return np.minimum(rounded.astype(np.uint16), LARGEST_SCALE)
 
 
-def _grid(low: Scales, high: Scales, levels_above: int) -> tuple[Vector, Vector]:
+def grid(low: Scales, high: Scales, levels_above: int) -> tuple[Vector, Vector]:
     """Each chunk's lowest magnitude and the step between magnitudes, both [C]."""
     bottom, top = ((scale.astype(np.uint32) << np.uint32(16)).view(np.float32) for scale in (low, high))
     return bottom, (top - bottom) / np.float32(levels_above)

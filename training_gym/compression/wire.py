@@ -28,6 +28,7 @@ from training_gym.compression.bits import (
     unpack_unary,
 )
 from training_gym.compression.entries import LEVEL, Codes, Counts, count_levels, values_of
+from training_gym.compression.narrowest import narrowest, respelled
 from training_gym.compression.places import EVERYWHERE, Integers, Offsets, gaps_of, indices_of, offsets_of
 from training_gym.compression.quantise import (
     Meaning,
@@ -163,15 +164,19 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
 
 def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     """The payload of ``vector``, and what decoding it gives; raises as :func:`encode_vector`."""
-    sent = _quantised(format_, vector)
+    sent = quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
+    step = _step(format_, sent)
+    low, high = narrowest(sent.low, sent.high, step.meaning, step.counts)
+    if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values, spelled as they have to be
+        sent = Quantised(sent.offsets, low, high, respelled(sent.codes, format_.top_k, step.meaning, low, high))
+        step = _step(format_, sent)
+    return _written(format_, sent, step.counts), step
+
+
+def _step(format_: Format, sent: Quantised) -> Payload:
     meaning = meaning_of(sent.low, sent.high, format_.bits)
     counts = count_levels(sent.codes, format_.top_k, *meaning.shape)
-    step = Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
-    return _written(format_, sent, counts), step
-
-
-def _quantised(format_: Format, vector: Vector) -> Quantised:
-    return quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
+    return Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
 
 
 def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
@@ -249,6 +254,9 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     meaning = meaning_of(low, high, format_.bits)
     counts = count_levels(codes, format_.top_k, *meaning.shape)
     check_codes(codes, format_.top_k, low, high, meaning)
+    right_low, right_high = narrowest(low, high, meaning, counts)
+    if (low != right_low).any() or (high != right_high).any():
+        raise PayloadError("not_canonical", "payload", "a chunk's magnitudes have other scales than they must")
     best = _best(histogram(gaps), _INDEX_PARAMETERS)[0], _best_for_levels(counts.sum(axis=0), format_.bits)[0]
     if best != (index_parameter, level_parameter):
         raise PayloadError("not_canonical", "payload", "a value is written in another way than the format allows")

@@ -3,7 +3,8 @@
 Every process runs the same unit (slot 0's) and takes the batches of some slots; after each backward pass torch's
 DistributedDataParallel averages the gradients, whole or by PowerSGD (Vogels et al., 2019), and every process makes the
 same step. States, trace and result are those of any unit and alike in all processes; the state at the end, which is
-what the group has trained, is kept as well (``trace.state_path(workdir, segments)``).
+what the group has trained, is kept as well (``trace.state_path(workdir, segments)``), and with it a checkpoint as after
+any round: ``checkpoint.json`` and the files that it names, from which another group goes on.
 
 The market does not run this over its nodes: no step can be replayed without the gradients of all others, and a round
 would need every node's link at every step. A provider may run it over machines of its own.

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training_gym.checkpoint import CheckpointManifest, save_state, write_checkpoint
 from training_gym.compression.wire import encode_step, uplink
 from training_gym.config import TrainingConfig, TrainingSpec
 from training_gym.data.dataset import training_batch
@@ -38,6 +39,7 @@ from training_gym.models.decoder import Decoder, build_decoder
 from training_gym.models.layout import Arrays, moment_names, parameter_shapes
 from training_gym.slot_state import MAX_STEPS, SlotState, error_feedback_digest, save_slot_state
 from training_gym.tensors import Vector, flatten, tensor_digest, write_arrays
+from zoo_protocol.unixfs import cid_of_file
 
 OnStep = Callable[[int, float], None]
 Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
@@ -67,8 +69,11 @@ def run_unit(
     on_step: OnStep = _ignore_step,
     group: Group | None = None,
     train: Train | None = None,
+    parent: str | None = None,
 ) -> UnitResult:
     """Train the unit, keep the start state of each segment in ``workdir``, compress the result.
+
+    Of a group ``workdir`` also gets the state at the end and its checkpoint (``checkpoint.write_checkpoint``).
 
     Args:
         unit: what to train.
@@ -76,6 +81,7 @@ def run_unit(
         on_step: observer of inner steps.
         group: the processes that train it together; None trains it alone.
         train: what runs in the place of :func:`train_steps`, which makes the unit a cheat's (``cheats.py``).
+        parent: CID of the checkpoint manifest that a group starts from, for the manifest of where it ends.
 
     Raises:
         SpecError: if the specification averages gradients at every step and there is no ``group``, or the reverse.
@@ -89,9 +95,29 @@ def run_unit(
         write_arrays(state_path(workdir, segment), state)
         digests.append(inner_digest(unit, segment, state, feedback))
         state, loss = train(unit, state, steps_of(unit.spec, segment), on_step)
+    result = finished(unit, digests, state, loss)
     if group is not None:  # nobody joins payloads: this state is what the group has trained
         write_arrays(state_path(workdir, unit.spec.segments), state)
-    return finished(unit, digests, state, loss)
+        _keep_checkpoint(unit, state, result, parent, workdir)
+    return result
+
+
+def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
+    """What the group's next round starts from, as after any round."""
+    model = save_state(parameters_of(state))
+    manifest = CheckpointManifest(
+        job_id=unit.job_id,
+        round=unit.round + 1,
+        parent=parent,
+        model=cid_of_file(model),
+        outer_state=None,
+        update=None,
+        aggregation=None,
+        slot_states={str(unit.slot): cid_of_file(result.slot_state)},
+        data_cursor=(unit.round + 1) * unit.spec.training.inner_steps,
+        spec_hash=unit.spec.spec_hash(),
+    )
+    write_checkpoint(manifest, [model, result.slot_state], workdir)
 
 
 def replay_segment(
