@@ -13,7 +13,6 @@ from training_gym.outer import downlink
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.workspace import Workspace
-from zoo_protocol.unixfs import cid_of_file
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +49,9 @@ Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 MAX_UPDATES = 16
 """Updates a node catches up by; more of them come near to a model's size at the usual settings."""
+
+MADE = "round %d's model made from round %d's by %d updates: %d bytes instead of %d"
+"""What a node logs of it."""
 
 
 def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
@@ -110,9 +112,8 @@ def _model_file(
 
     Raises as :func:`unit_task`.
     """
-    path = workspace.file(checkpoint.model)
     with workspace.making(checkpoint.model):
-        if spec.training.down_top_k and not path.exists():
+        if spec.training.down_top_k and workspace.here(checkpoint.model) is None:
             _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
 
@@ -121,20 +122,19 @@ def _catch_up(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> None:
     """Make the model of the newest one at hand by the updates since, if they lead to it from one that is here."""
-    wanted, updates = checkpoint.model, list[str]()
+    wanted, updates, moved = checkpoint, list[str](), 0
     while checkpoint.update is not None and checkpoint.parent is not None and len(updates) < MAX_UPDATES:
-        workspace.have(checkpoint.update, gateway.fetch(checkpoint.update, max_bytes=downlink(spec).max_bytes))
-        updates.append(str(workspace.file(checkpoint.update)))
+        update = workspace.fetch(gateway, checkpoint.update, max_bytes=downlink(spec).max_bytes)
+        updates.append(str(update))
+        moved += update.stat().st_size
         parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
         checkpoint = CheckpointManifest.from_bytes(parent)
-        base = workspace.file(checkpoint.model)
-        if base.exists():
-            made = workspace.file(wanted).with_suffix(".made")
+        base = workspace.here(checkpoint.model)
+        if base is not None:
+            made = workspace.file(wanted.model).with_suffix(".made")
             task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": updates[::-1]}
             run({**task, "output": str(made)})
-            with made.open("rb") as content:
-                if cid_of_file(content) != wanted:
-                    return
-            made.replace(workspace.file(wanted))
-            log.info("round %d's model made from %d updates", checkpoint.round + len(updates), len(updates))
+            size = made.stat().st_size
+            if workspace.take(made, wanted.model):
+                log.info(MADE, wanted.round, checkpoint.round, len(updates), moved, size)
             return

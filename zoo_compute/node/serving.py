@@ -5,15 +5,16 @@ from contextlib import ExitStack
 
 from training_gym.errors import GymError
 from zoo_compute.errors import ConfigError, ZooError
-from zoo_compute.node.agent import MakeExecutor, NodeAgent
+from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.chores import DISK_REFUSES
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import used_alone
 from zoo_compute.wallet import Wallet
 
 
-def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
+def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
@@ -26,7 +27,7 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
     with ExitStack() as stack:
         try:
             stack.enter_context(used_alone(config.state_dir))
-            agent = NodeAgent(config, wallet, make_executor)
+            agent = NodeAgent(config, wallet, make_executor, make_worker)
         except GymError as error:
             code = error.code.replace("_", "-")
             raise ConfigError(code, str(error), remedy="Leave --profile away, or choose one.") from error
