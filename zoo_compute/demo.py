@@ -6,33 +6,41 @@ recomputing it from the chain and from storage.
 
 import json
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from zoo_compute import demo_story, demo_training
+from zoo_compute import demo_incidents, demo_story, demo_training
 from zoo_compute.amounts import ZEN, format_zen
 from zoo_compute.cli.output import note, print_facts, print_json
 from zoo_compute.cli.receipts import check_receipt, print_receipt
 from zoo_compute.cli.watch import follow
 from zoo_compute.client import Client
-from zoo_compute.devnet import control, processes, stack
+from zoo_compute.demo_incidents import Incidents
+from zoo_compute.devnet import control, stack
 from zoo_compute.devnet.state import Options, StateDirectory
 from zoo_compute.errors import DevnetError, JobUnsuccessful, Mismatch
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec
-from zoo_compute.models import Event
 from zoo_compute.receipt import DISPUTE
 from zoo_compute.settlement_events import ChainReader
 
-OPTIONS = Options(providers=5, verifiers=3, cheat=True, slow_link_mbps=20.0)
-LEAVER = "provider-3"
-LEAVES_AFTER = 3
-"""The round after which this node is told to stop, in the midst of the next; its supervisor starts it again."""
+SLOW_LINK_MBPS = 4.0
+"""As fast as states that are drawn have to be shown (decision 0034): over less an honest node might not be in time."""
+OPTIONS = Options(
+    providers=5,
+    verifiers=3,
+    cheat=True,
+    slow_link_mbps=SLOW_LINK_MBPS,
+    held_up_from=demo_incidents.HELD_UP_FROM,
+    pace={
+        "ZOO_ROUND_SLACK_SECONDS": "10",  # instead of 30: one round waits so long for the node that is held up
+        "ZOO_LEASE_SECONDS": "30",  # four leases are the time to show what is drawn, also for the one that is away
+    },
+)
 
 NODES = 4
 ROUNDS = 8
@@ -46,7 +54,6 @@ LEAST_GAIN = 0.5
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
 _PAYOUT_SECONDS = 60
-_LEAVING_SECONDS = 8.0
 
 
 def run(directory: Path, *, keep: bool, as_json: bool) -> None:
@@ -67,21 +74,22 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
         setup = time.monotonic() - began
         note(
             f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one cheats, one joins as a spare, "
-            f"one has a link of {OPTIONS.slow_link_mbps:g} Mbit/s, one will leave and come back"
+            f"one has a link of {SLOW_LINK_MBPS:g} Mbit/s, one will be held up, one will leave and come back"
         )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
-            job = _train(client, lambda event: _leave(state, event))
+            incidents = Incidents(state, _address(info, stack.HELD_UP_NODE), _address(info, demo_incidents.LEAVER))
+            job = _train(client, incidents)
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
             receipt["story"] = demo_story.gather(client, job, receipt, _cast(info))
-            receipt["training"] = _training(client, job, info, state.path("demo-model.safetensors"))
+            receipt["training"] = _training(client, job, info, incidents, state.path("demo-model.safetensors"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)
             check_receipt(client, receipt)
             check_story(receipt, cheat=info["accounts"]["providers"][0]["address"])
             note("the receipt adds up: chain and storage say the same, and only the cheat was slashed")
-            for line in demo_training.tell(receipt["training"], stack.SLOW_NODE, OPTIONS.slow_link_mbps or 0, LEAVER):
+            for line in demo_training.tell(receipt["training"], _names(info), SLOW_LINK_MBPS):
                 note(line)
             _use_model(job)
             note(demo_story.tell(receipt["story"]))
@@ -100,7 +108,7 @@ def topics_dataset() -> tuple[bytes, bytes]:
 
 
 def job_spec(dataset: str) -> JobSpec:
-    """The main job: a small GPT over bytes, with the training library's default settings otherwise."""
+    """The main job: a small GPT over bytes, with the training library's default settings but for what stands here."""
     return JobSpec(
         dataset=dataset,
         budget_max=BUDGET,
@@ -108,7 +116,12 @@ def job_spec(dataset: str) -> JobSpec:
         wait=timedelta(minutes=10),
         tier="bronze",
         nodes=NODES,
-        training={"rounds": ROUNDS, "inner_steps": STEPS, "segment_steps": STEPS // 4},
+        training={
+            "rounds": ROUNDS,
+            "inner_steps": STEPS,
+            "segment_steps": STEPS // 4,
+            "value_bits": 8,  # with 2, a whole update goes up over the slow link in no time
+        },
         checkpoint={"interval": 1, "redundancy": 3},
     )
 
@@ -200,22 +213,21 @@ def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, An
             control.down(state)
 
 
-def _leave(state: StateDirectory, event: Event) -> None:
-    """Stop one node once ``LEAVES_AFTER`` rounds are done. It gives back what it works on; the job goes on without."""
-    if event.kind == "round" and event.data["round"] == LEAVES_AFTER:
-        recorded = state.load()
-        assert recorded is not None  # it runs
-        part = recorded.parts[LEAVER]
-        processes.stop([(part.identity, signal.Signals(part.stop_signal))], _LEAVING_SECONDS)
-        note(f"{LEAVER} has left")
+def _names(info: dict[str, Any]) -> dict[str, str]:
+    """The name of each provider's node by its address."""
+    return {account["address"]: f"provider-{index + 1}" for index, account in enumerate(info["accounts"]["providers"])}
 
 
-def _train(client: Client, also: Callable[[Event], None]) -> Job:
-    """Publish the text, submit the job and follow it to its end, telling ``also`` of every event."""
+def _address(info: dict[str, Any], name: str) -> str:
+    return next(address for address, own in _names(info).items() if own == name)
+
+
+def _train(client: Client, incidents: Incidents) -> Job:
+    """Publish the text, submit the job and follow it to its end, with what happens to its nodes meanwhile."""
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     note(f"job {job.id}")
-    final = follow(job, as_json=False, also=also)
+    final = follow(job, as_json=False, also=incidents.see)
     if not final.is_successful:
         reason = final.reason or final.status
         raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")
@@ -233,13 +245,19 @@ def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
     }
 
 
-def _training(client: Client, job: Job, info: dict[str, Any], model: Path) -> dict[str, Any]:
+def _training(client: Client, job: Job, info: dict[str, Any], incidents: Incidents, model: Path) -> dict[str, Any]:
     """Fetch the model, checked against its CID, and gather how it was trained."""
     size = job.download(model)
     note(f"{model}: {size} bytes")
-    addresses = [account["address"] for account in info["accounts"]["providers"]]
-    slow, leaver = (addresses[int(name.rpartition("-")[2]) - 1] for name in (stack.SLOW_NODE, LEAVER))
-    return demo_training.gather(client, job, slow, leaver, LEAVES_AFTER, size)
+    parts = demo_training.Parts(
+        slow=_address(info, stack.SLOW_NODE),
+        held_up=_address(info, stack.HELD_UP_NODE),
+        held_up_round=incidents.held_up,
+        leaver=_address(info, demo_incidents.LEAVER),
+        left_after=incidents.left_after,
+        caught_up=incidents.caught_up(),
+    )
+    return demo_training.gather(client, job, parts, size)
 
 
 def _use_model(job: Job) -> None:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from market.api.types import HashString, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.domain.lifecycle import JobStatus
 from market.jobs.advice import Advice, ExpectedThroughput
+from market.jobs.lease_schemas import NodeReport
 
 MAX_NODES = 64
 
@@ -269,6 +270,7 @@ class UnitView(BaseModel):
     payload_hash: str | None
     payload_cid: str | None
     train_loss: str | None
+    report: NodeReport | None = Field(description="What its node said that it took; null if it said nothing.")
     tolerated_segments: list[int] | None = Field(
         description="Drawn segments that no verifier of the job's environment class replayed, but one of another, "
         "whose result was near: weaker than equal bits."

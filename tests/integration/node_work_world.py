@@ -1,6 +1,7 @@
 """A node that does one lease, with real training and a real store; its market is a fake that dies or refuses."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,7 +128,14 @@ def lease(kind: str, task: dict[str, Any]) -> Lease:
     return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
 
 
-def work(market: Market, directory: Path, executor: Executor, held: Lease, link: Link | None = None) -> Worker:
+def work(
+    market: Market,
+    directory: Path,
+    executor: Executor,
+    held: Lease,
+    link: Link | None = None,
+    make_worker: Callable[..., Worker] = Worker,
+) -> Worker:
     """One life of a node that does one lease."""
     workspace = Workspace(directory)
     gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
@@ -135,7 +143,7 @@ def work(market: Market, directory: Path, executor: Executor, held: Lease, link:
     terms = SimpleNamespace(compensation=1)
     chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
     taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = Worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())  # type: ignore[arg-type]
+    worker = make_worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())
     with HeldLease(market, held) as holding:  # type: ignore[arg-type]
         worker.do(holding)
     return worker

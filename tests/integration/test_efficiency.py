@@ -12,6 +12,7 @@ from market.db.base import utc_now
 from market.jobs.efficiency import Efficiency, efficiency
 from market.jobs.lease_schemas import NodeReport
 from market.jobs.models import Job, Unit
+from market.jobs.views import unit_views
 
 REPORT = {"compute_ms": 3000, "transfer_ms": 500, "bytes_up": 700, "bytes_down": 900, "up_bytes_per_second": 1400}
 
@@ -62,6 +63,9 @@ def test_shares_and_speed_follow_from_what_was_reported(world: World, nodes: lis
     assert [(node.provider, node.units, node.up_bytes_per_second) for node in found.nodes] == [
         (node, 1, 1400) for node in sorted(nodes[:3])
     ]
+    shown = world.rows(lambda session: unit_views(session, session.get(Job, job_id)))
+    said = {unit.provider: unit.report for unit in shown}
+    assert said == {**dict.fromkeys(nodes[:3], NodeReport(**REPORT)), nodes[3]: None}
 
 
 @pytest.mark.parametrize(("lie", "counted"), [({"compute_ms": 2**39}, 5.0), ({"transfer_ms": 2**39}, 0.0)])

@@ -1,5 +1,6 @@
 """A node makes a checkpoint's model from one it has and the updates since; only what is true passes."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from training_gym.outer import initial_outer_state, outer_step
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import MAX_UPDATES, most_updates, unit_task
+from zoo_compute.node.inputs import MADE, MAX_UPDATES, most_updates, unit_task
 from zoo_compute.node.tasks import catch_up_model
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol.unixfs import cid_of_file
@@ -33,6 +34,7 @@ class History:
         document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
         self.spec = TrainingSpec.from_dict(document)
         self.models = [initial_checkpoint(self.spec)]
+        self.updates: list[bytes] = []
         self.manifests = [self._manifest(0, None, store.add(self.models[0]), None)]
         self._train(rounds)
 
@@ -43,6 +45,7 @@ class History:
             step = outer_step(self.spec, load_state(self.spec, self.models[-1]), mean, state)
             state = step.state
             self.models.append(save_state(step.parameters))
+            self.updates.append(step.update)
             model, update = cid_of_file(self.models[-1]), self.store.add(step.update)
             self.manifests.append(self._manifest(round_, self.cid(round_ - 1), model, update))
 
@@ -77,6 +80,32 @@ def model_of(history: History, directory: Path, checkpoints: Sequence[str], url:
 def test_a_node_follows_by_updates_and_catches_up_over_several(store: StoreProcess, tmp_path: Path) -> None:
     history = History(store, rounds=4)
     assert model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(4)]) == history.models[4]
+
+
+def test_a_node_that_was_stopped_catches_up_from_what_it_left(
+    store: StoreProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(store, rounds=4)
+    model_of(history, tmp_path, [history.cid(0), history.cid(1)])
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    assert model_of(history, tmp_path, [history.cid(4)]) == history.models[4]
+    size = sum(len(update) for update in history.updates[1:])
+    assert [record.getMessage() for record in caplog.records if "made from" in record.msg] == [
+        MADE % (4, 1, 3, size, len(history.models[4]))
+    ]
+
+
+def test_a_file_that_was_damaged_while_the_node_was_stopped_is_not_started_from(
+    store: StoreProcess, tmp_path: Path
+) -> None:
+    history = History(store, rounds=3)
+    model_of(history, tmp_path, [history.cid(0), history.cid(1), history.cid(2)])
+    damaged = tmp_path / "files" / history.manifests[2].model
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert model_of(history, tmp_path, [history.cid(3)]) == history.models[3]
+    assert not damaged.exists()
+    assert list(damaged.parent.glob(f"{damaged.name}.damaged-*"))
 
 
 def test_updates_that_lead_elsewhere_are_not_believed(store: StoreProcess, tmp_path: Path) -> None:

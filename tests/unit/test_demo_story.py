@@ -4,8 +4,9 @@ import copy
 from typing import Any
 
 import pytest
+from support.demo import TRAINING
 
-from zoo_compute import demo, demo_story, demo_training
+from zoo_compute import demo, demo_story
 from zoo_compute.errors import Mismatch
 
 CHEAT, HONEST, OTHER = ("0x" + digit * 40 for digit in "123")
@@ -45,29 +46,6 @@ STORY: dict[str, Any] = {
         "paid_wei": {HONEST: str(ZEN), OTHER: str(2 * ZEN)},
     },
 }
-TRAINING: dict[str, Any] = {
-    "update_bytes": 31_000,
-    "model_bytes": 526_888,
-    "delivered": 31,
-    "joined": 29,
-    "slow_link": {
-        "provider": OTHER,
-        "units": 8,
-        "late": 1,
-        "share_transfer": 0.1,
-        "bytes_per_second": 124_000,
-        "seconds_per_unit": 3.2,
-        "asked_of_others": 4096,
-        "told": [4096, 633, 633, 247],
-        "fits": 633,
-        "least_bytes": 8_238,
-        "whole_bytes": 33_046,
-    },
-    "leaver": {"left_after": 3, "lost": ["node_stopping"], "delivered_since": 4},
-    "tokens_per_second": 9_000.0,
-    "share_of_ideal": 0.7,
-    "shares": {"compute": 0.7, "transfer": None, "wait": 0.2},
-}
 RECEIPT: dict[str, Any] = {
     **{"budget_wei": "100", "escrowed_wei": "100", "paid_wei": "95", "fee_wei": "5", "refund_wei": "0"},
     "initial_loss": 5.5,
@@ -94,16 +72,6 @@ def test_the_story_names_everybody_every_transaction_and_every_amount() -> None:
     assert "had not signed yet" in told
     assert "None of the 2 honest providers beside it and 3 verifiers lost any stake" in unwrapped
     assert "earned 3 ZEN" in unwrapped
-
-
-def test_the_training_is_told_with_the_rungs_that_the_slow_link_was_given() -> None:
-    _, slow, leaver, _ = demo_training.tell(TRAINING, "provider-2", 1.0, "provider-3")
-    assert "4096 or 633 or 247 of 4096 entries: 8238 bytes instead of 33046" in slow
-    assert "124 kB/s" in slow
-    assert "node_stopping" in leaver
-    fast = {**TRAINING["slow_link"], "told": [4096], "fits": 4096, "seconds_per_unit": 9.0}
-    _, slow, _, _ = demo_training.tell(TRAINING | {"slow_link": fast}, "provider-2", 1.0, "provider-3")
-    assert "units of 9.0 s a whole update of 33046 bytes" in slow
 
 
 def test_a_demonstration_that_keeps_its_promises_passes() -> None:

@@ -96,6 +96,29 @@ def test_parts_start_after_what_they_need_and_stop_in_reverse(directory: StateDi
     assert (state.phase, state.parts) == ("stopped", {})
 
 
+def test_a_part_that_is_to_stay_away_is_started_again_only_when_it_may(
+    directory: StateDirectory,
+) -> None:
+    away = directory.away("service")
+    other = Part("other", SLEEPER, ready=lambda: True)
+    running = Running(directory, [Part("service", SLEEPER, ready=lambda: True, away=away), other])
+    try:
+        assert running.ready.wait(20)
+        first, beside = running.pid("service"), running.pid("other")
+        assert first is not None
+        assert beside is not None
+        away.touch()
+        os.kill(first, signal.SIGKILL)
+        _until(lambda: running.pid("service") is None)
+        os.kill(beside, signal.SIGKILL)
+        _until(lambda: running.pid("other") not in (None, beside))  # it might have been started as well by then
+        assert running.pid("service") is None
+        away.unlink()
+        _until(lambda: running.pid("service") is not None)
+    finally:
+        running.end()
+
+
 def test_a_crashed_part_is_started_again(directory: StateDirectory) -> None:
     running = Running(directory, [Part("service", SLEEPER, ready=lambda: True)])
     try:

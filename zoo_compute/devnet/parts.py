@@ -29,6 +29,7 @@ class Part:
         stop_signal: what asks it to end cleanly.
         layer: which parts stop together; higher layers stop first.
         joins_later: the stack counts as ready without it.
+        away: while there is this file, it is not started (again); None is never so.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Part:
     stop_signal: signal.Signals = signal.SIGTERM
     layer: int = 0
     joins_later: bool = False
+    away: Path | None = None
 
 
 class Status(Enum):
@@ -77,7 +79,9 @@ class PartRunner:
 
     def _should_start(self, ready: set[str]) -> bool:
         waiting = self.status is Status.WAITING and self._process is None
-        return waiting and time.monotonic() >= self._next_try_at and ready.issuperset(self.part.needs)
+        if not waiting or (self.part.away is not None and self.part.away.exists()):
+            return False
+        return time.monotonic() >= self._next_try_at and ready.issuperset(self.part.needs)
 
     def _start(self) -> None:
         with open(self._log, "ab") as log:

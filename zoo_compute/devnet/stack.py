@@ -42,6 +42,7 @@ _SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NU
 # Their threads share two heaps (glibc): with one for each, what one thread has freed is of no use to the others.
 _PYTHON = {**_SINGLE_THREADED, "MALLOC_ARENA_MAX": "2"}
 SLOW_NODE = "provider-2"
+HELD_UP_NODE = "provider-4"
 CHEAT_PRICE = "1.9"  # ZEN per GPU-hour, below every honest ask
 USER_ZEN = 1_000_000
 BOND_ZEN = 1_000  # the operator's, for commitments that it acknowledges
@@ -71,6 +72,7 @@ def prepare(directory: StateDirectory, state: State) -> None:
     local = {name: f"http://{engines.HOST}:{port}" for name, port in state.ports.items()}
     settings = {
         **_PACE,
+        **state.options.pace,
         "ZOO_NETWORK": "devnet",
         "ZOO_DATABASE_URL": engines.postgres_url(state),
         "ZOO_REDIS_URL": f"redis://{engines.HOST}:{state.ports['valkey']}/0",
@@ -158,6 +160,8 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
             command = "zoo_compute node run --role provider"
             if state.options.slow_link_mbps is not None and name == SLOW_NODE:
                 command += f" --link-mbps {state.options.slow_link_mbps}"
+            if state.options.held_up_from is not None and name == HELD_UP_NODE:
+                command = f"zoo_compute.devnet.held_up --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins after the cheat, which so is sure of work.
             if state.options.cheat and index == len(wallets.providers) - 1:
@@ -174,12 +178,13 @@ def _node(
 ) -> Part:
     # The nodes share this machine with the market, which on a real network they do not: it goes first.
     argv = ["nice", "-n", "5", sys.executable, "-m", *command.split(), "--api-url", api_url(state), "--name", name]
-    argv += ["--state-dir", str(directory.path("nodes", name)), "--min-price", price]
+    argv += ["--state-dir", str(directory.node(name)), "--min-price", price]
     argv += ["--claim-seconds", "2"]
     environment = {"ZOO_PRIVATE_KEY": wallet.private_key, **_PYTHON}
     # It starts before the API listens: it loads meanwhile, and asks until it answers.
     has_joined = partial(_has_joined, directory, state, wallet.address)
-    return Part(name, argv, environment, ("migrate", "deploy"), ready=has_joined, layer=2)
+    away = directory.away(name)
+    return Part(name, argv, environment, ("migrate", "deploy"), ready=has_joined, layer=2, away=away)
 
 
 def _has_joined(directory: StateDirectory, state: State, address: str) -> bool:

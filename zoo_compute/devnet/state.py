@@ -19,7 +19,9 @@ DEFAULT_DIRECTORY = Path(".devnet")
 class Options:
     """What ``devnet up`` was asked for. It holds until ``reset``: the accounts are funded once.
 
-    ``slow_link_mbps``: what provider-2's link is held to; None is no limit.
+    ``slow_link_mbps``: what provider-2's link is held to; None is no limit. ``held_up_from``: provider-4 is held up
+    with its first unit of this round or a later one, until it is released; None is never. ``pace``: ``ZOO_*`` settings
+    of the market in place of a devnet's usual ones; the environment's come before them.
     """
 
     providers: int = 5
@@ -27,6 +29,8 @@ class Options:
     cheat: bool = False
     slow_link_mbps: float | None = None
     cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.cheat.KINDS
+    held_up_from: int | None = None
+    pace: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,14 @@ class StateDirectory:
     def log(self, part: str) -> Path:
         """The log of one part."""
         return self.path("logs", f"{part}.log")
+
+    def away(self, part: str) -> Path:
+        """While there is this file, the part is not started (again)."""
+        return self.path(f"{part}.away")
+
+    def node(self, part: str) -> Path:
+        """The state directory of a node."""
+        return self.path("nodes", part)
 
     @property
     def deployment_file(self) -> Path:

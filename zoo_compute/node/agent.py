@@ -60,20 +60,31 @@ _T = TypeVar("_T")
 MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
 """(profile, bytes of memory, directory) -> what runs training tasks."""
 
+MakeWorker = Callable[..., Worker]
+"""The fields of a :class:`Worker` -> what does the work of leases."""
+
 
 class NodeAgent:
     """One node. ``run`` returns once ``stop`` was called.
 
     Args:
         make_executor: makes what runs training tasks.
+        make_worker: makes what does the work of leases.
 
     Raises:
         GymError: no such profile.
         OSError, sqlite3.Error: the directory cannot be used; being full is no reason.
     """
 
-    def __init__(self, config: NodeConfig, wallet: Wallet, make_executor: MakeExecutor = Executor) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        wallet: Wallet,
+        make_executor: MakeExecutor = Executor,
+        make_worker: MakeWorker = Worker,
+    ) -> None:
         self._config = config
+        self._make_worker = make_worker
         self._wallet = wallet
         self._workspace = Workspace(config.state_dir)
         self._journal = Journal(self._workspace.acknowledgements)
@@ -229,7 +240,7 @@ class NodeAgent:
 
     def _start_work(self, standing: Standing) -> list[threading.Thread]:
         network = standing.network
-        worker = Worker(
+        worker = self._make_worker(
             market=self._market,
             wallet=self._wallet,
             domain=Domain(network.chain_id, network.contracts["JobEscrow"]),

@@ -15,7 +15,6 @@ from training_gym.outer import downlink
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.workspace import Workspace
-from zoo_protocol.unixfs import cid_of_file
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,10 @@ MAX_UPDATES = 64
 def most_updates(model_bytes: float, update_bytes: float) -> int:
     """How many updates of that size a node catches up by: those that together are smaller than the model."""
     return min(MAX_UPDATES, math.ceil(model_bytes / update_bytes) - 1)
+
+
+MADE = "round %d's model made from round %d's by %d updates: %d bytes instead of %d"
+"""What a node logs of it."""
 
 
 def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
@@ -117,9 +120,8 @@ def _model_file(
 
     Raises as :func:`unit_task`.
     """
-    path = workspace.file(checkpoint.model)
     with workspace.making(checkpoint.model):
-        if spec.training.down_top_k and not path.exists():
+        if spec.training.down_top_k and workspace.here(checkpoint.model) is None:
             with suppress(BlockNotFound):  # what leads there is gone: the model itself may not be
                 _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
@@ -132,24 +134,22 @@ def _catch_up(
     found = _way_from_a_base(spec, checkpoint, workspace, gateway)
     if found is None:
         return
-    base, cids = found
-    for cid in cids:
-        workspace.have(cid, gateway.fetch(cid, max_bytes=downlink(spec).max_bytes))
+    round_, base, cids = found
+    updates = [workspace.fetch(gateway, cid, max_bytes=downlink(spec).max_bytes) for cid in cids]
+    moved = sum(update.stat().st_size for update in updates)
     made = workspace.file(checkpoint.model).with_suffix(".made")
-    updates = [str(workspace.file(cid)) for cid in cids]
-    task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": updates}
+    task = {"kind": "catch_up", "spec": spec.to_dict(), "checkpoint": str(base), "updates": [*map(str, updates)]}
     run({**task, "output": str(made)})
-    with made.open("rb") as content:
-        if cid_of_file(content) != checkpoint.model:
-            return
-    made.replace(workspace.file(checkpoint.model))
-    log.info("round %d's model made from %d updates", checkpoint.round, len(updates))
+    size = made.stat().st_size
+    if workspace.take(made, checkpoint.model):
+        log.info(MADE, checkpoint.round, round_, len(updates), moved, size)
 
 
 def _way_from_a_base(
     spec: TrainingSpec, checkpoint: CheckpointManifest, workspace: Workspace, gateway: GatewayClient
-) -> tuple[Path, list[str]] | None:
-    """The newest earlier model that is here and the CIDs of the updates since, oldest first; fetches manifests only.
+) -> tuple[int, Path, list[str]] | None:
+    """The newest earlier model that is here, with its round, and the CIDs of the updates since, oldest first; fetches
+    manifests only.
 
     None where no model is here that fewer bytes than the checkpoint's own lead from. Manifests do not say how large an
     update is, so each counts as the most that it may be.
@@ -163,7 +163,7 @@ def _way_from_a_base(
         updates.append(checkpoint.update)
         parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
         checkpoint = CheckpointManifest.from_bytes(parent)
-        base = workspace.file(checkpoint.model)
-        if base.exists():
-            return base, updates[::-1]
+        base = workspace.here(checkpoint.model)
+        if base is not None:
+            return checkpoint.round, base, updates[::-1]
     return None

@@ -184,16 +184,13 @@ class _Judgement:
         """The file of the step's start, if it can be had at all; whether it is the right one, its digest says later."""
         if cid is None:
             return None
-        path = self.bench.workspace.file(cid)
+        limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
         try:
-            if not path.exists():
-                limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
-                self.bench.gateway.download(cid, path, max_bytes=limit)
+            return self.bench.workspace.fetch(self.bench.gateway, cid, max_bytes=limit)
         except (BlockNotFound, ContentError):
             return None
         except GatewayUnavailable as error:
             raise Undecided("gateway_unavailable", str(error)) from error
-        return path
 
     def _replay(self, state: Path | None) -> Finding | None:
         """What the replay of this step alone says; None if ``state`` is not the one that was shown."""

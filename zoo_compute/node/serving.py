@@ -4,15 +4,16 @@ import signal
 from contextlib import ExitStack
 
 from zoo_compute.errors import ConfigError, ZooError
-from zoo_compute.node.agent import MakeExecutor, NodeAgent
+from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.chores import DISK_REFUSES
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import used_alone
 from zoo_compute.wallet import Wallet
 
 
-def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
+def serve(config: NodeConfig, make_executor: MakeExecutor = Executor, make_worker: MakeWorker = Worker) -> None:
     """Run a node with the wallet of the environment until SIGTERM or SIGINT.
 
     Raises:
@@ -25,7 +26,7 @@ def serve(config: NodeConfig, make_executor: MakeExecutor = Executor) -> None:
     with ExitStack() as stack:
         try:
             stack.enter_context(used_alone(config.state_dir))
-            agent = NodeAgent(config, wallet, make_executor)
+            agent = NodeAgent(config, wallet, make_executor, make_worker)
         except DISK_REFUSES as error:
             remedy = "Give a directory that this user may write to, with room on its disk: --state-dir."
             raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error}", remedy=remedy) from error

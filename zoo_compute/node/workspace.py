@@ -12,7 +12,7 @@
                                  continues from them, also after a restart
 ``checkpoints/<cid>.json``       which pinned files belong to which checkpoint, and to which job
 ``over/<job>.json``              since when a job is over of which something is kept (``finished.py``)
-``files/<cid>``                  inputs, fetched and verified; emptied at every start
+``files/<cid>``                  inputs, fetched and verified; what an earlier process left is verified again
 ``executor/``                    the training process's log and temporary files; emptied at every start
 ``network.json``                 the network as the market told it last (``watching.py``)
 ``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
@@ -107,12 +107,12 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        for name in ("files", "executor"):
-            shutil.rmtree(self._root / name, ignore_errors=True)
+        shutil.rmtree(self._root / "executor", ignore_errors=True)
         for name in _FOLDERS:
             make_folder(self._root / name)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+        self._whole = set[str]()  # CIDs of files that this process has verified
         self._store: BlockStore | None = None
         self._collect_at = 0.0
 
@@ -195,15 +195,25 @@ class Workspace:
         """Where the file of a CID lies if it is here."""
         return self._root / "files" / cid
 
-    def fetch(self, gateway: GatewayClient, cid: str) -> Path:
-        """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
+    def here(self, cid: str) -> Path | None:
+        """The file of a CID if it is here. One that an earlier process left is read first, and set aside if damaged."""
         path = self.file(cid)
         with self.making(cid):
-            if path.exists():
-                path.touch()
-            else:
-                gateway.download(cid, path, max_bytes=MAX_INPUT_BYTES)
-        return path
+            if not (path.exists() if cid in self._whole else _is_whole(path, cid)):
+                return None
+            self._whole.add(cid)
+            path.touch()
+            return path
+
+    def fetch(self, gateway: GatewayClient, cid: str, *, max_bytes: int = MAX_INPUT_BYTES) -> Path:
+        """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
+        with self.making(cid):
+            path = self.here(cid)
+            if path is None:
+                path = self.file(cid)
+                gateway.download(cid, path, max_bytes=max_bytes)
+                self._whole.add(cid)
+            return path
 
     def has_file_of(self, least_bytes: int) -> bool:
         """Whether a fetched or made file of at least that size is here."""
@@ -217,6 +227,17 @@ class Workspace:
         """Keep the file of a CID, so that it need not be fetched."""
         with self.making(cid):
             write_file(self.file(cid), content)
+            self._whole.add(cid)
+
+    def take(self, made: Path, cid: str) -> bool:
+        """Have a file that was made in this directory be that of a CID; False if it is another's, and stays."""
+        with self.making(cid):
+            with made.open("rb") as content:
+                if cid_of_file(content) != cid:
+                    return False
+            made.replace(self.file(cid))
+            self._whole.add(cid)
+            return True
 
     @contextmanager
     def making(self, cid: str) -> Iterator[None]:
