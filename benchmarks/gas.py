@@ -224,18 +224,14 @@ class Bench:
         self._chain.anvil.rpc("evm_increaseTime", DEVNET.disputes.verdict_seconds + 1)
         return spent | {"replace": self._gas(OTHER.address, "Disputes", "replaceCommittee", dispute, committee)}
 
-    def transactions_of_a_dispute(self, segments: int, *, joined: bool = False) -> dict[str, int]:
+    def transactions_of_a_dispute(self, segments: int) -> dict[str, int]:
         """Gas of each transaction of one dispute about a unit whose last segment is false, in their order.
 
-        Of one segment there is no step to name. ``joined``: the draw and its verdict are one transaction. Who sends it
-        asks the node beforehand who will be drawn.
+        As the market's parts and nodes send them: of one segment there is no step to name, and the draw and its verdict
+        are two, since referees sign for a committee once a final block has it.
         """
         dispute, spent = self._named(segments)
         verdict = self._verdict(dispute, self._keys[PROVIDERS + 5 : PROVIDERS + 10])
-        if joined:
-            draw = encode_call("Disputes", "drawCommittee", [dispute])
-            calls = [draw, encode_call("Disputes", "submitVerdict", verdict)]
-            return spent | {"draw_and_verdict": self._gas(OTHER.address, "Disputes", "multicall", calls)}
         spent["draw"] = self._gas(OTHER.address, "Disputes", "drawCommittee", dispute)
         return spent | {"verdict": self._gas(OTHER.address, "Disputes", "submitVerdict", *verdict)}
 

@@ -4,6 +4,7 @@ At the reserve price, and at the highest prices that orders of each tier may hav
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from benchmarks import referee_strategies, silence, strategies
 from benchmarks.report import Row, progress, row
@@ -20,6 +21,8 @@ def rows(lives: int) -> list[Row]:
         *strategies.provider_outcomes(lives, 0, strategies.USUAL),
         *strategies.accuser_outcomes(lives, 2),
     ]
+    able, mute, undecided = referee_strategies.worst_mix()
+    mixed = _at(_EACH, lives, 10, partial(strategies.provider_outcomes, undecided=undecided))
     dearest = _at(strategies.DEAREST, lives, 1, strategies.provider_outcomes)
     verifiers = list(strategies.verifier_outcomes(lives, 3, strategies.USUAL))
     verifiers_dearest = _at(strategies.DEAREST, lives, 6, strategies.verifier_outcomes)
@@ -42,6 +45,12 @@ def rows(lives: int) -> list[Row]:
         _best("cheat_profit_max_dearest", dearest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
         _best(
             "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the dearest prices"
+        ),
+        _best(
+            "cheat_profit_max_mixed",
+            mixed,
+            f"where {able} of {able + mute} referees are of the unit's class and {100 * undecided:.2g} % of disputes "
+            "stay undecided, the most that go to a committee",
         ),
         _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
         _best("verifier_cheat_profit_max_dearest", verifiers_dearest, f"of such units, {stakes} ZEN at stake"),

@@ -11,16 +11,19 @@ pays is not counted: ``escaped_share`` says what a cheat would buy by lies, ``un
 
 import math
 import random
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 
 from benchmarks.strategies import SEGMENTS, VERIFIERS, Outcome, Prices
 from market.disputes.evidence import LEAST_MEMBERS
+from market.domain.committees import MOST_UNDECIDED, PRESENT, undecided_chance
 from market.domain.network import BPS, MAINNET
 
 DISPUTES = 50
-PRESENT = 0.9
+LONGEST_LIST = 60
 
 _TERMS = MAINNET.disputes
 _PENALTY = dict(MAINNET.penalty_bps)
@@ -157,21 +160,23 @@ def undecided_share(silent: int, *, struck: bool = True) -> float:
     Exact, over all that can be drawn. ``struck``: who was silent in a committee, honest or not, is in no later one of
     the dispute (docs/decisions/0053); else all are in every draw, as it was before.
     """
-    return _missed(silent, VERIFIERS - silent, _TERMS.draws, struck)
+    if struck:
+        return undecided_chance(VERIFIERS - silent, silent, _TERMS)
+    return float(undecided_chance(VERIFIERS - silent, silent, replace(_TERMS, draws=1)) ** _TERMS.draws)
 
 
-def _missed(silent: int, others: int, draws: int, struck: bool) -> float:
-    """The chance that so many committees in a row miss their quorum."""
-    if draws == 0:
-        return 1.0
-    assert silent + others >= _TERMS.seats, "who was struck would be drawn again"
-    share = 0.0
-    for mute in range(_TERMS.seats + 1):
-        rest = _TERMS.seats - mute
-        drawn = math.comb(silent, mute) * math.comb(others, rest) / math.comb(silent + others, _TERMS.seats)
-        for present in range(min(_TERMS.quorum, rest + 1)):
-            absent = rest - present
-            chance = drawn * math.comb(rest, present) * PRESENT**present * (1 - PRESENT) ** absent
-            left = (silent - mute, others - absent) if struck else (silent, others)
-            share += chance * _missed(*left, draws - 1, struck) if chance else 0.0
-    return share
+def worst_mix() -> tuple[int, int, float]:
+    """Of all lists of up to ``LONGEST_LIST`` referees over whose units a committee still decides: the able, the mute,
+    and the share of disputes that stay undecided, which is the largest."""
+    shares = []
+    for count in range(_TERMS.seats, LONGEST_LIST + 1):
+        is_routed = partial(_is_routed, count)
+        able = bisect_left(range(count), True, key=is_routed)
+        shares.append((undecided_chance(able, count - able, _TERMS), able, count - able))
+    share, able, mute = max(shares)
+    return able, mute, share
+
+
+def _is_routed(count: int, able: int) -> bool:
+    """Whether a committee decides where so many of ``count`` referees can judge; the more, the rather."""
+    return undecided_chance(able, count - able, _TERMS) <= MOST_UNDECIDED

@@ -229,14 +229,13 @@ class Bench:
         return overruling_wei(follows, self.prices)
 
 
-def provider_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
+def provider_outcomes(lives: int, seed: int, prices: Prices, undecided: float = 0.0) -> Iterator[Outcome]:
     """Profit from cheating of every strategy, as a newcomer and with a clean history."""
     dice = random.Random(seed)
     for clean, history in ((0, "newcomer"), (ESTABLISHED, "clean history")):
         for cheat in CHEATS:
-            yield Outcome.of(
-                f"{cheat.name}, {history}, {prices.name}", [life(cheat, prices, clean, dice) for _ in range(lives)]
-            )
+            profits = [life(cheat, prices, clean, dice, undecided) for _ in range(lives)]
+            yield Outcome.of(f"{cheat.name}, {history}, {prices.name}", profits)
 
 
 def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
@@ -250,7 +249,7 @@ def honest_outcome(lives: int, seed: int, prices: Prices = USUAL) -> Outcome:
     return Outcome.of(f"honest provider, {prices.name}", earned)
 
 
-def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) -> int:
+def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random, undecided: float = 0.0) -> int:
     """Profit from cheating in one life, wei; zero for the honest.
 
     Args:
@@ -258,6 +257,7 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) ->
         prices: what a unit pays and costs.
         clean: verified units that it begins with.
         dice: makes the windows' seeds and the trace roots.
+        undecided: share of disputes of false steps that end without a verdict: the unit is unpaid, and that is all.
     """
     saved = int(prices.cost_wei * strategy.saved)
     bench = Bench(prices, strategy.accomplices)
@@ -265,7 +265,9 @@ def life(strategy: Strategy, prices: Prices, clean: int, dice: random.Random) ->
     for unit in range(UNITS):
         offence = _offence(strategy, clean + unit, bench, dice)
         profit += saved
-        if offence is not None:
+        if offence == "incorrect_computation" and undecided and dice.random() < undecided:
+            profit -= prices.net_wei
+        elif offence is not None:
             lost = prices.net_wei + prices.tier.minimum_stake_wei * _PENALTY[offence] // BPS
             return profit + bench.earned - lost
     return profit + bench.earned

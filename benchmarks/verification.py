@@ -267,10 +267,8 @@ def _disputes(lengths: tuple[int, ...]) -> list[Row]:
     with gas.deployed() as bench:
         for length in lengths:
             progress(f"disputing a unit of {length} segments")
-            joined = length <= 2  # else the aim leaves room for both
-            spent = bench.transactions_of_a_dispute(length, joined=joined)
+            spent = bench.transactions_of_a_dispute(length)
             note = f"to the verdict; aim {math.ceil(math.log2(length)) + 3}"
-            note += "; draw and verdict sent as one" if joined else ""
             note += "; gas: " + ", ".join(f"{step} {paid:,}" for step, paid in spent.items())
             rows.append(row(f"dispute_transactions_{length}", "transactions", [len(spent)], note))
     return [row("dispute_transactions", "transactions", [rows[-1].value], rows[-1].note), *rows]

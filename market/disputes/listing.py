@@ -23,8 +23,8 @@ _VERIFIER_TIER = 0
 _log = structlog.get_logger(__name__)
 
 
-def eligible(database: Database, chain: ChainViews, parties: Collection[str]) -> int:
-    """How many registered referees can be drawn now and are none of these parties.
+def eligible(database: Database, chain: ChainViews, parties: Collection[str]) -> list[str]:
+    """The registered referees that can be drawn now and are none of these parties.
 
     Raises:
         ChainError: the chain does not answer.
@@ -32,7 +32,8 @@ def eligible(database: Database, chain: ChainViews, parties: Collection[str]) ->
     with database.transaction() as session:
         entries = _listed(session)
     now = chain.client.head().timestamp
-    return sum(chain.all_qualify(sorted(who for who, until in entries.items() if until >= now and who not in parties)))
+    listed = sorted(who for who, until in entries.items() if until >= now and who not in parties)
+    return [who for who, qualifies in zip(listed, chain.all_qualify(listed), strict=True) if qualifies]
 
 
 def evict_idle(database: Database, chain: ChainViews) -> None:

@@ -7,6 +7,7 @@ A committee decides whatever it can decide, since nobody needs to trust the oper
 from dataclasses import dataclass
 from enum import StrEnum
 
+from market.domain.committees import MOST_UNDECIDED, undecided_chance
 from market.domain.network import DisputeTerms
 
 MAX_SEGMENTS = 64
@@ -30,6 +31,7 @@ class Reason(StrEnum):
     DISPUTED_BEFORE = "disputed_before"  # a challenger has one dispute of a unit
     PERIOD_OVER = "period_over"  # the unit can be disputed no more, or too shortly
     TOO_FEW_REFEREES = "too_few_referees"
+    TOO_FEW_OF_CLASS = "too_few_of_class"  # of the referees: committees would likely end without a verdict
     OPEN_REFUSED = "open_refused"  # the contract would not open the dispute
     BOND_MISSING = "bond_missing"  # the account has less ZEN than the bond
 
@@ -44,6 +46,7 @@ class Case:
         disputed_before: whether the market has disputed this unit.
         seconds_left: until the unit can be disputed no more, by the chain's clock.
         referees: registered ones that qualify, are no party and have another owner than the provider.
+        of_class: those of them that are known to be of the unit's environment class; others sign nothing.
         balance_wei: ZEN of the challenger's account.
     """
 
@@ -52,6 +55,7 @@ class Case:
     disputed_before: bool
     seconds_left: int
     referees: int
+    of_class: int
     balance_wei: int
 
 
@@ -72,14 +76,16 @@ def route(case: Case, terms: DisputeTerms) -> Route:
     """Choose who decides, for a market that has an account to dispute with.
 
     A dispute is not begun in the last turn's length of its period: a market that was down, or a chain that is full,
-    must not let a cheat off.
+    must not let a cheat off. Nor is one begun that will likely stay undecided, for then nobody is punished.
     """
+    undecided = undecided_chance(case.of_class, case.referees - case.of_class, terms)
     reasons = {
         Reason.NOT_REPLAYABLE: not is_replayable(case.offence),
         Reason.TOO_MANY_SEGMENTS: case.segments > MAX_SEGMENTS,
         Reason.DISPUTED_BEFORE: case.disputed_before,
         Reason.PERIOD_OVER: case.seconds_left <= terms.turn_seconds,
         Reason.TOO_FEW_REFEREES: case.referees < terms.seats,
+        Reason.TOO_FEW_OF_CLASS: undecided > MOST_UNDECIDED,
         Reason.BOND_MISSING: case.balance_wei < terms.bond_wei,
     }
     found = next((reason for reason, holds in reasons.items() if holds), None)

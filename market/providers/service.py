@@ -299,6 +299,11 @@ def of_same_owner(session: Session, address: str) -> set[str]:
     return {address, *repository.of_same_owner(session, address)}
 
 
+def count_of_class(session: Session, addresses: Collection[str], environment_class: str) -> int:
+    """How many of the addresses are registered with this class, live or not."""
+    return sum(found.environment_class == environment_class for found in repository.among(session, addresses))
+
+
 def verifiers_of_class(
     session: Session, settings: Settings, environment_class: str, besides: str, now: datetime
 ) -> int:

@@ -41,13 +41,17 @@ class Court:
             payer = jobs.get(session, unit.job_id).order.payer
             disputed_before = challenges.was_disputed(session, unit.id)
             own = providers.of_same_owner(session, unit.provider)
+        referees = listing.eligible(database, chain, {address, payer, *own})
+        with database.transaction() as session:
+            of_class = providers.count_of_class(session, referees, unit.environment_class)
         end = _disputable_until(self.challenger, window)
         case = Case(
             offence=offence,
             segments=unit.segments,
             disputed_before=disputed_before,
             seconds_left=int(end.timestamp()) - chain.head_timestamp(),
-            referees=listing.eligible(database, chain, {address, payer, *own}),
+            referees=len(referees),
+            of_class=of_class,
             balance_wei=chain.balance_of(address),
         )
         return route(case, self.challenger.terms)

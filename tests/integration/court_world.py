@@ -5,25 +5,28 @@ from collections.abc import Sequence
 from dispute_world import TERMS, ZEN
 from live_world import Node
 from pydantic import SecretStr
-from referee_world import RefereeWorld
+from referee_world import REFEREES, RefereeWorld
 from sqlalchemy import select
 from support.chain import OTHER, Wallet, wallet
 
+from market.accounts.models import Account
 from market.chain.models import TxIntent
 from market.chain.sender import Sender
 from market.chain.signer import Signer
 from market.disputes import keeper
 from market.disputes.challenger_models import Challenge
-from market.domain.lifecycle import UNIT_DECIDED
+from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
 from market.domain.network import DEVNET
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Unit
+from market.providers.models import Provider
 from worker.context import INTENT_HANDLERS
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.referee import Referee
 from zoo_protocol.hashing import keccak, to_hex
 
 MARKET = wallet(30)
+ANOTHER_CLASS = "0x" + "cd" * 32
 LIE = to_hex(keccak(b"what no training gives"))
 
 
@@ -53,6 +56,23 @@ class CourtWorld(RefereeWorld):
     """The market's account has bonds for three disputes."""
 
     referees_here: Sequence[Referee] = ()
+
+    def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
+        """All of them, listed and known to the market; those after ``of_class`` are of another class."""
+        found = super().referees(executor)
+        for place, account in enumerate(REFEREES):
+            environment = executor.environment_class if place < of_class else ANOTHER_CLASS
+            self.know_referee(account.address, environment)
+            found[place] = self.referee(account, executor, environment)
+        return found
+
+    def know_referee(self, address: str, environment: str) -> None:
+        """It has registered with the market, which has not heard of it since: it gets no replays."""
+        node = {"kind": "verifier", "name": "referee", "region": "eu", "hardware": {}, "status": ProviderStatus.ACTIVE}
+        with self.database.transaction() as session:
+            session.add(Account(address=address))
+            session.flush()
+            session.add(Provider(address=address, environment_class=environment, **node))
 
     def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
         """The market gets an account to dispute with, and has the key of no other."""

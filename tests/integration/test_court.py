@@ -205,8 +205,35 @@ def test_with_too_few_referees_the_operator_slashes_and_says_why(
     check_books(live)
 
 
+def test_a_cheat_of_a_class_that_few_referees_have_is_slashed_by_the_operator(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+) -> None:
+    """A committee would have stayed undecided, as most of its members sign nothing."""
+    live.referees_here = live.referees(executor, of_class=2)
+    live.step()
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", "too_few_of_class")
+    assert live.challenges() == []
+    assert live.sent() == []
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    assert live.provider(cheat.address).status == "jailed"
+    check_books(live)
+
+
+def test_a_committee_decides_where_enough_referees_are_of_the_units_class(
+    live: CourtWorld, cheat: Node, verifiers: list[Node], executor: Executor
+) -> None:
+    live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
+    live.step()
+    job_id = live.train(cheat)
+    live.until_decided(job_id, [cheat], verifiers)
+    check_convicted(live, job_id, cheat)
+
+
 @pytest.mark.usefixtures("with_referees")
-def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node, executor: Executor) -> None:
+def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, honest: Node) -> None:
     job_id = live.train(honest)
     with live.database.transaction() as session:
         unit = jobs.unit_facts(session, unit_of(live, job_id, honest).id)
@@ -217,7 +244,6 @@ def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, hon
 
     assert route() == Route(Decider.DISPUTE)
     for account in REFEREES[TERMS.seats - 1 :]:
-        live.staked_verifier_node(account, executor)
         live.declare_owner(account.address, "Zoo Labs")
     assert route() == Route(Decider.DISPUTE)  # the provider is of nobody's owner
     live.declare_owner(honest.address, "Zoo Labs")

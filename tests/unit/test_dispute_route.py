@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from market.disputes.route import MAX_SEGMENTS, Case, Path, Reason, Route, is_replayable, route
-from market.domain.network import MAINNET
+from market.domain.network import DEVNET, MAINNET
 from market.domain.verification import OFFENCE_IDS
 
 TERMS = MAINNET.disputes
@@ -16,6 +16,7 @@ CASE = Case(
     disputed_before=False,
     seconds_left=TERMS.turn_seconds + 1,
     referees=TERMS.seats,
+    of_class=TERMS.seats,
     balance_wei=TERMS.bond_wei,
 )
 
@@ -23,6 +24,11 @@ CASE = Case(
 def test_a_committee_decides_where_it_just_can() -> None:
     assert route(CASE, TERMS) == Route(Path.DISPUTE)
     assert route(replace(CASE, segments=MAX_SEGMENTS), TERMS) == Route(Path.DISPUTE)
+    assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(Path.DISPUTE)
+
+
+def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
+    assert route(replace(CASE, referees=3, of_class=3), DEVNET.disputes) == Route(Path.DISPUTE)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,9 @@ def test_a_committee_decides_where_it_just_can() -> None:
         ({"seconds_left": TERMS.turn_seconds}, Reason.PERIOD_OVER),
         ({"seconds_left": -1}, Reason.PERIOD_OVER),
         ({"referees": TERMS.seats - 1}, Reason.TOO_FEW_REFEREES),
+        ({"of_class": TERMS.quorum}, Reason.TOO_FEW_OF_CLASS),
+        ({"referees": 20, "of_class": 12}, Reason.TOO_FEW_OF_CLASS),
+        ({"of_class": 0}, Reason.TOO_FEW_OF_CLASS),
         ({"balance_wei": TERMS.bond_wei - 1}, Reason.BOND_MISSING),
     ],
 )

@@ -8,6 +8,7 @@ from benchmarks import referee_strategies, silence, strategies
 from benchmarks.lazy_verifiers import Laziness, chance, live
 from benchmarks.report import wilson
 from benchmarks.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
+from market.domain.committees import MOST_UNDECIDED, undecided_chance
 from market.domain.network import MAINNET, ZEN
 from market.domain.verification import Overruled
 from zoo_protocol.sampling import detection_probability
@@ -61,6 +62,23 @@ def test_at_the_reserve_price_every_cheat_loses(outcome: Outcome) -> None:
 )
 def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: Outcome) -> None:
     assert outcome.high < 0
+
+
+@pytest.mark.parametrize("prices", [USUAL, DEAREST[0]], ids=lambda prices: prices.name)
+def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(prices: strategies.Prices) -> None:
+    able, mute, undecided = referee_strategies.worst_mix()
+    assert MOST_UNDECIDED / 2 < undecided <= MOST_UNDECIDED
+    assert undecided_chance(able - 1, mute + 1, MAINNET.disputes) > MOST_UNDECIDED
+    for outcome in strategies.provider_outcomes(150, 13, prices, undecided):
+        assert outcome.high < 0, outcome.name
+
+
+def test_a_cheat_whose_disputes_are_all_undecided_loses_the_pay_of_each_and_nothing_else() -> None:
+    lazy = Strategy("lazy", frozenset(range(4)), 1.0)
+    unpunished = strategies.life(lazy, USUAL, 0, random.Random(0), undecided=1.0)
+    disputed, rest = divmod(strategies.UNITS * USUAL.cost_wei - unpunished, USUAL.net_wei)
+    assert rest == 0
+    assert 1 < disputed <= strategies.UNITS
 
 
 @pytest.mark.parametrize("prices", [USUAL, *DEAREST], ids=lambda prices: prices.name)
