@@ -6,13 +6,13 @@ from typing import Any
 
 from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.settlement_check import fetch_record
+from zoo_compute.settlement_check import read_record
 from zoo_compute.settlement_events import ChainReader
-from zoo_compute.unit_check import NAMED_BY, Place
+from zoo_compute.unit_record import NAMED_BY, Place, unsettled
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, RecordError, leaf_of
+from zoo_protocol.record import JobRecord, leaf_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,12 @@ def find_challenge(place: Place, provider: str | None, chain: ChainReader, gatew
         Mismatch: a record is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
     """
-    parts = chain.settled(place.job_id).parts
-    wanted = [part for part in parts if part.last or part.from_round <= place.round < part.to_round]
-    if not wanted:
-        raise ZooError(
-            "unit-unsettled",
-            f"round {place.round} of job {place.job_id} is in no settlement yet",
-            remedy="A unit can be disputed by its job's record, which is public once it is settled; try again later.",
-        )
+    lines = chain.settled(place.job_id).lines_with(place.round)
+    if not lines:
+        raise unsettled(place)
     found = []
-    for digest in dict.fromkeys(part.record for part in wanted):
-        try:
-            record = JobRecord.from_bytes(fetch_record(gateway, digest))
-        except RecordError as error:
-            raise Mismatch("bad-record", str(error)) from error
-        found += challenges_in(record, place)
+    for line in lines:
+        found += challenges_in(read_record(gateway, line.record, place.job_id), place)
     return _only({challenge.unit_id: challenge for challenge in found}, place, provider)
 
 

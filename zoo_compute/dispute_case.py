@@ -13,12 +13,12 @@ from zoo_compute.challenge import order_of
 from zoo_compute.errors import Mismatch
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.referee_chain import Opening
-from zoo_compute.settlement_check import fetch_record
+from zoo_compute.settlement_check import read_record
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, RecordError, leaf_of
+from zoo_protocol.record import JobRecord, leaf_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,12 @@ def settled_case(opening: Opening, chain: ChainReader, gateway: GatewayClient) -
     unit = opening.unit
     if unit is None:
         return None
-    parts = chain.settled(unit.jobId).parts
-    digests = [part.record for part in parts if part.last or part.from_round <= unit.round < part.to_round]
-    for digest in dict.fromkeys(digests):
+    for line in chain.settled(unit.jobId).lines_with(unit.round):
         try:
-            record = JobRecord.from_bytes(fetch_record(gateway, digest))
-        except (RecordError, BlockNotFound, ContentError, GatewayUnavailable):
+            record = read_record(gateway, line.record, unit.jobId)
+        except (Mismatch, BlockNotFound, ContentError, GatewayUnavailable):
             continue
-        if record.job_id == unit.jobId and (found := _case_in(record, opening.unit_id)) is not None:
+        if (found := _case_in(record, opening.unit_id)) is not None:
             return found
     return None
 

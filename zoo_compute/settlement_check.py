@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.errors import Mismatch
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid
@@ -50,6 +51,22 @@ def fetch_record(gateway: GatewayClient, digest: str) -> bytes:
         return gateway.fetch(block, max_bytes=MAX_RECORD_BYTES)
     except BlockNotFound:
         return gateway.fetch(tree, max_bytes=MAX_RECORD_BYTES)
+
+
+def read_record(gateway: GatewayClient, digest: str, job_id: str) -> JobRecord:
+    """The job record with this digest (0x hex), which has to be of this job.
+
+    Raises:
+        Mismatch: it is none, or of another job.
+        BlockNotFound, ContentError, GatewayUnavailable: it cannot be had.
+    """
+    try:
+        record = JobRecord.from_bytes(fetch_record(gateway, digest))
+    except RecordError as error:
+        raise Mismatch("bad-record", str(error)) from error
+    if record.job_id != job_id:
+        raise Mismatch("wrong-record", f"the record that was settled on is of job {record.job_id}")
+    return record
 
 
 def check_batches(

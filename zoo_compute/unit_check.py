@@ -7,8 +7,7 @@ false segment follows; where a state that it served, or its payload, is at hand,
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,43 +17,22 @@ import numpy as np
 
 from training_gym.errors import GymError
 from zoo_compute.blockstore import BlockNotFound
-from zoo_compute.errors import ConfigError, Mismatch, ZooError
+from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.workspace import Workspace
-from zoo_compute.settlement_check import fetch_record
-from zoo_compute.settlement_events import ChainDisagrees, ChainReader
+from zoo_compute.settlement_events import ChainReader
+from zoo_compute.unit_record import NAMED_BY, Place, settled_record
 from zoo_compute.unit_replay import Inputs, Replay, Replays, Run, Say, Unreplayable
 from zoo_protocol import merkle, trace
 from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.record import VERIFIED, JobRecord, RecordError, UnitRecord, unit_leaf
+from zoo_protocol.record import VERIFIED, JobRecord, UnitRecord, unit_leaf
 
 MAX_EVIDENCE_BYTES = 1 << 20
-NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 _MAX_SPEC_BYTES = 1 << 20
 
 _NOT_AT_HAND = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
 """What a file that an attempt served or delivered may be: not to be had, or not what it should be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which unit: its job (0x hex), outer round and slot, both from 0."""
-
-    job_id: str
-    round: int
-    slot: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Place":
-        """The place in ``JOB:ROUND:SLOT``.
-
-        Raises:
-            ConfigError: it has another form.
-        """
-        if found := re.fullmatch(r"(0x[0-9a-fA-F]{64}):([0-9]{1,9}):([0-9]{1,9})", text):
-            return cls(found[1].lower(), int(found[2]), int(found[3]))
-        raise ConfigError("unit-malformed", f"{text!r:.100} names no unit", remedy="Give it as JOB:ROUND:SLOT.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +53,7 @@ class Difference:
         tensor: the first, in the order of names, that is not bit-equal.
         entries, of: how many of its entries differ, and how many it has.
         largest: largest absolute difference of an entry.
+        diverges: where training the unit diverges, in words: then no state was there to commit to.
     """
 
     first_step: int | None = None
@@ -84,19 +63,24 @@ class Difference:
     entries: int = 0
     of: int = 0
     largest: float = 0.0
+    diverges: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One provider's attempt at the unit, and whether its root is the ``right_root`` that its steps give."""
+    """One provider's attempt at the unit, and whether its root is the ``right_root`` that its steps give.
+
+    ``right_root`` is None where they give none: training diverges. ``struck``: a dispute took its pay back.
+    """
 
     provider: str
     status: str
     reason: str | None
     trace_root: str
-    right_root: str
+    right_root: str | None
     window: int
     difference: Difference | None
+    struck: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -104,9 +88,13 @@ class Attempt:
 
     @property
     def misjudged(self) -> bool:
-        """Whether the market decided otherwise than this replay: paid what is false, or punished what is right."""
-        wrong = self.reason == "incorrect_computation"
-        return (self.status == VERIFIED and not self.agrees) or (self.status != VERIFIED and wrong and self.agrees)
+        """Whether it was decided otherwise than this replay: false work keeps its pay, or right work was punished.
+
+        A struck unit may well be right: who does not show its trace loses a dispute too.
+        """
+        if self.agrees:
+            return self.status != VERIFIED and self.reason == "incorrect_computation"
+        return self.status == VERIFIED and not self.struck
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +137,7 @@ def check_unit(
     find_trace: FindTrace,
     say: Say = lambda message: None,
 ) -> UnitCheck:
-    """Replay a unit of a settled job and judge all attempts at it.
+    """Replay a unit and judge all attempts at it.
 
     Args:
         place: which unit.
@@ -162,18 +150,20 @@ def check_unit(
         say: told when earlier units of the slot have to be replayed, for a slot state that nobody has.
 
     Raises:
-        ZooError: ``job-not-settled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
+        ZooError: ``unit-unsettled``, ``unit-unknown``, ``environment-mismatch``, ``replay-failed``,
             ``slot-state-held-by-node``: what each attempt at it starts from is not public, nor can it be made again.
         Mismatch: the record or the unit is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
-    record = _record(place, chain, gateway)
+    settlement = chain.settled(place.job_id)
+    record = settled_record(place, settlement, gateway)
     attempts = _attempts(record, place, chain)
     if record.environment_class != environment_class:
         raise ZooError(
             "environment-mismatch",
             f"the unit is of environment class {record.environment_class}, this machine of {environment_class}",
-            remedy="Bits compare only within a class: use the same torch build, profile and processor as its nodes.",
+            remedy="Bits compare only within a class: use the torch build, profile and processor of its nodes. "
+            "On a machine with a GPU, --profile cpu-avx2-1 takes the class of its processor.",
         )
     spec_bytes = gateway.fetch(record.spec_cid, max_bytes=_MAX_SPEC_BYTES)
     if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:
@@ -184,7 +174,7 @@ def check_unit(
     try:
         for attempt in attempts:
             try:
-                found.append(_judge(replays.of(attempt), record, attempt, find_trace))
+                found.append(_judge(replays.of(attempt), record, attempt, settlement.struck, find_trace))
             except Unreplayable as error:
                 unchecked.append(Unchecked(attempt.provider, str(error)))
     except GymError as error:
@@ -198,20 +188,6 @@ def check_unit(
         )
     earlier = [f"{unit.round}:{unit.slot}" for unit in replays.earlier]
     return UnitCheck(place, environment_class, found, unchecked, earlier)
-
-
-def _record(place: Place, chain: ChainReader, gateway: GatewayClient) -> JobRecord:
-    try:
-        settlement = chain.settlement(place.job_id)
-        record = JobRecord.from_bytes(fetch_record(gateway, settlement.parts[-1].record))
-    except ChainDisagrees as error:
-        remedy = "A job's units can be replayed once it is settled to its end."
-        raise ZooError("job-not-settled", str(error), remedy=remedy) from error
-    except RecordError as error:
-        raise Mismatch("bad-record", str(error)) from error
-    if record.job_id != place.job_id:
-        raise Mismatch("wrong-record", f"the record that was settled on is of job {record.job_id}")
-    return record
 
 
 def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitRecord]:
@@ -245,8 +221,14 @@ def _leaf_of(job_id: str, unit: UnitRecord) -> bytes:
     return unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
 
 
-def _judge(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Attempt:
-    right = unit.trace_root == replay.trace_root
+def _judge(
+    replay: Replay, record: JobRecord, unit: UnitRecord, struck: Collection[str], find_trace: FindTrace
+) -> Attempt:
+    if replay.diverged is not None:
+        difference: Difference | None = Difference(diverges=replay.diverged)
+    else:
+        right = unit.trace_root == replay.trace_root
+        difference = None if right else _difference(replay, record, unit, find_trace)
     return Attempt(
         provider=unit.provider,
         status=unit.status,
@@ -254,7 +236,8 @@ def _judge(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: Find
         trace_root=unit.trace_root or "",
         right_root=replay.trace_root,
         window=unit.window or 0,
-        difference=None if right else _difference(replay, record, unit, find_trace),
+        difference=difference,
+        struck=to_hex(_leaf_of(record.job_id, unit)) in struck,
     )
 
 

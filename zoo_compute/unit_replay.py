@@ -20,7 +20,9 @@ from training_gym.models.layout import Arrays
 from training_gym.slot_state import error_feedback_digest
 from training_gym.tensors import unflatten
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.judging import DIVERGED
 from zoo_compute.node.tasks import take_unit
 from zoo_compute.node.workspace import Workspace
 from zoo_protocol import trace
@@ -131,6 +133,8 @@ class Replays:
                 self._inputs.say(f"nobody has the slot state after round {wanted[-1].round}: replaying that unit first")
             replay.train()
             current = wanted.pop()
+            if wanted and replay.diverged is not None:
+                raise Unreplayable(f"training round {current.round} diverges, so it hands on no slot state")
             if not wanted:
                 return replay
             self.earlier.append(current)
@@ -190,10 +194,13 @@ class Replay:
         self.unit: Unit
         self.leaves: list[bytes] = []
         self.slot_state = Path()
+        self.diverged: str | None = None
+        """Where training diverged, in words; then there is no trace."""
 
     @property
-    def trace_root(self) -> str:
-        return to_hex(trace.trace_root(self.leaves))
+    def trace_root(self) -> str | None:
+        """What the unit's steps give; None where training diverges."""
+        return None if self.diverged is not None else to_hex(trace.trace_root(self.leaves))
 
     def prepare(self, slot_states: dict[str, Path]) -> None:
         """Fetch all inputs; the slot state from ``slot_states`` (files by CID) where it is there.
@@ -211,7 +218,13 @@ class Replay:
         self.unit = take_unit(self._task, self._lease["environment"], "cpu")
         self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
         self._output = Path(tempfile.mkdtemp(prefix="replay-", dir=self._workdir))
-        result = self._run({"kind": "train", "output": str(self._output), **self._task})
+        try:
+            result = self._run({"kind": "train", "output": str(self._output), **self._task})
+        except ExecutorError as error:
+            if error.code != DIVERGED:
+                raise
+            self.diverged = error.message
+            return
         self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
         self._payload, self.slot_state = Path(result["payload"]), Path(result["slot_state"])
 

@@ -138,6 +138,11 @@ class JobSettlement:
         """The line that ended the job; None while it has money in escrow, or if it was refunded unsettled."""
         return self.parts[-1] if self.over and self.parts and self.parts[-1].last else None
 
+    def lines_with(self, round_: int) -> list[Settled]:
+        """The lines whose records may have a unit of this round: the one that settled it, and the one that ended the
+        job, whose record has all units."""
+        return [part for part in self.parts if part.last or part.from_round <= round_ < part.to_round]
+
     @property
     def paid(self) -> int:
         return sum(part.paid for part in self.parts)

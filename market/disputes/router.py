@@ -47,15 +47,15 @@ DisputeId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="As the
 Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the committee; default: the present one.")]
 
 
-@router.get("", responses=refusals(NotAuthenticated))
-def list_disputes(account: CurrentAccount, session: Reads) -> list[DisputeSummary]:
-    """Every dispute that has not ended, as final blocks have them."""
+@router.get("")
+def list_disputes(session: Reads) -> list[DisputeSummary]:
+    """For everybody: each dispute that has not ended, as final blocks have them."""
     return [DisputeSummary(**_summary(dispute)) for dispute in repository.open_disputes(session)]
 
 
-@router.get("/{dispute_id}", responses=refusals(NotAuthenticated, DisputeNotFound))
-def get_dispute(dispute_id: DisputeId, account: CurrentAccount, session: Reads) -> DisputeView:
-    """One dispute: what was shown and named, and what its unit started from."""
+@router.get("/{dispute_id}", responses=refusals(DisputeNotFound))
+def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
+    """For everybody: what was shown and named in a dispute, and what its unit started from."""
     dispute = verdicts.get(session, dispute_id)
     return DisputeView(
         **_summary(dispute),
@@ -112,11 +112,9 @@ def join_disputed_pieces(
     return joined_view(services, verdicts.asked_of(dispute_id, account.address, cid), account.address, cid)
 
 
-@router.get("/{dispute_id}/verdicts", responses=refusals(NotAuthenticated, DisputeNotFound))
-def list_verdicts(
-    dispute_id: DisputeId, account: CurrentAccount, session: Reads, draw: Draw = None
-) -> list[RefereeVerdict]:
-    """What the members of a committee have signed: enough for anybody to send it to the contract."""
+@router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
+def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
+    """For everybody: what the members of a committee have signed, enough for anybody to send it to the contract."""
     return _views(verdicts.given(session, dispute_id, draw))
 
 

@@ -19,9 +19,9 @@ router = APIRouter(prefix="/v1", tags=["leases"])
 Leaf = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The commitment's leaf: 0x hex of 32 bytes.")]
 
 
-@router.get("/commitments/{unit_id}", responses=refusals(NotAuthenticated, CommitmentNotFound))
-def get_commitment(unit_id: Leaf, account: CurrentAccount, session: Reads) -> CommitmentView:
-    """Where an acknowledged commitment stands, and the proof of its inclusion.
+@router.get("/commitments/{unit_id}", responses=refusals(CommitmentNotFound))
+def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
+    """For everybody: where an acknowledged commitment stands, and the proof of its inclusion.
 
     Do not take our word: check the proof, and that the contract WorkWindows knows the root. Once the unit is decided,
     also what a replay of one's own needs to find the first false step: the leaves lead to the committed trace root.

@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from unit_check_world import CHEAT, GONE, HONEST, JOB, Chain, World, chain_of_units, outsiders_world, settled_job, shown  # noqa: F401  (fixtures)
 
+from training_gym.checkpoint import CheckpointManifest, save_state
+from training_gym.models.layout import initial_parameters
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.unit_check import Place
+from zoo_compute.unit_record import Place
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
 from zoo_protocol.record import SlashRecord
@@ -129,11 +132,52 @@ def test_a_unit_that_is_not_there_is_named(world: World, place: Place, code: str
     assert error.value.code == code
 
 
-def test_a_job_that_is_not_settled_must_be_waited_for(world: World) -> None:
-    world.settled = False
-    with pytest.raises(ZooError) as error:
-        world.check()
-    assert (error.value.code, bool(error.value.remedy)) == ("job-not-settled", True)
+def test_a_unit_that_is_in_no_settlement_must_be_waited_for(world: World) -> None:
+    for lines in ([], [(1, 2, False, world.record)]):  # nothing, or another round
+        world.lines = lines
+        with pytest.raises(ZooError) as error:
+            world.check()
+        assert (error.value.code, bool(error.value.remedy)) == ("unit-unsettled", True)
+
+
+def test_a_unit_is_checked_while_its_job_goes_on(world: World) -> None:
+    """Days before the job ends it can be disputed no more. So it is too where the rest of the job was refunded."""
+    other = replace(world.record, units=[replace(unit, round=1) for unit in world.record.units])
+    world.lines = [(0, 1, False, world.record), (1, 2, False, other)]
+    assert [attempt.agrees for attempt in world.check().attempts] == [True, False]
+
+
+def test_slot_states_are_made_from_the_lines_before(chain: Chain) -> None:
+    record = chain.world.record
+    lines = [(n, n + 1, False, replace(record, units=[unit])) for n, unit in enumerate(record.units)]
+    chain.world.lines = lines
+    found = chain.check(2)
+    assert ([attempt.agrees for attempt in found.attempts], found.earlier) == ([True], ["0:1", "1:1"])
+
+
+def test_what_a_dispute_took_back_is_not_to_be_challenged_again(world: World) -> None:
+    world.change(1, status="verified", reason=None)
+    assert world.check().attempts[1].misjudged
+    leaf = world.record.windows[0].leaves[1]
+    world.struck = frozenset({leaf})
+    cheat = world.check().attempts[1]
+    assert (cheat.struck, cheat.agrees, cheat.misjudged) == (True, False, False)
+
+
+def test_training_that_diverges_makes_every_commitment_false(world: World) -> None:
+    """A referee convicts for it."""
+    parameters = initial_parameters(world.spec.model, 0)
+    broken = save_state(parameters | {"norm.weight": np.full_like(parameters["norm.weight"], 3e38)})
+    manifest = CheckpointManifest(
+        JOB, 0, None, world.store.add(broken), None, None, None, {}, 0, world.spec.spec_hash()
+    )
+    for number in range(2):
+        world.change(number, start_checkpoint_cid=world.store.add(manifest.to_bytes()))
+    honest, _ = world.check().attempts
+    assert (honest.agrees, honest.misjudged, honest.right_root) == (False, True, None)
+    assert honest.difference is not None
+    assert honest.difference.diverges is not None
+    assert "not finite" in honest.difference.diverges
 
 
 def test_bits_of_another_class_are_not_compared(world: World) -> None:

@@ -15,11 +15,13 @@ from training_gym.profile import CPU
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.executor import Executor
-from zoo_compute.settlement_events import ChainDisagrees, WindowOnChain
-from zoo_compute.unit_check import Place, Shown, UnitCheck, check_unit
+from zoo_compute.settlement_events import WindowOnChain
+from zoo_compute.unit_check import Shown, UnitCheck, check_unit
+from zoo_compute.unit_record import Place
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
+from zoo_protocol.receipt import JobSettlement, Settled
 from zoo_protocol.record import JobRecord, UnitRecord, WindowRecord, unit_leaf
 from zoo_protocol.unixfs import cid_of_file
 
@@ -44,15 +46,19 @@ class World:
     spec: TrainingSpec
     spec_hash: str
     results: dict[str, dict[str, Any]]
-    settled: bool = True
+    lines: list[tuple[int, int, bool, JobRecord]] | None = None
+    """(from round, to round, whether it is the last, record) of what was settled; None: all of ``record``."""
+    struck: frozenset[str] = frozenset()
 
     # --- the chain
 
-    def settlement(self, job_id: str) -> Any:
-        if not self.settled:
-            raise ChainDisagrees("not_settled", f"job {job_id} was not settled to its end")
-        digest = to_hex(digest_of(self.store.add(self.record.to_bytes())))
-        return type("Settlement", (), {"parts": [type("Part", (), {"record": digest})]})
+    def settled(self, job_id: str) -> JobSettlement:
+        lines = [(0, 1, True, self.record)] if self.lines is None else self.lines
+        parts = [
+            Settled(1, 1, 1, first, end, 1, 0, 0, last, to_hex(digest_of(self.store.add(record.to_bytes()))), "0x")
+            for first, end, last, record in lines
+        ]
+        return JobSettlement(tuple(parts), struck=self.struck)
 
     def opened(self, job_id: str) -> Any:
         return type("Opened", (), {"spec_hash": self.spec_hash})

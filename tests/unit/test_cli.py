@@ -21,7 +21,8 @@ from zoo_compute.cli.watch import describe
 from zoo_compute.demo import check_story, topics_dataset
 from zoo_compute.errors import ExitCode, Mismatch
 from zoo_compute.models import Event
-from zoo_compute.unit_check import Attempt, Difference, Place, UnitCheck
+from zoo_compute.unit_check import Attempt, Difference, UnitCheck
+from zoo_compute.unit_record import Place
 
 ROOT = Path(__file__).parents[2]
 
@@ -302,15 +303,30 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
     ("difference", "sentence"),
     [
         (None, "0xA (verified): every step is as committed in window 3, trace root 0x1"),
-        (Difference(), "0xA (verified): differs"),
+        (
+            Difference(),
+            "0xA (verified): differs; in which step first is not known without its leaves; no file of it is at hand "
+            "that shows in which tensor",
+        ),
         (
             Difference(5, 8, "state 2", "parameters.head", 7, 4_096, 0.25),
-            "0xA (verified): differs first in steps 5 to 8 (STEP 1 of `dispute name`); state 2: parameters.head "
-            "differs in 7 of 4,096 entries, by up to 0.25",
+            "0xA (verified): differs first in one of the steps 5 to 8, between which no state is committed (STEP 1 of "
+            "`dispute name`); in state 2 that it served, parameters.head differs in 7 of 4,096 entries, by up to 0.25",
+        ),
+        (
+            Difference(3, 3, "payload", "head", 7, 4_096, 0.25),
+            "0xA (verified): differs first in step 3 (STEP 2 of `dispute name`); in the payload, after the last step, "
+            "head differs in 7 of 4,096 entries, by up to 0.25",
         ),
         (
             Difference(0, 0),
-            "0xA (verified): differs from the start: another checkpoint or slot state (STEP 0 of `dispute name`)",
+            "0xA (verified): differs from the start: another checkpoint or slot state (STEP 0 of `dispute name`); no "
+            "file of it is at hand that shows in which tensor",
+        ),
+        (
+            Difference(diverges="loss is not finite at step 2"),
+            "0xA (verified): false, for training diverges and leads to no state: loss is not finite at step 2 (steps "
+            "from 0)",
         ),
     ],
 )
@@ -319,6 +335,16 @@ def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sen
         describe_attempt(Attempt("0xA", "verified", None, "0x1", "0x1" if difference is None else "0x2", 3, difference))
         == sentence
     )
+
+
+def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
+    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), struck=True)
+    assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
+
+
+def test_a_profile_that_is_none_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
+    assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"
 
 
 def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

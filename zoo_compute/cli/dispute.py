@@ -54,7 +54,7 @@ def open_(
     from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.unit_check import Place
+    from zoo_compute.unit_record import Place
     from zoo_compute.wallet import checked_address
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)

@@ -11,24 +11,36 @@ import typer
 
 from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ApiError, ConfigError, Mismatch, ZooError
+from zoo_compute.errors import ConfigError, Mismatch, ZooError
 
 if TYPE_CHECKING:
     from zoo_compute.client import Client
     from zoo_compute.node.executor import Progress
-    from zoo_compute.unit_check import Attempt, Shown, UnitCheck
+    from zoo_compute.unit_check import Attempt, Difference, Shown, UnitCheck
 
 app = typer.Typer(help="Replay work with your own machine.", no_args_is_help=True)
 
 _MEMORY_BYTES = 64 << 30
 _TIMEOUT_SECONDS = 24 * 3600.0
+_UNSHOWN = (
+    "without its leaves it cannot be told in which step it differs first, only that it differs. "
+    "In a dispute its provider has to show them on chain."
+)
 
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 
 
 @app.command()
-def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Train a unit of a settled job again, from public data alone, and compare with what was committed on chain.
+def unit(
+    unit_id: Unit,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Execution profile, as the unit's node had it: cpu-avx2-1 or cuda-1. Default: by hardware."),
+    ] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a settled unit again, from public data alone, and compare with what was committed on chain.
 
     Where nobody has the slot state that it starts from, the slot's earlier units are replayed first.
 
@@ -39,9 +51,11 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     from zoo_compute.node import hardware
     from zoo_compute.node.executor import Executor, ExecutorError
     from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.unit_check import Place, check_unit
+    from zoo_compute.unit_check import check_unit
+    from zoo_compute.unit_record import Place
 
     place = Place.parse(unit_id)
+    runs_as = hardware.profile(profile)
     with open_client(api_url) as client, tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
         network = client.network()
         chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
@@ -49,7 +63,7 @@ def unit(unit_id: Unit, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
             with (
                 evidence_errors(),
                 GatewayClient(network.gateways) as gateway,
-                Executor(hardware.profile(), _MEMORY_BYTES, Path(directory)) as executor,
+                Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
                 _progress(as_json) as show,
             ):
                 found = check_unit(
@@ -106,14 +120,16 @@ def attestation(
 
 
 def _shown(client: "Client", leaf: str) -> "Shown | None":
-    """The trace as the market shows it to whoever is signed in; its leaves are checked against the chain."""
+    """The trace as the market shows it to everybody; its leaves are checked against the chain."""
     from zoo_compute.unit_check import Shown
 
     try:
         answer = client.connection.get(f"/v1/commitments/{leaf}")
-    except (ApiError, ConfigError):  # not signed in, or never acknowledged: what is public must do
+    except ZooError as error:  # that the unit is false must not go unsaid because the market does not answer
+        note(f"the market shows no trace of the unit ({error.code}: {error.detail}): {_UNSHOWN}")
         return None
     if answer["trace"] is None:
+        note(f"the market has no trace of the unit to show: {_UNSHOWN}")
         return None
     return Shown(answer["trace"], {int(segment): cid for segment, cid in answer["states"].items()})
 
@@ -144,19 +160,35 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
 
 def describe_attempt(attempt: "Attempt") -> str:
     """What an attempt is worth, in words."""
-    decided = f"{attempt.provider} ({attempt.status}{f', {attempt.reason}' if attempt.reason else ''})"
+    said = [attempt.status, attempt.reason, "struck after a dispute" if attempt.struck else None]
+    decided = f"{attempt.provider} ({', '.join(filter(None, said))})"
     if attempt.difference is None:
         return f"{decided}: every step is as committed in window {attempt.window}, trace root {attempt.trace_root}"
     at = attempt.difference
-    steps = ""
+    if at.diverges is not None:
+        return f"{decided}: false, for training diverges and leads to no state: {at.diverges} (steps from 0)"
+    return f"{decided}: differs{_first_step(at)}{_first_tensor(at)}"
+
+
+def _first_step(at: "Difference") -> str:
+    if at.first_step is None or at.last_step is None:
+        return "; in which step first is not known without its leaves"
     if at.first_step == 0:
-        steps = " from the start: another checkpoint or slot state (STEP 0 of `dispute name`)"
-    elif at.first_step is not None and at.last_step is not None:
-        number = at.last_step // (at.last_step - at.first_step + 1) - 1
-        steps = f" first in steps {at.first_step} to {at.last_step} (STEP {number} of `dispute name`)"
-    tensor = "" if at.tensor is None else f"; {at.where}: {at.tensor} differs in {at.entries:,} of {at.of:,} entries"
-    size = "" if at.tensor is None else f", by up to {at.largest:.3g}"
-    return f"{decided}: differs{steps}{tensor}{size}"
+        return " from the start: another checkpoint or slot state (STEP 0 of `dispute name`)"
+    number = at.last_step // (at.last_step - at.first_step + 1) - 1
+    named = f"(STEP {number} of `dispute name`)"
+    if at.first_step == at.last_step:
+        return f" first in step {at.first_step} {named}"
+    return f" first in one of the steps {at.first_step} to {at.last_step}, between which no state is committed {named}"
+
+
+def _first_tensor(at: "Difference") -> str:
+    if at.where is None:
+        return "; no file of it is at hand that shows in which tensor"
+    seen = "the payload, after the last step" if at.where == "payload" else f"{at.where} that it served"
+    if at.tensor is None:
+        return f"; {seen}: no tensor differs"
+    return f"; in {seen}, {at.tensor} differs in {at.entries:,} of {at.of:,} entries, by up to {at.largest:.3g}"
 
 
 @contextmanager
