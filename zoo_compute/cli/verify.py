@@ -11,7 +11,7 @@ import typer
 
 from zoo_compute.cli.output import JsonFlag, note, print_facts, print_json
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.errors import ConfigError, Mismatch, ZooError
+from zoo_compute.errors import Mismatch, ZooError
 
 if TYPE_CHECKING:
     from zoo_compute.client import Client
