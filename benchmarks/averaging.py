@@ -1,7 +1,7 @@
 """Averaging 40 MB among four processes: our round against hivemind's, both over loopback.
 
-``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once. Without it its rows are left out, and
-the command ends with a failure, unless with ``--quick``.
+``python -m benchmarks.averaging --json``; the peer needs ``make bench-peers`` once. Without it its rows are left out,
+and the command ends with a failure, unless with ``--quick``.
 A round is timed from the moment at which all four hold their vector of 10.8 million fp32 to the one at which all four
 have applied the mean. MB/s are those vectors' bytes over that time. Ours: encode, upload to the embedded store, exact
 robust aggregation in a process of its own, download, apply; the market's calls between are lines on pipes.

@@ -12,9 +12,9 @@ workers under the plain mean, minus one. The attackers know every honest payload
 - ``mimic``: a copy of the first honest worker's payload (Karimireddy et al., 2022);
 - ``stale``: the attacker's own honest payload of the first round, again and again.
 
-The settings of these rows are ``SETTINGS``, which no job has by default. ``default_ATTACK_25_…`` are the same with those
-of a job that sets nothing (Muon, all entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean;
-``four_ATTACK_25_ours`` are of four workers at these settings, one of which lies, relative to four honest ones.
+The settings of these rows are ``SETTINGS``, which no job has by default. ``default_ATTACK_25_…`` are the same with
+those of a job that sets nothing (Muon, all entries at 2 bits both ways, rounds of 20 steps), under ours and under the
+mean; ``four_ATTACK_25_ours`` are of four workers at these settings, one of which lies, relative to four honest ones.
 """
 
 import tempfile
@@ -223,7 +223,7 @@ def _by_default(
 ) -> dict[str, float]:
     """The rows of one seed at the settings of a job that sets nothing."""
     training = TrainingConfig(rounds=spec.training.rounds, seed=spec.training.seed)
-    short = {"inner_steps": 2, "batch_size": 4} if quick else {}
+    short: dict[str, Any] = {"inner_steps": 2, "batch_size": 4} if quick else {}
     steps = short.get("inner_steps", training.inner_steps)
     spec = replace(spec, training=replace(training, segment_steps=steps, **short))
     rows = {}

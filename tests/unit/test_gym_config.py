@@ -93,7 +93,7 @@ IDLE_IN_STEPS = {
     ],
 )
 def test_a_setting_that_does_nothing_beside_the_others_is_refused(given: dict[str, Any], field: str) -> None:
-    with pytest.raises(SpecError, match="does nothing.*leave it away, or choose") as refusal:
+    with pytest.raises(SpecError, match=r"does nothing.*leave it away, or choose") as refusal:
         TrainingSpec.from_dict(document(training_config=given))
     assert (refusal.value.field, refusal.value.code) == (f"training_config.{field}", "unused_setting")
 
@@ -148,8 +148,8 @@ def test_the_segment_that_a_refusal_names_is_taken(given: dict[str, Any]) -> Non
 
 
 def test_diloco_has_the_rounds_that_were_published() -> None:
-    for given in ({"method": "diloco"}, {"method": "diloco", "inner_steps": 500}):
-        assert training_of({}, given)["inner_steps"] == 500
+    for settings_ in ({"method": "diloco"}, {"method": "diloco", "inner_steps": 500}):
+        assert training_of({}, settings_)["inner_steps"] == 500
 
 
 LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
