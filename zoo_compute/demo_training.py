@@ -244,9 +244,10 @@ def _told_late(late: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 def _told_leaver(absent: Mapping[str, Any], names: Mapping[str, str]) -> str:
     first = absent["caught_up"]
+    updates = "the update" if first["updates"] == 1 else f"{first['updates']} updates"
     return (
         f"{names[absent['provider']]} left after round {absent['left_after']} "
         f"({', '.join(absent['lost']) or 'between two units'}), came back and delivered {absent['delivered_since']} "
-        f"more units. For the rounds that it had missed it fetched {first['updates']} updates: "
+        f"more units. For what it had missed it fetched {updates}: "
         f"{first['update_bytes']} bytes instead of the model's {first['model_bytes']}"
     )

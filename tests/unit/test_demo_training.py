@@ -93,3 +93,5 @@ def test_what_was_not_measured_is_no_rate() -> None:
     nothing_sent = demo_training.tell(_changed(("update_bytes",), 0), NAMES, 4.0)[0]
     assert "0 kB on the wire" in nothing_sent
     assert demo_training.tell(_changed(("leaver", "lost"), []), NAMES, 4.0)[3].startswith(NAMES[LEAVER])
+    one = demo_training.tell(_changed(("leaver", "caught_up", "updates"), 1), NAMES, 4.0)[3]
+    assert "it fetched the update: 66092 bytes" in one
