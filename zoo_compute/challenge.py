@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
-from zoo_compute.settlement_check import read_record
 from zoo_compute.settlement_events import ChainReader
-from zoo_compute.unit_record import NAMED_BY, Place, unsettled
+from zoo_compute.unit_record import NAMED_BY, Place, Tell, records_of
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
@@ -43,24 +43,30 @@ class Challenge:
         return {"unit_id": self.unit_id, **asdict(self)}
 
 
-def find_challenge(place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient) -> Challenge:
-    """The challenge of a unit whose pay was settled, or of any unit of a job that was settled to its end.
+def find_challenge(
+    place: Place, provider: str | None, chain: ChainReader, gateway: GatewayClient, tell: Tell
+) -> Challenge:
+    """The challenge of a unit that was settled, or else of one that the market tells of, while it can be disputed.
 
     Args:
         provider: whose attempt, where there were several.
+        tell: asked of a unit that is in no settlement yet.
 
     Raises:
-        ZooError: ``unit-unsettled``, ``unit-unknown`` or ``provider-ambiguous``.
+        ZooError: ``unit-unsettled``, ``unit-unknown``, ``provider-ambiguous`` or ``dispute-period-over``.
         Mismatch: a record is not what the chain says.
         BlockNotFound, ContentError, GatewayUnavailable: a record cannot be had.
     """
-    lines = chain.settled(place.job_id).lines_with(place.round)
-    if not lines:
-        raise unsettled(place)
-    found = []
-    for line in lines:
-        found += challenges_in(read_record(gateway, line.record, place.job_id), place)
-    return _only({challenge.unit_id: challenge for challenge in found}, place, provider)
+    records = records_of(place, chain.settled(place.job_id), chain, gateway, tell)
+    found = [challenge for record in records for challenge in challenges_in(record, place)]
+    challenge = _only({challenge.unit_id: challenge for challenge in found}, place, provider)
+    if (end := chain.disputable_until(challenge.window_root)) < chain.now():
+        raise ZooError(
+            "dispute-period-over",
+            f"the unit could be disputed until {datetime.fromtimestamp(end, UTC).isoformat()}",
+            remedy="The period begins when a unit's window is committed; verify units sooner.",
+        )
+    return challenge
 
 
 def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:

@@ -227,6 +227,21 @@ class ChainReader:
         event = self._only("WorkWindows", "WindowCommitted", "no_window", root=from_hex(root))
         return to_hex(event["transactionHash"])
 
+    def disputable_until(self, root: str) -> int:
+        """The last second in which units of the window with this root can be disputed, Unix time.
+
+        Raises:
+            ChainDisagrees: ``no_window`` if no such window was committed.
+        """
+        _, _, _, committed_at, _ = self._contracts["WorkWindows"].functions.windows(from_hex(root)).call()
+        if not committed_at:
+            raise ChainDisagrees("no_window", f"no window with the root {root} was committed")
+        return int(committed_at) + int(self._contracts["Disputes"].functions.terms().call()[3])
+
+    def now(self) -> int:
+        """The time of the newest block, Unix seconds."""
+        return int(self._web3.eth.get_block("latest")["timestamp"])
+
     def dispute_bond(self) -> int:
         """What a challenger puts up, wei."""
         return int(self._contracts["Disputes"].functions.terms().call()[0])

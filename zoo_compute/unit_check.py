@@ -21,7 +21,7 @@ from zoo_compute.errors import Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.settlement_events import ChainReader
-from zoo_compute.unit_record import NAMED_BY, Place, settled_record
+from zoo_compute.unit_record import NAMED_BY, Place, Tell, record_of
 from zoo_compute.unit_replay import Inputs, Replay, Replays, Run, Say, Unreplayable
 from zoo_protocol import merkle, trace
 from zoo_protocol.cid import ContentError
@@ -71,6 +71,7 @@ class Attempt:
     """One provider's attempt at the unit, and whether its root is the ``right_root`` that its steps give.
 
     ``right_root`` is None where they give none: training diverges. ``struck``: a dispute took its pay back.
+    ``disputable_until``: the last second in which it can be disputed, Unix time.
     """
 
     provider: str
@@ -80,6 +81,7 @@ class Attempt:
     right_root: str | None
     window: int
     difference: Difference | None
+    disputable_until: int
     struck: bool = False
 
     @property
@@ -110,6 +112,7 @@ class UnitCheck:
     """A unit, and every attempt at it that was committed on chain.
 
     ``earlier``: units of the same slot (ROUND:SLOT) that were replayed first, for the slot state that they hand on.
+    ``settled``: what it started from is in a record that the chain names; else the market told it.
     """
 
     place: Place
@@ -117,6 +120,7 @@ class UnitCheck:
     attempts: list[Attempt]
     unchecked: list[Unchecked]
     earlier: list[str]
+    settled: bool
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -135,6 +139,7 @@ def check_unit(
     environment_class: str,
     run: Run,
     find_trace: FindTrace,
+    tell: Tell,
     say: Say = lambda message: None,
 ) -> UnitCheck:
     """Replay a unit and judge all attempts at it.
@@ -147,6 +152,7 @@ def check_unit(
         environment_class: of the process behind ``run``.
         run: trains the unit.
         find_trace: asked where the record's evidence does not have an attempt's leaves.
+        tell: asked of a unit that is in no settlement yet.
         say: told when earlier units of the slot have to be replayed, for a slot state that nobody has.
 
     Raises:
@@ -156,7 +162,7 @@ def check_unit(
         BlockNotFound, ContentError, GatewayUnavailable: a file that is needed cannot be had.
     """
     settlement = chain.settled(place.job_id)
-    record = settled_record(place, settlement, gateway)
+    record = record_of(place, settlement, chain, gateway, tell)
     attempts = _attempts(record, place, chain)
     if record.environment_class != environment_class:
         raise ZooError(
@@ -174,7 +180,7 @@ def check_unit(
     try:
         for attempt in attempts:
             try:
-                found.append(_judge(replays.of(attempt), record, attempt, settlement.struck, find_trace))
+                found.append(_judge(replays.of(attempt), record, attempt, settlement.struck, find_trace, chain))
             except Unreplayable as error:
                 unchecked.append(Unchecked(attempt.provider, str(error)))
     except GymError as error:
@@ -187,7 +193,8 @@ def check_unit(
             "was drawn: what that starts from is public.",
         )
     earlier = [f"{unit.round}:{unit.slot}" for unit in replays.earlier]
-    return UnitCheck(place, environment_class, found, unchecked, earlier)
+    settled = bool(settlement.lines_with(place.round))
+    return UnitCheck(place, environment_class, found, unchecked, earlier, settled)
 
 
 def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitRecord]:
@@ -222,7 +229,12 @@ def _leaf_of(job_id: str, unit: UnitRecord) -> bytes:
 
 
 def _judge(
-    replay: Replay, record: JobRecord, unit: UnitRecord, struck: Collection[str], find_trace: FindTrace
+    replay: Replay,
+    record: JobRecord,
+    unit: UnitRecord,
+    struck: Collection[str],
+    find_trace: FindTrace,
+    chain: ChainReader,
 ) -> Attempt:
     if replay.diverged is not None:
         difference: Difference | None = Difference(diverges=replay.diverged)
@@ -237,6 +249,7 @@ def _judge(
         right_root=replay.trace_root,
         window=unit.window or 0,
         difference=difference,
+        disputable_until=chain.disputable_until(next(one.root for one in record.windows if one.id == unit.window)),
         struck=to_hex(_leaf_of(record.job_id, unit)) in struck,
     )
 

@@ -193,6 +193,13 @@ def clean_units_of(session: Session, provider: str, since: datetime | None = Non
     return repository.count_verified_units(session, provider, since)
 
 
+def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitFacts]:
+    """All attempts at a place in the order of their ids, lost ones too."""
+    job = repository.job(session, job_id)
+    found = [] if job is None else repository.units_of_round(session, job_id, round_)
+    return [facts(job, unit) for unit in found if job is not None and unit.slot == slot]
+
+
 def unverified_units_of(session: Session, provider: str) -> list[int]:
     """Ids of the provider's units that were delivered and are not decided."""
     return repository.unverified_units(session, provider)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from sqlalchemy.orm import Session
 
 from market.auctions import service as auctions
+from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobFacts, UnitFacts
@@ -29,15 +30,14 @@ def build_record(
         paid: the units that the line pays; None for the line that ends the job, which must have all units decided.
     """
     units = jobs.job_units(session, job.id) if paid is None else paid
-    entered = {unit.window_id for unit in units}
+    entered = {unit.window_id for unit in units if unit.window_id is not None}
     checkpoints = [
         CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
         for c in jobs.checkpoints_of(session, job.id)
     ]
     windows = {
         window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
-        for window in verification.windows_of_job(session, job.id)
-        if window.id in entered
+        for window in verification.committed_windows(session, entered)
     }
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
@@ -63,6 +63,21 @@ def build_record(
         times={name: at.isoformat() for name, at in job.times.items() if at is not None},
         batch_cid=None,
     )
+
+
+def decided_record(
+    session: Session, network: NetworkParameters, job_id: str, round_: int, slot: int
+) -> JobRecord | None:
+    """What a settlement of the decided units of one place would rest on, if it came now: they can be disputed on chain
+    from when their window is committed, and no later for a settlement that is late.
+
+    None unless one of them is in a committed window.
+    """
+    decided = [unit for unit in jobs.units_at(session, job_id, round_, slot) if unit.status in UNIT_DECIDED]
+    if not decided:
+        return None
+    record = build_record(session, network, jobs.get(session, job_id), decided)
+    return record if record.windows else None
 
 
 def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -> UnitRecord:

@@ -1,7 +1,8 @@
 """Receipts and providers' claims over REST."""
 
+import json
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
@@ -10,16 +11,18 @@ from market.accounts.errors import NotAuthenticated
 from market.api.deps import Reads, ServicesDep
 from market.api.openapi import refusals
 from market.jobs.access import visible_job
-from market.jobs.errors import JobNotFound
+from market.jobs.errors import CommitmentNotFound, JobNotFound
 from market.ledger.reconciliation import reconcile
 from market.settlement import claims
 from market.settlement.errors import NotSettledYet
 from market.settlement.receipt import job_receipt
+from market.settlement.record import decided_record
 from market.settlement.schemas import ClaimPage, ClaimView, Receipt, ReceiptSeconds
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
+Place = Annotated[int, Path(ge=0, lt=2**31, description="From 0.")]
 
 
 @router.get("/jobs/{job_id}/receipt", responses=refusals(NotAuthenticated, JobNotFound, NotSettledYet))
@@ -36,6 +39,20 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
     receipt = job_receipt(services.database, services.storage, services.chain, job_id)
     reconciled = reconcile(services.database, services.chain.client, services.deployment).agrees
     return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
+
+
+@router.get("/jobs/{job_id}/units/{round}/{slot}", responses=refusals(CommitmentNotFound))
+def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, services: ServicesDep) -> dict[str, Any]:
+    """For everybody: the decided attempts at a unit as the record of their settlement will have them, before it is due.
+
+    It is in the form of a job's record, with these units and their windows alone. Do not take our word: its order is
+    hashed in the job's id, commitments are signed by their providers and lead to roots in the contract WorkWindows.
+    """
+    record = decided_record(session, services.network, job_id, round, slot)
+    if record is None:
+        raise CommitmentNotFound("No decided unit there is in a committed window.", field="job_id")
+    found: dict[str, Any] = json.loads(record.to_bytes())
+    return found
 
 
 @router.get("/claims", responses=refusals(NotAuthenticated))

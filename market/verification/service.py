@@ -44,17 +44,18 @@ from market.verification.windows import (
     WindowFacts,
     close_window,
     commit_windows,
+    committed_windows,
     draw_samples,
     latch_seeds,
     on_seed_latched,
     on_seed_rescheduled,
     on_window_committed,
-    windows_of_job,
 )
 
 __all__ = [
     "WindowFacts",
     "advance",
+    "committed_windows",
     "drawn_segments",
     "is_revealed",
     "job_slashes",
@@ -73,7 +74,6 @@ __all__ = [
     "replay_revealed",
     "reveal_abandoned",
     "state_revealed",
-    "windows_of_job",
 ]
 
 

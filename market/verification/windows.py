@@ -4,7 +4,7 @@ closed (units fixed, root on its way) → committed (root final, seed block know
 drawn and replayed) → decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -212,11 +212,10 @@ def _clean_units(session: Session, provider: str) -> int:
     return jobs.clean_units_of(session, provider, since=repository.last_slashed_at(session, provider))
 
 
-def windows_of_job(session: Session, job_id: str) -> list[WindowFacts]:
-    """The committed windows that hold units of a job, oldest first, with the leaves of all their units."""
-    ids = sorted({unit.window_id for unit in jobs.job_units(session, job_id) if unit.window_id is not None})
+def committed_windows(session: Session, ids: Collection[int]) -> list[WindowFacts]:
+    """Those of these windows that are committed, oldest first, with the leaves of all their units."""
     found = []
-    for window_id in ids:
+    for window_id in sorted(ids):
         window = repository.window(session, window_id)
         if window is not None and window.chain_id_in_contract is not None:
             leaves = [to_hex(leaf) for leaf in jobs.window_leaves(session, window_id)]

@@ -3,12 +3,14 @@
 import time
 from typing import Any
 
+import httpx
 import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from live_world import HONEST_ACCOUNT, LiveMaker, Node
 from support.chain import OTHER, wallet
 
+from market.jobs.models import Unit
 from zoo_compute import wallet as node_wallet
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ExitCode, Unreachable
@@ -300,7 +302,7 @@ def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
 ) -> None:
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
     cli.be(FIRST.key)
-    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)
+    assert "unit-unsettled" in cli("dispute", "open", place, code=ExitCode.FAILED)  # nor decided
     live.settle(unit)
     assert "balance-too-low" in cli("dispute", "open", place, code=ExitCode.FAILED)
     assert "unit-unknown" in cli("dispute", "open", place, "--provider", SECOND.address, code=ExitCode.FAILED)
@@ -327,6 +329,37 @@ def test_a_challenger_needs_nothing_but_the_settled_record_and_its_bond(
     assert (named["turn"], named["step"], named["until"]) == ("drawing", 2, None)
     assert "dispute-malformed" in cli("dispute", "status", "0x12", code=ExitCode.USAGE)
     assert "dispute-exists" in cli("dispute", "open", place, code=ExitCode.FAILED)
+
+
+def test_a_decided_unit_is_disputed_before_any_settlement_and_not_after_its_period(
+    live: DisputeWorld, node: Node, unit: Delivered, cli: Cli
+) -> None:
+    """An operator may settle late, or wait until the dispute period is over."""
+    place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
+    cli.be(FIRST.key)
+    with live.database.transaction() as session:
+        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
+    opened = cli.json("dispute", "open", place)
+    assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
+    assert live.chain_of(FIRST).dispute(opened["dispute_id"]).turn is Turn.TRACE
+    live.deployed.anvil.rpc("evm_increaseTime", TERMS.period_seconds + 60)
+    live.deployed.anvil.mine()
+    assert "dispute-period-over" in cli("dispute", "open", place, code=ExitCode.FAILED)
+
+
+def test_what_is_public_of_a_unit_needs_no_account(
+    live: DisputeWorld, unit: Delivered, server: tuple[FastAPI, str]
+) -> None:
+    url = server[1]
+    record = f"{url}/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
+    assert httpx.get(record).status_code == 404  # before it is decided nothing is told
+    assert httpx.get(f"{url}/v1/commitments/{unit.unit_id}").json()["trace"] is None
+    with live.database.transaction() as session:
+        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    assert len(httpx.get(f"{url}/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
+    (told,) = httpx.get(record).json()["units"]
+    assert told["commitment_signature"] == unit.signature
 
 
 def test_a_silent_provider_loses_to_a_challenger_at_the_command_line(

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
@@ -283,9 +284,11 @@ def test_a_verdict_counts_by_its_signature_alone(
     with pytest.raises(ApiError) as refused:
         market.tell_state(opened.dispute_id, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy")
     assert refused.value.code == "not-disputed-provider"
-    (listed,) = market._connection.get("/v1/disputes")
+    disputes = f"{live.api_url}/v1/disputes"  # for everybody
+    (listed,) = httpx.get(disputes).json()
     assert (listed["dispute_id"], listed["status"], listed["step"]) == (opened.dispute_id, "judging", 2)
-    assert len(market._connection.get(f"/v1/disputes/{opened.dispute_id}")["case"]["order"]) == 11
+    assert len(httpx.get(f"{disputes}/{opened.dispute_id}").json()["case"]["order"]) == 11
+    assert len(httpx.get(f"{disputes}/{opened.dispute_id}/verdicts").json()) == 1
 
 
 def test_running_nodes_disclose_and_judge_by_themselves(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from eth_account import Account as Keys
 from unit_check_world import CHEAT, GONE, HONEST, JOB, Chain, World, chain_of_units, outsiders_world, settled_job, shown  # noqa: F401  (fixtures)
 
 from training_gym.checkpoint import CheckpointManifest, save_state
@@ -13,9 +14,11 @@ from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.unit_record import Place
+from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
-from zoo_protocol.record import SlashRecord
+from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
+from zoo_protocol.record import SlashRecord, leaf_of
 
 
 def test_one_replay_judges_all_attempts(world: World) -> None:
@@ -145,6 +148,29 @@ def test_a_unit_is_checked_while_its_job_goes_on(world: World) -> None:
     other = replace(world.record, units=[replace(unit, round=1) for unit in world.record.units])
     world.lines = [(0, 1, False, world.record), (1, 2, False, other)]
     assert [attempt.agrees for attempt in world.check().attempts] == [True, False]
+
+
+def test_an_unsettled_unit_is_checked_by_what_the_market_tells_if_its_provider_signed_it(world: World) -> None:
+    """A settlement may be late; the dispute period does not wait for it."""
+    keys = Keys.create(), Keys.create()
+    window = replace(world.record.windows[0], leaves=list(world.record.windows[0].leaves))
+    units = list(world.record.units)
+    for number, one in enumerate(keys):
+        units[number] = replace(units[number], provider=one.address)
+        unit = units[number]
+        commitment = UnitCommitment(JOB, 0, 1, one.address, unit.trace_root or "", unit.payload_hash or "")
+        document = typed_data(Domain(world.chain_id, world.address("JobEscrow")), commitment)
+        units[number] = replace(unit, commitment_signature=sign(to_hex(one.key), document))
+        window.leaves[number] = to_hex(leaf_of(commitment))
+    window = replace(window, root=to_hex(merkle.root([from_hex(leaf) for leaf in window.leaves])))
+    world.lines, world.told = [], replace(world.record, units=units, windows=[window])
+    world.record = world.told
+    found = world.check()
+    assert ([attempt.agrees for attempt in found.attempts], found.settled) == ([True, False], False)
+    units[0] = replace(units[0], commitment_signature=units[1].commitment_signature)
+    with pytest.raises(Mismatch) as error:
+        world.check()
+    assert error.value.code == "foreign-signature"
 
 
 def test_slot_states_are_made_from_the_lines_before(chain: Chain) -> None:

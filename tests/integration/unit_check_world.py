@@ -49,6 +49,8 @@ class World:
     lines: list[tuple[int, int, bool, JobRecord]] | None = None
     """(from round, to round, whether it is the last, record) of what was settled; None: all of ``record``."""
     struck: frozenset[str] = frozenset()
+    told: JobRecord | None = None
+    """What the market tells of a unit that is in no line."""
 
     # --- the chain
 
@@ -62,6 +64,14 @@ class World:
 
     def opened(self, job_id: str) -> Any:
         return type("Opened", (), {"spec_hash": self.spec_hash})
+
+    chain_id = 31337
+
+    def address(self, contract: str) -> str:
+        return JOB[:42]
+
+    def disputable_until(self, root: str) -> int:
+        return 1
 
     def window(self, window_id: int) -> WindowOnChain:
         return WindowOnChain(self.record.windows[0].root, 2, None)
@@ -78,6 +88,7 @@ class World:
                 self.executor.environment_class,
                 lambda task: self.executor.run(task, 60),
                 find_trace,
+                lambda place: self.told,
             )
 
     def change(self, index: int, **changes: Any) -> None:

@@ -331,14 +331,12 @@ def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_replay_found_is_said_in_words(difference: Difference | None, sentence: str) -> None:
-    assert (
-        describe_attempt(Attempt("0xA", "verified", None, "0x1", "0x1" if difference is None else "0x2", 3, difference))
-        == sentence
-    )
+    right = "0x1" if difference is None else "0x2"
+    assert describe_attempt(Attempt("0xA", "verified", None, "0x1", right, 3, difference, 0)) == sentence
 
 
 def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
-    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), struck=True)
+    struck = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 0, struck=True)
     assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
 
 
@@ -348,16 +346,17 @@ def test_a_profile_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference())
-    caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference())
-    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [])
+    paid = Attempt("0xA", "verified", None, "0x1", "0x2", 3, Difference(), 86_400)
+    caught = Attempt("0xB", "rejected", "incorrect_computation", "0x3", "0x2", 3, Difference(), 0)
+    fine = UnitCheck(Place("0x", 0, 0), "0x", [caught], [], [], True)
     report_unit(fine, as_json=True)
     assert json.loads(capsys.readouterr().out)["attempts"][0]["provider"] == "0xB"
     with pytest.raises(Mismatch) as error:
-        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], [], []), as_json=False)
+        report_unit(UnitCheck(Place("0x", 0, 0), "0x", [caught, paid], [], [], True), as_json=False)
     assert error.value.code == "unit-misjudged"
     assert "0xA" in error.value.detail
     assert "0xB" not in error.value.detail
+    assert "by 1970-01-02T00:00:00+00:00" in (error.value.remedy or "")
 
 
 def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def open_(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Reject a settled unit: its provider has to show its trace, or loses. The bond is lost if the provider is right.
+    """Reject a decided unit: its provider has to show its trace, or loses. The bond is lost if the provider is right.
 
     Replay it first: zoo-compute verify unit ID.
     """
@@ -54,7 +54,7 @@ def open_(
     from zoo_compute.client import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
-    from zoo_compute.unit_record import Place
+    from zoo_compute.unit_record import Place, told_by
     from zoo_compute.wallet import checked_address
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
@@ -62,7 +62,7 @@ def open_(
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with evidence_errors(), GatewayClient(network.gateways) as gateway:
-            challenge = find_challenge(place, named, reader, gateway)
+            challenge = find_challenge(place, named, reader, gateway, told_by(client.connection))
     opened, tx = chain.open(challenge)
     shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": challenge.unit.provider, "tx": tx}
     if as_json:

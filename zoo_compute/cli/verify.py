@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,7 @@ def unit(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a settled unit again, from public data alone, and compare with what was committed on chain.
+    """Train a decided unit again, from public data alone, and compare with what was committed on chain.
 
     Where nobody has the slot state that it starts from, the slot's earlier units are replayed first.
 
@@ -52,7 +53,7 @@ def unit(
     from zoo_compute.node.executor import Executor, ExecutorError
     from zoo_compute.settlement_events import ChainReader
     from zoo_compute.unit_check import check_unit
-    from zoo_compute.unit_record import Place
+    from zoo_compute.unit_record import Place, told_by
 
     place = Place.parse(unit_id)
     runs_as = hardware.profile(profile)
@@ -74,6 +75,7 @@ def unit(
                     executor.environment_class,
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
                     lambda leaf: _shown(client, leaf),
+                    told_by(client.connection),
                     note,
                 )
         except ExecutorError as error:
@@ -149,11 +151,16 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         for left in found.unchecked:
             print(f"{left.provider}: not replayed: {left.reason}")
     wrong = [attempt.provider for attempt in found.attempts if attempt.misjudged]
+    if not found.settled:
+        note("the unit is in no settlement yet: that it started from these files is the market's word alone")
     if wrong:
+        last = max(attempt.disputable_until for attempt in found.attempts if attempt.misjudged)
+        end = datetime.fromtimestamp(last, UTC).isoformat()
         raise Mismatch(
             "unit-misjudged",
             f"the market decided otherwise than this replay about {', '.join(wrong)}",
-            remedy="Challenge it within the dispute period (zoo-compute dispute open), or show this to the market.",
+            remedy=f"Challenge it by {end}, when its dispute period ends (zoo-compute dispute open), or show this to "
+            "the market.",
         )
     note("what the market decided is what this replay gives")
 
