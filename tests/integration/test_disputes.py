@@ -7,6 +7,7 @@ import httpx
 import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from fastapi import FastAPI
 from live_world import HONEST_ACCOUNT, LiveMaker, Node
 from support.chain import OTHER, wallet
 
