@@ -235,6 +235,10 @@ def test_events_are_told_in_sentences() -> None:
     assert describe(Event(id=3, kind="unit", data=lost)) == (
         "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"
     )
+    late = {"round": 0, "slot": 3, "segment": 1, "provider": "0xab"}
+    told = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
+    assert describe(Event(id=4, kind="late", data=late)) == told + "not shown yet"
+    assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == told + "shown at noon"
 
 
 def test_the_dataset_is_the_built_in_help_and_its_splits_do_not_overlap() -> None:

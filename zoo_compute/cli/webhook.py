@@ -18,8 +18,8 @@ def create(
     event: Annotated[
         list[str] | None,
         typer.Option(
-            help="status, round, step, unit, dispute, slash, checkpoint, validation or settlement; may be repeated. "
-            "Default: status, checkpoint and settlement."
+            help="status, round, step, unit, late, dispute, slash, checkpoint, validation or settlement; may be "
+            "repeated. Default: status, checkpoint and settlement."
         ),
     ] = None,
     api_url: ApiUrl = None,
