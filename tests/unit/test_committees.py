@@ -1,6 +1,7 @@
 """How likely committees are to miss their quorum: against a simulation of the draws, and cases counted by hand."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -55,4 +56,4 @@ def test_by_hand() -> None:
 def test_the_more_of_the_class_the_rather_there_is_a_verdict() -> None:
     for count in (5, 9, 20, 40):
         chances = [undecided_chance(able, count - able, FIVE) for able in range(count + 1)]
-        assert all(before >= after - 1e-12 for before, after in zip(chances, chances[1:], strict=False))
+        assert all(before >= after - 1e-12 for before, after in pairwise(chances))
