@@ -7,7 +7,6 @@ import httpx
 import pytest
 from api_support import Cli
 from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from fastapi import FastAPI
 from live_world import HONEST_ACCOUNT, LiveMaker, Node
 from support.chain import OTHER, wallet
 
@@ -349,17 +348,14 @@ def test_a_decided_unit_is_disputed_before_any_settlement_and_not_after_its_peri
     assert "dispute-period-over" in cli("dispute", "open", place, code=ExitCode.FAILED)
 
 
-def test_what_is_public_of_a_unit_needs_no_account(
-    live: DisputeWorld, unit: Delivered, server: tuple[FastAPI, str]
-) -> None:
-    url = server[1]
-    record = f"{url}/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
-    assert httpx.get(record).status_code == 404  # before it is decided nothing is told
-    assert httpx.get(f"{url}/v1/commitments/{unit.unit_id}").json()["trace"] is None
+def test_what_is_public_of_a_unit_needs_no_account(live: DisputeWorld, unit: Delivered, api: httpx.Client) -> None:
+    record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
+    assert api.get(record).status_code == 404  # before it is decided nothing is told
+    assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
-    assert len(httpx.get(f"{url}/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
-    (told,) = httpx.get(record).json()["units"]
+    assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
+    (told,) = api.get(record).json()["units"]
     assert told["commitment_signature"] == unit.signature
 
 
