@@ -81,10 +81,16 @@ class Life:
         return saved - len(follows) * prices.replay_wei - sum(overruling_wei(one, prices) for one in follows)
 
 
+def replays_of_a_segment(segments: int) -> float:
+    """How many replays a drawn segment of such a unit has on the mean: its own, and of those posed once more two of a
+    canary, or one of a second opinion where it is the first."""
+    return 1 + (2 - 1 / segments) * _CANARY_BPS / BPS
+
+
 def chance(laziness: Laziness, share: float, replays: int) -> float:
     """The exact chance that it is found within so many replays."""
     posed, first = _CANARY_BPS / BPS, 1 / SEGMENTS
-    compared = 2 * posed / (1 + (2 - first) * posed)
+    compared = 2 * posed / replays_of_a_segment(SEGMENTS)
     each = {
         Laziness.TOLD: compared,
         Laziness.TOLD_FIRST: first * compared,

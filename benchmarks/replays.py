@@ -312,7 +312,7 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
         unit.slot_state.digest()  # as the last leaf needs it anew
         hashed = time.process_time()
         found.append({"train": trained - began, "replay": replayed - trained, "hash": hashed - hashing})
-    return {"parameters": unit.spec.num_parameters(), "seconds": found}
+    return {"parameters": unit.spec.num_parameters(), "segments": unit.spec.segments, "seconds": found}
 
 
 def main() -> None:

@@ -240,14 +240,16 @@ def _cost(directory: Path, quick: bool) -> list[Row]:
         shares[f"{spec}, {timed['parameters']:,} parameters"] = [
             100 * seconds["hash"] / seconds["train"] for seconds in timed["seconds"]
         ]
-        extra += [25 * (seconds["replay"] / seconds["train"] - 1) for seconds in timed["seconds"]]
+        often = lazy_verifiers.replays_of_a_segment(timed["segments"])
+        extra += [25 * (often * seconds["replay"] / seconds["train"] - 1) for seconds in timed["seconds"]]
     first, *larger = shares.items()
     return [
         row(
             "extra_compute_points",
             "points",
             extra,
-            "25 % (replayed/trained - 1): what drawn segments cost above their share, at the highest rate; aim 2",
+            "what drawn segments cost above their share, canaries and second opinions with them, at a newcomer's 25 %; "
+            "inner digests of first segments are not in it; aim 2",
         ),
         row(
             "hashing_share",

@@ -94,7 +94,7 @@ class Settings(BaseSettings):
         pattern="^0x[0-9a-f]{64}(,0x[0-9a-f]{64})*$",
         description="the environment classes whose nodes may work, with commas between; None: any, on a devnet only",
     )
-    canary_bps: int = Field(default=500, ge=0, le=10_000, description="share of drawn segments posed once more")
+    canary_bps: int = Field(default=350, ge=0, le=10_000, description="share of drawn segments posed once more")
     confirmations: PositiveInt = Field(default=12, description="blocks to wait where the chain has no finalized tag")
     stuck_after_blocks: PositiveInt = 6
     max_fee_gwei: PositiveInt = 500

@@ -16,7 +16,7 @@ MAX_FEE_BPS = 1_000
 CONVICTED_BPS = 6_600
 """Of the false segments that are drawn, so many are convicted even if verifiers with a quarter of the stake lie."""
 
-_MICROSECONDS_PER_HOUR = 3_600_000_000
+MICROSECONDS_PER_HOUR = 3_600_000_000
 _UINT256_DIGITS = 78
 
 
@@ -53,7 +53,7 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
         MoneyError: ``negative_amount`` if an argument is negative.
     """
     _require_not_negative(price_wei_per_gpu_hour=price_wei_per_gpu_hour, unit_weight_us=unit_weight_us)
-    exact = price_wei_per_gpu_hour * unit_weight_us // _MICROSECONDS_PER_HOUR
+    exact = price_wei_per_gpu_hour * unit_weight_us // MICROSECONDS_PER_HOUR
     return exact - exact % BPS
 
 

@@ -12,6 +12,10 @@ CLEAN_UNITS_PER_HALVING = 16
 DOUBTED_UNITS = 16
 """Among so many of a provider's newest units one doubt counts."""
 
+COMPARABLE_SHARE = 2
+"""A provider's other units tell how it treats one if they cost at least the unit's price divided by this: a history of
+units that cost next to nothing, of a job of one's own, must not make dear ones seldom drawn."""
+
 # Rows of the staking contract's penalty table.
 OFFENCE_IDS = {
     "downtime": 1,
@@ -60,7 +64,7 @@ def sampling_rate_bps(
     and wherever its key lives.
 
     Args:
-        clean_units: units of the provider verified so far, over all jobs.
+        clean_units: comparable units of the provider verified so far, over all jobs.
         attested: its key lives in an environment whose software the network accepted.
         doubted: one of its newest ``DOUBTED_UNITS`` was unusual beside the others of its round.
 

@@ -10,10 +10,11 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from market.db.session import Database
-from market.domain.verification import DOUBTED_UNITS
+from market.domain.verification import COMPARABLE_SHARE, DOUBTED_UNITS
 from market.jobs import repository
 from market.jobs.checkpoints import load_parameters
-from market.jobs.models import Unit
+from market.jobs.models import Job, Unit
+from market.jobs.units import UnitFacts
 from market.storage.service import Storage
 from training_gym.adaptation import decode_adapted
 from training_gym.aggregation import sketch_seed
@@ -31,11 +32,13 @@ EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
 """Verdicts of :mod:`training_gym.robust` that say something about the node; others are about time or format."""
 
 
-def is_doubted(session: Session, provider: str) -> bool:
-    """Whether one of the provider's newest delivered units was unusual beside the others of its round."""
+def is_doubted(session: Session, unit: UnitFacts) -> bool:
+    """Whether one of its provider's newest comparable units was unusual beside the others of its round."""
     newest = (
         select(Unit.doubts, Unit.exclusion_reason)
-        .where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
+        .join(Job, Job.id == Unit.job_id)
+        .where(Unit.provider == unit.provider, Unit.uploaded_at.is_not(None))
+        .where(repository.is_as_dear(unit.gross_wei // COMPARABLE_SHARE))
         .order_by(Unit.uploaded_at.desc(), Unit.id.desc())
         .limit(DOUBTED_UNITS)
     )

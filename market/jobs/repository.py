@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import Hash32
 from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
+from market.domain.money import MICROSECONDS_PER_HOUR
 from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
@@ -261,8 +262,14 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def count_verified_units(session: Session, provider: str, since: datetime | None) -> int:
-    query = select(func.count()).where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
+def is_as_dear(gross_wei: int) -> ColumnElement[bool]:
+    """Of a job: its units cost at least that much, before prices are rounded."""
+    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * MICROSECONDS_PER_HOUR
+
+
+def count_verified_units(session: Session, provider: str, least_wei: int, since: datetime | None) -> int:
+    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(is_as_dear(least_wei))
+    query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     if since is not None:
         query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0

@@ -15,6 +15,7 @@ from market.db.base import utc_now
 from market.db.session import wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.domain.money import unit_price
+from market.domain.verification import COMPARABLE_SHARE
 from market.jobs import checkpoint_repository, repository, window_repository
 from market.jobs.models import Checkpoint, Job, Unit
 from market.jobs.moves import move_job, move_unit
@@ -188,9 +189,10 @@ def job_units(session: Session, job_id: str) -> list[UnitFacts]:
     return [] if job is None else [facts(job, unit) for unit in repository.units_of_job(session, job_id)]
 
 
-def clean_units_of(session: Session, provider: str, since: datetime | None = None) -> int:
-    """Number of the provider's units over all jobs that were verified, of those decided after ``since`` if given."""
-    return repository.count_verified_units(session, provider, since)
+def clean_units_of(session: Session, unit: UnitFacts, since: datetime | None = None) -> int:
+    """Number of its provider's units over all jobs that were verified and speak for it, being comparable to this one
+    (:data:`market.domain.verification.COMPARABLE_SHARE`); of those decided after ``since`` if given."""
+    return repository.count_verified_units(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, since)
 
 
 def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitFacts]:

@@ -157,9 +157,9 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
-    clean = _clean_units(session, unit.provider)
+    clean = _clean_units(session, unit)
     attested = bool(attested_until(session, [unit.provider], utc_now()))
-    doubted = jobs.is_doubted(session, unit.provider)
+    doubted = jobs.is_doubted(session, unit)
     newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
     rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
     jobs.mark_checking(session, unit.id, rate)
@@ -205,11 +205,11 @@ def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: S
     return max(utc_now() + leases, before or utc_now()) + transfer
 
 
-def _clean_units(session: Session, provider: str) -> int:
-    """How many verified units speak for a provider: none while one is disputed, none from before a penalty."""
-    if providers.is_disputed(session, provider):
+def _clean_units(session: Session, unit: UnitFacts) -> int:
+    """How many verified units speak for its provider: none while one is disputed, none from before a penalty."""
+    if providers.is_disputed(session, unit.provider):
         return 0
-    return jobs.clean_units_of(session, provider, since=repository.last_slashed_at(session, provider))
+    return jobs.clean_units_of(session, unit, since=repository.last_slashed_at(session, unit.provider))
 
 
 def committed_windows(session: Session, ids: Collection[int]) -> list[WindowFacts]:

@@ -1,17 +1,24 @@
 """Doubts about payloads raise the rate at which their nodes' next units are sampled, and cost nothing else."""
 
+from dataclasses import replace
+
 import pytest
+from sqlalchemy import select
 from verification_world import RATE, VerificationWorld, verification_world  # noqa: F401  (fixtures)
 
 from market.domain.verification import DOUBTED_UNITS
 from market.jobs import aggregation, validation
 from market.jobs.models import Unit
-from market.jobs.service import is_doubted
+from market.jobs.service import is_doubted, unit_facts
 
 
-def doubted(world: VerificationWorld, node: str) -> bool:
+def doubted(world: VerificationWorld, node: str, times_as_dear: int = 1) -> bool:
+    """Whether a unit of the node, of so many times the price of what it has delivered, is drawn more for doubts."""
     with world.database.transaction() as session:
-        return is_doubted(session, node)
+        unit_id = session.scalar(select(Unit.id).where(Unit.provider == node).limit(1))
+        assert unit_id is not None
+        unit = unit_facts(session, unit_id)
+        return is_doubted(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
 
 
 def test_a_closed_round_is_examined_beside_the_next(world: VerificationWorld) -> None:
@@ -48,6 +55,7 @@ def test_a_doubted_node_is_sampled_more_and_loses_nothing(world: VerificationWor
             if unit.provider == node and sign == "exclusion":
                 unit.included, unit.exclusion_reason = False, "krum_outlier"
     assert (doubted(world, node), doubted(world, other)) == (True, False)
+    assert (doubted(world, node, 2), doubted(world, node, 3)) == (True, False)  # another kind of work
     committed = world.commit_window()
     world.latch(committed, "0x" + "5a" * 32)
     assert {unit.provider: unit.sampling_bps for unit in world.units(job_id)} == {node: 2 * RATE, other: RATE}

@@ -4,6 +4,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from market.domain.network import DEVNET
 from market.jobs import leases, repository
 from market.jobs.lease_schemas import CompleteReplay, LeaseKind
 from market.jobs.models import Job, Unit
+from market.jobs.service import unit_facts
 from market.providers import service as providers
 from market.verification import service as verification
 from market.verification import windows
@@ -354,14 +356,16 @@ def test_a_trained_job_goes_to_settlement_when_its_last_unit_is_decided(
 def test_work_from_before_a_penalty_or_during_a_dispute_speaks_for_nobody(
     world: VerificationWorld, unit_ids: list[int]
 ) -> None:
-    def clean() -> int:
+    def clean(times_as_dear: int = 1) -> int:
         with world.database.transaction() as session:
-            return windows._clean_units(session, provider)
+            unit = unit_facts(session, unit_ids[0])
+            return windows._clean_units(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
 
     with world.database.transaction() as session:
         unit = session.get_one(Unit, unit_ids[0])
         provider, job_id, unit.status, unit.decided_at = unit.provider, unit.job_id, "verified", utc_now()
     assert clean() == 1
+    assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
     for since, expected in ((utc_now(), 0), (None, 1)):
         with world.database.transaction() as session:
             providers.note_disputed(session, provider, since)
