@@ -60,9 +60,9 @@ def told_by(connection: Connection) -> Tell:
                 return None
             raise
         try:
-            return JobRecord.from_bytes(canonical_json(answer))
-        except RecordError as error:
-            raise Mismatch("bad-record", str(error)) from error
+            return JobRecord.from_bytes(canonical_json(answer["record"]))
+        except (KeyError, TypeError, RecordError) as error:
+            raise Mismatch("bad-record", f"what the market tells is no record: {error!r:.200}") from error
 
     return tell
 

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
@@ -17,7 +17,7 @@ from market.settlement import claims
 from market.settlement.errors import NotSettledYet
 from market.settlement.receipt import job_receipt
 from market.settlement.record import decided_record
-from market.settlement.schemas import ClaimPage, ClaimView, Receipt, ReceiptSeconds
+from market.settlement.schemas import ClaimPage, ClaimView, DecidedUnits, Receipt, ReceiptSeconds
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -42,7 +42,7 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
 
 
 @router.get("/jobs/{job_id}/units/{round}/{slot}", responses=refusals(CommitmentNotFound))
-def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, services: ServicesDep) -> dict[str, Any]:
+def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, services: ServicesDep) -> DecidedUnits:
     """For everybody: the decided attempts at a unit as the record of their settlement will have them, before it is due.
 
     It is in the form of a job's record, with these units and their windows alone. Do not take our word: its order is
@@ -51,8 +51,7 @@ def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, se
     record = decided_record(session, services.network, job_id, round, slot)
     if record is None:
         raise CommitmentNotFound("No decided unit there is in a committed window.", field="job_id")
-    found: dict[str, Any] = json.loads(record.to_bytes())
-    return found
+    return DecidedUnits(record=json.loads(record.to_bytes()))
 
 
 @router.get("/claims", responses=refusals(NotAuthenticated))

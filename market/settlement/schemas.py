@@ -1,6 +1,7 @@
 """The receipt as JSON; amounts are decimal strings of wei."""
 
 from datetime import datetime
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -98,3 +99,9 @@ class ClaimView(BaseModel):
 class ClaimPage(BaseModel):
     items: list[ClaimView]
     next_after: int | None = Field(description="Give it as `after` for the next page; None on the last one.")
+
+
+class DecidedUnits(BaseModel):
+    """The decided attempts at one unit."""
+
+    record: dict[str, Any] = Field(description="In the form of a job's record, with these units and their windows.")

@@ -355,7 +355,7 @@ def test_what_is_public_of_a_unit_needs_no_account(live: DisputeWorld, unit: Del
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
     assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
-    (told,) = api.get(record).json()["units"]
+    (told,) = api.get(record).json()["record"]["units"]
     assert told["commitment_signature"] == unit.signature
 
 
