@@ -138,7 +138,7 @@ def test_a_verifier_that_copies_first_segments_only_is_found_by_second_opinions(
     slash = check_who_is_slashed(live, told, provider, honest)
     assert slash.job_id == job_id
     document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
-    assert (document["kind"], document["segment"]) == ("zoo-evidence/4", 0)
+    assert (document["kind"], document["segment"]) == ("zoo-evidence/5", 0)
     assert {replay["end_leaf"] for replay in document["replays"]} == {found["end_leaf"]}
     digests = {replay["verifier"]: replay["inner_digest"] for replay in document["replays"]}
     assert digests.pop(document["verifier"]) == OTHER_LEAF

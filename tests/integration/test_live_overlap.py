@@ -79,7 +79,11 @@ def test_overlapped_rounds_are_trained_replayed_and_paid_with_a_spare_that_takes
         _train(live, job_id, first, spare)
         _close(live, job_id)
     eager = {unit.start_eager_payload_cid for unit in live.units(job_id, provider=spare.address)}
-    assert set(downloads) <= {unit.payload_cid for unit in live.units(job_id)}  # but for payloads it had everything
+    with live.database.transaction() as session:
+        kept = [checkpoint.file_cids for checkpoint in checkpoint_repository.checkpoints(session, job_id)]
+    small = {cid for files in kept for cid in files} - {files[1] for files in kept}  # all of a checkpoint but its model
+    payloads = {unit.payload_cid for unit in live.units(job_id)}
+    assert set(downloads) <= payloads | small  # model and data it had, and went on from them by updates
     assert None not in eager
 
     live.decide(job_id, [first, second, spare], verifiers)

@@ -105,7 +105,7 @@ def test_whoever_has_the_end_and_another_inner_state_than_three_others_is_slashe
     assert world.provider(world.unit(unit_id).provider).status == "active"
     evidence = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
     (sample,) = world.samples()
-    assert (evidence["kind"], evidence["verifier"]) == ("zoo-evidence/4", copier)
+    assert (evidence["kind"], evidence["verifier"]) == ("zoo-evidence/5", copier)
     assert evidence["inner"] == {"step": 2, "nonce": sample.inner_nonce}
     found = {replay["verifier"]: replay["inner_digest"] for replay in evidence["replays"]}
     assert found == {copier: MADE_UP} | dict.fromkeys(honest, INNER)
