@@ -6,7 +6,7 @@ import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, TRAINING, LiveWorld, Node
 from support.chain import wallet
 
-from market.jobs import aggregation, leases, matching, payment
+from market.jobs import aggregation, checkpoint_repository, leases, matching, payment
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Job, Unit
 from zoo_compute.node.executor import Executor
