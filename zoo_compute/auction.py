@@ -105,7 +105,7 @@ def replay(document: dict[str, Any], block_hash: str | None = None) -> Replay:
             f"round {document.get('number')} of {document.get('book')} is {document.get('status')}",
             remedy="Its orders are sealed until it is cleared; ask for an earlier round, or again later.",
         )
-    if document.get("orders") is None:
+    if document.get("orders", "") is None:
         raise Mismatch(
             "orders-gone",
             f"the market keeps the orders of round {document.get('number')} of {document.get('book')} no longer",
