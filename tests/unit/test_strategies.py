@@ -69,7 +69,7 @@ def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(pr
     able, mute, undecided = referee_strategies.worst_mix()
     assert MOST_UNDECIDED / 2 < undecided <= MOST_UNDECIDED
     assert undecided_chance(able - 1, mute + 1, MAINNET.disputes) > MOST_UNDECIDED
-    for outcome in strategies.provider_outcomes(150, 13, prices, undecided):
+    for outcome in strategies.provider_outcomes(800, 13, prices, undecided):
         assert outcome.high < 0, outcome.name
 
 
