@@ -218,7 +218,7 @@ def test_a_result_without_the_digest_that_was_asked_for_is_refused_and_another_v
         world.complete(lease, first, CompleteReplay(token=lease.token, end_leaf=claim, salt=salt))
     assert (refused.value.field, refused.value.extra) == ("inner_digest", {"reason": "inner_digest_missing"})
     world.advance()
-    assert world.outcomes()[first] == ("abandoned", "inner_digest_missing")
+    assert world.outcomes()[first] == ("abandoned", "result_withheld")
     assert second in asked(world)
     assert len(asked(world)) == 2
 
