@@ -90,7 +90,7 @@ def test_what_is_public_is_not_asked_for_again(world: VerificationWorld, verifie
     assert world.pull(node, LeaseKind.REVEAL) is None
 
 
-def test_a_node_that_has_lost_its_slot_state_has_withheld_it(
+def test_a_node_that_says_it_has_lost_its_slot_state_has_refused_it(
     world: VerificationWorld, verifiers: list[str], node: str
 ) -> None:
     _, unit_id = _second_unit(world, node)
@@ -100,9 +100,9 @@ def test_a_node_that_has_lost_its_slot_state_has_withheld_it(
     assert sample.status == "drawn"  # it is asked again, until the deadline
     world.pass_deadline(sample.id)
     world.advance()
-    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "withheld_data")
+    assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "refused_data")
     [slash] = world.slashes()
-    assert (slash.provider, slash.offence) == (node, "withheld_data")
+    assert (slash.provider, slash.offence) == (node, "refused_data")
 
 
 def test_a_cid_that_does_not_hold_the_declared_state_is_found_when_it_must_be_shown(
