@@ -5,12 +5,11 @@ rather than ignored. The bounds are generous for one device and small enough tha
 exhaust the machine that validates, stores or replays it.
 """
 
-import difflib
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
+from training_gym.bounded import between, choice, cid, read_settings, section
 from training_gym.errors import SpecError
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
@@ -29,24 +28,16 @@ ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
 ``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 0051)."""
 
 
-def _choice(default: Any, *choices: Any) -> Any:
-    return field(default=default, metadata={"choices": choices})
-
-
-def _between(default: float, low: float, high: float) -> Any:
-    return field(default=default, metadata={"low": low, "high": high})
-
-
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """A GPT-like decoder over bytes (``models/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
 
-    architecture: str = _choice("gpt", "gpt")
-    vocab_size: int = _choice(256, 256)
-    hidden_size: int = _between(64, 8, 2048)
-    num_layers: int = _between(2, 1, 48)
-    num_heads: int = _between(4, 1, 64)
-    sequence_length: int = _between(64, 8, 2048)
+    architecture: str = choice("gpt", "gpt")
+    vocab_size: int = choice(256, 256)
+    hidden_size: int = between(64, 8, 2048)
+    num_layers: int = between(2, 1, 48)
+    num_heads: int = between(4, 1, 64)
+    sequence_length: int = between(64, 8, 2048)
 
     def num_parameters(self) -> int:
         """Trainable parameters."""
@@ -87,28 +78,28 @@ class TrainingConfig:
         seed: root of the initial weights and of the data order.
     """
 
-    rounds: int = _between(8, 1, 10_000)
-    inner_steps: int = _between(20, 1, 10_000)
-    segment_steps: int = _between(2, 1, 10_000)
-    batch_size: int = _between(16, 1, 4096)
-    optimizer: str = _choice("muon", "adamw", "muon")
-    learning_rate: float = _between(ADAMW_RATE, 1e-7, 1.0)
-    muon_learning_rate: float = _between(0.04, 1e-7, 1.0)
-    final_rate_share: float = _between(1.0, 0.0, 1.0)
-    warmup_steps: int = _between(10, 0, 10_000)
-    weight_decay: float = _between(0.05, 0.0, 1.0)
-    gradient_clip: float = _between(1.0, 1e-3, 1e3)
-    top_k: int = _between(CHUNK, 1, CHUNK)
-    value_bits: int = _choice(2, 2, 4, 8)
-    error_feedback_decay: float = _between(0.95, 0.0, 1.0)
-    outer_learning_rate: float = _between(0.9, 1e-3, 2.0)
-    outer_momentum: float = _between(0.5, 0.0, 0.99)
-    down_top_k: int = _between(CHUNK, 0, CHUNK)
-    down_value_bits: int = _choice(2, 2, 4, 8)
-    round_delay: int = _choice(0, 0, 1)
-    averaging: str = _choice("rounds", "rounds", "steps")
-    powersgd_rank: int = _between(0, 0, 64)
-    seed: int = _between(0, 0, 2**53 - 1)
+    rounds: int = between(8, 1, 10_000)
+    inner_steps: int = between(20, 1, 10_000)
+    segment_steps: int = between(2, 1, 10_000)
+    batch_size: int = between(16, 1, 4096)
+    optimizer: str = choice("muon", "adamw", "muon")
+    learning_rate: float = between(ADAMW_RATE, 1e-7, 1.0)
+    muon_learning_rate: float = between(0.04, 1e-7, 1.0)
+    final_rate_share: float = between(1.0, 0.0, 1.0)
+    warmup_steps: int = between(10, 0, 10_000)
+    weight_decay: float = between(0.05, 0.0, 1.0)
+    gradient_clip: float = between(1.0, 1e-3, 1e3)
+    top_k: int = between(CHUNK, 1, CHUNK)
+    value_bits: int = choice(2, 2, 4, 8)
+    error_feedback_decay: float = between(0.95, 0.0, 1.0)
+    outer_learning_rate: float = between(0.9, 1e-3, 2.0)
+    outer_momentum: float = between(0.5, 0.0, 0.99)
+    down_top_k: int = between(CHUNK, 0, CHUNK)
+    down_value_bits: int = choice(2, 2, 4, 8)
+    round_delay: int = choice(0, 0, 1)
+    averaging: str = choice("rounds", "rounds", "steps")
+    powersgd_rank: int = between(0, 0, 64)
+    seed: int = between(0, 0, 2**53 - 1)
 
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -189,17 +180,17 @@ class TrainingSpec:
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or settings that do not fit together.
         """
-        document = _section(document, "spec", ["model_config", "data_config", "training_config"])
-        data = _section(document.get("data_config"), "data_config", ["dataset", "start_model"])
-        model = _read(ModelConfig, document.get("model_config", {}), "model_config")
+        document = section(document, "spec", ["model_config", "data_config", "training_config"])
+        data = section(document.get("data_config"), "data_config", ["dataset", "start_model"])
+        model = read_settings(ModelConfig, document.get("model_config", {}), "model_config")
         training = _completed(document.get("training_config", {}), model)
         spec = cls(
             model=model,
-            dataset=_cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
-            training=_read(TrainingConfig, training, "training_config"),
+            dataset=cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
+            training=read_settings(TrainingConfig, training, "training_config"),
             start_model=None
             if data.get("start_model") is None
-            else _cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
+            else cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
         )
         _check_together(spec)
         return spec
@@ -317,63 +308,9 @@ def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
     return {"warmup_steps": max(0, min(TrainingConfig().warmup_steps, rounds * steps))}
 
 
-_Config = TypeVar("_Config", ModelConfig, TrainingConfig)
-
-
 def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
     """All settings by name; they are plain values, so there is nothing to copy (``asdict`` would look)."""
     return {name: getattr(config, name) for name in config.__slots__}
-
-
-def _section(document: object, name: str, known: Sequence[str]) -> Mapping[str, Any]:
-    """``document`` as a mapping whose keys are all ``known``."""
-    if not isinstance(document, Mapping):
-        raise SpecError("wrong_type", name, f"must be an object with the keys {', '.join(known)}")
-    for key in document:
-        if key not in known:
-            path = str(key) if name == "spec" else f"{name}.{key}"
-            nearest = difflib.get_close_matches(str(key)[:80], known, n=1, cutoff=0.0)[0]
-            raise SpecError(
-                "unknown_key", path, f"is no known setting; the nearest is {nearest!r}. Rename or remove it"
-            )
-    return document
-
-
-def _read(config: type[_Config], document: object, name: str) -> _Config:
-    settings = {setting.name: setting for setting in fields(config)}
-    given = _section(document, name, list(settings))
-    return config(**{key: _value(settings[key], value, f"{name}.{key}") for key, value in given.items()})
-
-
-def _value(setting: Field[Any], value: object, path: str) -> Any:
-    """``value`` checked against the type and the bounds that ``setting`` declares."""
-    expected = cast(type, setting.type)
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) < 1 << 1000 else math.inf  # beyond that there is no such float
-    if type(value) is not expected:
-        names = {int: "a whole number", float: "a number", str: "a string"}
-        raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")
-    choices = setting.metadata.get("choices")
-    if choices is not None:
-        if value not in choices:
-            listed = ", ".join(repr(choice) for choice in choices)
-            raise SpecError("unsupported_value", path, f"is {value!r:.80}; choose one of {listed}")
-        return value
-    low, high = setting.metadata["low"], setting.metadata["high"]
-    number = cast(float, value)
-    if not (low <= number <= high and math.isfinite(number)):
-        raise SpecError("out_of_range", path, f"is {value!r:.80}; choose a value from {low} to {high}")
-    return value
-
-
-def _cid(value: object, path: str, what: str) -> str:
-    if value is None:
-        raise SpecError("missing_key", path, f"is missing; give the CID of {what}")
-    if not isinstance(value, str):
-        raise SpecError("wrong_type", path, f"must be the CID of {what} as a string")
-    if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
-        raise SpecError("out_of_range", path, f"is no CID; put {what} on IPFS and give the CID you get")
-    return value
 
 
 def _least_segment(inner_steps: int) -> int:
