@@ -28,14 +28,16 @@ from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.chores import is_out_of_room
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.damage import set_aside
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.market import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import SignedVerdict, Verdicts
+from zoo_compute.node.state_directory import used_alone
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.watching import Parts
 from zoo_compute.node.work import Worker
-from zoo_compute.node.workspace import LEAST_ROOM, Workspace, used_alone, write_json
+from zoo_compute.node.workspace import LEAST_ROOM, Workspace
 from zoo_compute.wallet import Wallet
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
