@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import Hash32
 from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.domain.money import MICROSECONDS_PER_HOUR
+from market.domain.network import HOUR_US
 from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
@@ -263,17 +263,33 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def is_as_dear(gross_wei: int) -> ColumnElement[bool]:
+def _is_as_dear(gross_wei: int) -> ColumnElement[bool]:
     """Of a job: its units cost at least that much, before prices are rounded."""
-    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * MICROSECONDS_PER_HOUR
+    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
 
 
 def count_verified_units(session: Session, provider: str, least_wei: int, since: datetime | None) -> int:
-    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(is_as_dear(least_wei))
+    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
     query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     if since is not None:
         query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0
+
+
+def newest_doubts(
+    session: Session, provider: str, least_wei: int, limit: int
+) -> list[tuple[list[str] | None, str | None]]:
+    """Of the provider's newest delivered units that cost at least so much: what was unusual, why it was left out."""
+    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
+    query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
+    return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
+
+
+def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
+    """Units of a round that were delivered in time and whose payloads were not compared yet, in slot order."""
+    in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
+    query = select(Unit).where(Unit.job_id == job_id, *in_time, Unit.status.in_(DELIVERED_UNIT), Unit.doubts.is_(None))
+    return list(session.scalars(query.order_by(Unit.slot)))
 
 
 def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
