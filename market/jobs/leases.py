@@ -198,7 +198,7 @@ def was_busy(session: Session, lease_id: str) -> bool:
     """Whether the holder of a replay's lease never pulled it because it had another one in hand: a node replays one
     segment at a time."""
     lease = lease_repository.lease(session, lease_id)
-    assert lease is not None  # leases are not deleted
+    assert lease is not None  # a lease goes only long after its job has ended
     return lease.pulled_at is None and lease_repository.had_in_hand(session, lease)
 
 
