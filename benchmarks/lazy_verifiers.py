@@ -28,7 +28,7 @@ from benchmarks.bounds import Comparison
 from benchmarks.report import Row, progress, row
 from benchmarks.strategies import DEAREST, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
 from market.domain.canaries import agreed_digest, answer, is_due, is_settled
-from market.domain.money import BPS
+from market.domain.network import BPS
 from market.domain.verification import Overruled, Verdict, outvoted, overruled, verdict
 from market.settings import Settings
 from zoo_protocol.sampling import draw

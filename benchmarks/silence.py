@@ -16,8 +16,7 @@ from benchmarks.strategies import (
     overruling_wei,
 )
 from market.domain.lateness import BANDWIDTH_VIOLATION, violation
-from market.domain.money import BPS
-from market.domain.network import MAINNET
+from market.domain.network import BPS, MAINNET
 from market.domain.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
 from market.domain.verification import Overruled
 

@@ -1,6 +1,6 @@
 """One unit replayed by somebody who took no part: is what its provider committed to what its steps give?
 
-Everything comes from public data: the job's record, whose digest is on chain, and files by CID through any gateway. One
+Everything comes from public data: the unit's record (``unit_record.py``), and files by CID through any gateway. One
 run of the unit gives every leaf of the right trace; it judges all attempts that began alike, the rejected ones too.
 Where an attempt's own leaves are known (they lead to its root on chain, so whoever gives them cannot lie), the first
 false segment follows; where a state that it served, or its payload, is at hand, also the first tensor that differs.

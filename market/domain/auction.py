@@ -22,7 +22,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Literal
 
-from market.domain.money import BPS
+from market.domain.network import BPS
 
 THICK = 5
 

@@ -6,17 +6,14 @@ remainder has a home: it stays with the payer.
 
 from dataclasses import dataclass
 
-BPS = 10_000
-"""Basis points in a whole. Unit prices are multiples of it, so that every fee in basis points is exact."""
+from market.domain.network import BPS, HOUR_US, ZEN
 
-WEI_PER_ZEN = 10**18
 MAX_FEE_BPS = 1_000
 """Highest fee that the JobEscrow contract accepts."""
 
 CONVICTED_BPS = 6_600
 """Of the false segments that are drawn, so many are convicted even if verifiers with a quarter of the stake lie."""
 
-MICROSECONDS_PER_HOUR = 3_600_000_000
 _UINT256_DIGITS = 78
 
 
@@ -53,7 +50,7 @@ def unit_price(price_wei_per_gpu_hour: int, unit_weight_us: int) -> int:
         MoneyError: ``negative_amount`` if an argument is negative.
     """
     _require_not_negative(price_wei_per_gpu_hour=price_wei_per_gpu_hour, unit_weight_us=unit_weight_us)
-    exact = price_wei_per_gpu_hour * unit_weight_us // MICROSECONDS_PER_HOUR
+    exact = price_wei_per_gpu_hour * unit_weight_us // HOUR_US
     return exact - exact % BPS
 
 
@@ -108,7 +105,7 @@ def split(escrowed: int, unit_gross: int, units: int, fee_bps: int) -> Split:
 
 def format_zen(wei: int) -> str:
     """An amount that is not negative in ZEN: exact, without trailing zeros."""
-    whole, fraction = divmod(wei, WEI_PER_ZEN)
+    whole, fraction = divmod(wei, ZEN)
     return f"{whole:,}.{fraction:018d}".rstrip("0").rstrip(".")
 
 

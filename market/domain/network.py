@@ -10,6 +10,7 @@ from datetime import timedelta
 ZEN = 10**18  # wei of one ZEN
 HOUR_US = 3_600_000_000  # microseconds of one GPU-hour
 BPS = 10_000
+"""Basis points in a whole. Unit prices are multiples of it, so that every fee in basis points is exact."""
 ENDS_A_CHEAT = ("incorrect_computation", "withheld_data", "refused_data")
 """Rows of the penalty table. Silence and a refusal cost what a false step costs, or every cheat would choose them once
 drawn."""

@@ -13,7 +13,7 @@ from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.events.service import emit
-from market.jobs import checkpoint_repository, repository, slot_states, tree
+from market.jobs import checkpoint_repository, lease_repository, repository, slot_states, tree
 from market.jobs.checkpoints import (
     StoredCheckpoint,
     load_outer,
@@ -241,8 +241,8 @@ def _keep_for_later(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
 
 
 def _close_straggler(session: Session, job_id: str, unit_id: int) -> None:
-    for lease_id in repository.open_leases(session, job_id, unit_id=unit_id):
-        locked = repository.lock_lease(session, lease_id)
+    for lease_id in lease_repository.open_leases(session, job_id, unit_id=unit_id):
+        locked = lease_repository.lock_lease(session, lease_id)
         if locked and locked[2].status in repository.OPEN_LEASE:
             abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
 

@@ -4,16 +4,12 @@ They are computed beside the rounds, as losses are, over the newest round alone.
 decided when that is made, by rules that anybody recomputes (:mod:`training_gym.robust`); such a verdict is a doubt too.
 """
 
-from collections.abc import Sequence
-
-from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from market.db.session import Database
 from market.domain.verification import COMPARABLE_SHARE, DOUBTED_UNITS
 from market.jobs import repository
 from market.jobs.checkpoints import load_parameters
-from market.jobs.models import Job, Unit
 from market.jobs.units import UnitFacts
 from market.storage.service import Storage
 from training_gym.adaptation import decode_adapted
@@ -34,15 +30,8 @@ EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
 
 def is_doubted(session: Session, unit: UnitFacts) -> bool:
     """Whether one of its provider's newest comparable units was unusual beside the others of its round."""
-    newest = (
-        select(Unit.doubts, Unit.exclusion_reason)
-        .join(Job, Job.id == Unit.job_id)
-        .where(Unit.provider == unit.provider, Unit.uploaded_at.is_not(None))
-        .where(repository.is_as_dear(unit.gross_wei // COMPARABLE_SHARE))
-        .order_by(Unit.uploaded_at.desc(), Unit.id.desc())
-        .limit(DOUBTED_UNITS)
-    )
-    return any(found or reason in EXCLUDED_FOR for found, reason in session.execute(newest).tuples())
+    newest = repository.newest_doubts(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS)
+    return any(found or reason in EXCLUDED_FOR for found, reason in newest)
 
 
 def examine(database: Database, storage: Storage, job_id: str) -> None:
@@ -55,7 +44,8 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
         job = repository.job(session, job_id)
         if job is None or job.current_round == 0:
             return
-        spec, units = TrainingSpec.from_dict(job.spec), _unexamined(session, job_id, job.current_round - 1)
+        spec = TrainingSpec.from_dict(job.spec)
+        units = repository.unexamined_units(session, job_id, job.current_round - 1)
     if not units or len(units) * spec.num_parameters() > MOST_VALUES:
         return
     payloads = {unit.slot: storage.get(unit.payload_cid or "", max_bytes=payload_size(spec)) for unit in units}
@@ -64,14 +54,6 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
         rows = repository.units_by_id(session, [unit.id for unit in units])
         for unit in units:
             rows[unit.id].doubts = found.get(unit.slot, [])
-
-
-def _unexamined(session: Session, job_id: str, round_: int) -> Sequence[Unit]:
-    in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
-    query = select(Unit).where(
-        Unit.job_id == job_id, *in_time, Unit.status.in_(repository.DELIVERED_UNIT), Unit.doubts.is_(None)
-    )
-    return session.scalars(query.order_by(Unit.slot)).all()
 
 
 def _doubts(

@@ -29,7 +29,7 @@ from market.domain.lifecycle import (
 )
 from market.domain.verification import DIVERGED
 from market.events.service import emit
-from market.jobs import repository, slot_states
+from market.jobs import lease_repository, repository, slot_states
 from market.jobs.errors import LeaseLost
 from market.jobs.lease_schemas import LeaseKind, LeaseView
 from market.jobs.models import Job, Lease, Unit
@@ -84,13 +84,13 @@ def create_lease(
 
 def is_offered_some(session: Session, address: str, kinds: Sequence[LeaseKind]) -> bool:
     """Whether :func:`next_lease` may find something. Most often it does not, and this takes no transaction."""
-    return any(kind in kinds for _, kind in repository.offers(session, [address], utc_now()))
+    return any(kind in kinds for _, kind in lease_repository.offers(session, [address], utc_now()))
 
 
 def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease_seconds: float) -> LeaseView | None:
     """Hand the node the oldest lease offered to it, if there is one. From now on it must heartbeat."""
     now = utc_now()
-    lease = repository.lock_next_lease(session, address, kinds, now)
+    lease = lease_repository.lock_next_lease(session, address, kinds, now)
     if lease is None:
         return None
     move_lease(session, lease, LeaseEvent.PULL, at=now)
@@ -125,7 +125,7 @@ def require_held(lease: Lease | None, address: str, token: str, now: datetime) -
 
 def lock_held(session: Session, lease_id: str, address: str, token: str) -> tuple[Job, Unit | None, Lease]:
     """The lease that the caller holds, with its job and unit, all locked. Raises LeaseLost."""
-    locked = repository.lock_lease(session, lease_id)
+    locked = lease_repository.lock_lease(session, lease_id)
     require_held(None if locked is None else locked[2], address, token, utc_now())
     assert locked is not None
     return locked
@@ -134,10 +134,10 @@ def lock_held(session: Session, lease_id: str, address: str, token: str) -> tupl
 def heartbeat(session: Session, lease_id: str, address: str, token: str, step: int, lease_seconds: float) -> datetime:
     """Extend the lease and note progress; returns the new end. Raises LeaseLost."""
     now = utc_now()
-    seen = require_held(repository.lease(session, lease_id), address, token, now)
+    seen = require_held(lease_repository.lease(session, lease_id), address, token, now)
     if step > 0 and seen.kind == LeaseKind.TRAIN:
         mark_first_step(session, seen.job_id, now)
-    lease = require_held(repository.lock_lease_alone(session, lease_id), address, token, now)
+    lease = require_held(lease_repository.lock_lease_alone(session, lease_id), address, token, now)
     lease.expires_at = now + timedelta(seconds=lease_seconds)
     if step > lease.step:
         lease.step = step
@@ -169,14 +169,14 @@ def report_api(session: Session, lease_seconds: float) -> None:
     outage = outages.report(session, outages.API, outages.api_gap(lease_seconds))
     if outage is not None:
         until = outage.ends_at + timedelta(seconds=lease_seconds)
-        renewed = repository.extend_leases(session, outage.starts_at, until)
+        renewed = lease_repository.extend_leases(session, outage.starts_at, until)
         _log.warning("the API was away", since=str(outage.starts_at), until=str(outage.ends_at), leases=renewed)
 
 
 def expire_due(database: Database, now: datetime) -> int:
     """End every lease whose time has passed, each in its own transaction; returns how many there were."""
     with database.transaction() as session:
-        due = repository.expired_leases(session, now)
+        due = lease_repository.expired_leases(session, now)
     _expire(database, due, NODE_SILENT, ran_out_by=now)
     return len(due)
 
@@ -188,7 +188,7 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
     which the API was away does not count.
     """
     with database.transaction() as session:
-        old = repository.overdue_uploads(session, committed_before)
+        old = lease_repository.overdue_uploads(session, committed_before)
         due = [lease_id for lease_id, since in old if since + _away(session, since) < committed_before]
     _expire(database, due, UPLOAD_OVERDUE)
     return len(due)
@@ -197,9 +197,9 @@ def expire_uploads(database: Database, committed_before: datetime) -> int:
 def was_busy(session: Session, lease_id: str) -> bool:
     """Whether the holder of a replay's lease never pulled it because it had another one in hand: a node replays one
     segment at a time."""
-    lease = repository.lease(session, lease_id)
-    assert lease is not None  # leases are not deleted
-    return lease.pulled_at is None and repository.had_in_hand(session, lease)
+    lease = lease_repository.lease(session, lease_id)
+    assert lease is not None  # a lease goes only long after its job has ended
+    return lease.pulled_at is None and lease_repository.had_in_hand(session, lease)
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
@@ -207,7 +207,7 @@ def expire_replays(database: Database, longest: timedelta, now: datetime) -> int
     keep a lease, and nobody decides over the unit before it has ended. Time in which the API was away does not count.
     Returns how many there were."""
     with database.transaction() as session:
-        old = repository.replays_since(session, now - longest)
+        old = lease_repository.replays_since(session, now - longest)
         due = [id_ for id_, since, spec in old if since + longest + _transfer(spec) + _away(session, since) <= now]
     _expire(database, due, REPLAY_OVERDUE)
     return len(due)
@@ -218,7 +218,7 @@ def _expire(database: Database, lease_ids: Sequence[str], reason: str, *, ran_ou
     heartbeat has extended beyond it meanwhile."""
     for lease_id in lease_ids:
         with database.transaction() as session:
-            locked = repository.lock_lease(session, lease_id)
+            locked = lease_repository.lock_lease(session, lease_id)
             if not locked or locked[2].status not in repository.OPEN_LEASE:
                 continue
             if ran_out_by is None or locked[2].expires_at <= ran_out_by:
@@ -264,8 +264,8 @@ def abandon(
 def _withdraw(session: Session, unit: Unit) -> None:
     """Nobody will ever see what a lost unit declared at its commitment: who started from it has lost its unit too."""
     for later in repository.started_from(session, unit):
-        for lease_id in repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
-            locked = repository.lock_lease(session, lease_id)
+        for lease_id in lease_repository.open_leases(session, unit.job_id, unit_id=later.id, kinds=[LeaseKind.TRAIN]):
+            locked = lease_repository.lock_lease(session, lease_id)
             if locked and locked[2].status in repository.OPEN_LEASE:
                 abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
     unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
@@ -275,8 +275,8 @@ def vacate(session: Session, provider: str, reason: str) -> None:
     """Take the node out of all running jobs: its slots become free and all its open leases end, for ``reason``."""
     for job_id in repository.jobs_held_by(session, provider):
         repository.lock_job(session, job_id)
-        for lease_id in repository.open_leases(session, job_id, holder=provider):
-            locked = repository.lock_lease(session, lease_id)
+        for lease_id in lease_repository.open_leases(session, job_id, holder=provider):
+            locked = lease_repository.lock_lease(session, lease_id)
             if locked and locked[2].status in repository.OPEN_LEASE:
                 abandon(session, *locked, LeaseEvent.EXPIRE, reason)
         _free_slot(session, job_id, provider)
@@ -291,8 +291,8 @@ def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bo
         keep_committed: units that were committed, and are being uploaded, stay with their nodes, whose slots are freed
             once they are uploaded or lost (:func:`expire_uploads` at the latest).
     """
-    for lease_id in repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
-        locked = repository.lock_lease(session, lease_id)
+    for lease_id in lease_repository.open_leases(session, job.id, kinds=(LeaseKind.TRAIN, LeaseKind.FOLLOW)):
+        locked = lease_repository.lock_lease(session, lease_id)
         if locked is None or locked[2].status not in repository.OPEN_LEASE:
             continue
         if not (keep_committed and locked[1] is not None and locked[1].status == UnitStatus.COMMITTED):

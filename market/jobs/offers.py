@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from market.db.base import utc_now
 from market.db.session import Database
-from market.jobs import repository
+from market.jobs import lease_repository
 
 LOOK_SECONDS = 0.15
 
@@ -50,4 +50,4 @@ class Offers:
 
     def _offers(self, holders: Collection[str]) -> set[tuple[str, str]]:
         with self._database.reading() as session:
-            return repository.offers(session, holders, utc_now())
+            return lease_repository.offers(session, holders, utc_now())

@@ -12,8 +12,8 @@ from market.api.errors import ChainDown, UnknownTier
 from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
-from market.domain.money import BPS, deterred_unit_price, judged_unit_price, spelled_out, unit_price
-from market.domain.network import HOUR_US, NetworkParameters, Tier
+from market.domain.money import deterred_unit_price, judged_unit_price, spelled_out, unit_price
+from market.domain.network import BPS, HOUR_US, NetworkParameters, Tier
 from market.domain.verification import sampling_rate_bps
 from market.jobs.advice import advice_on, expected_throughput, most_inner_steps
 from market.jobs.datasets import require_dataset

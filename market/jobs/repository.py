@@ -1,4 +1,4 @@
-"""Every query on jobs, slots, units, leases, checkpoints and pins, but for that of :mod:`market.jobs.progress`.
+"""Queries over jobs, slots and units.
 
 Functions named ``lock_*`` take the row ``FOR NO KEY UPDATE`` and read it afresh. Locks are always taken in the order
 job, unit, lease, so that no two transactions wait for each other.
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from market.db.base import Hash32
 from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
-from market.domain.money import MICROSECONDS_PER_HOUR
+from market.domain.network import HOUR_US
 from market.jobs.models import Checkpoint, Job, Lease, Pin, Slot, Unit
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
@@ -26,7 +26,8 @@ _PLACEMENT_LOCK = 0x706C6163  # "plac"
 Row = TypeVar("Row", Job, Unit, Lease)
 
 
-def _locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
+def locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
+    """The query, so that it locks what it finds and reads it afresh; ``skip_locked``: not what others locked."""
     return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)
 
 
@@ -48,7 +49,7 @@ def job_to_read(session: Session, job_id: str) -> Job | None:
 
 
 def lock_job(session: Session, job_id: str) -> Job | None:
-    return session.scalar(_locked(select(Job).where(Job.id == job_id)))
+    return session.scalar(locked(select(Job).where(Job.id == job_id)))
 
 
 def _expires_at() -> ColumnElement[datetime]:
@@ -184,7 +185,7 @@ def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
     """The unit and its job, both locked."""
     job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
     job_row = None if job_id is None else lock_job(session, job_id)
-    unit_row = session.scalar(_locked(select(Unit).where(Unit.id == unit_id)))
+    unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))
     return None if job_row is None or unit_row is None else (job_row, unit_row)
 
 
@@ -262,17 +263,33 @@ def units_by_id(session: Session, unit_ids: Collection[int]) -> dict[int, Unit]:
     return {row.id: row for row in session.scalars(select(Unit).where(Unit.id.in_(unit_ids)))}
 
 
-def is_as_dear(gross_wei: int) -> ColumnElement[bool]:
+def _is_as_dear(gross_wei: int) -> ColumnElement[bool]:
     """Of a job: its units cost at least that much, before prices are rounded."""
-    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * MICROSECONDS_PER_HOUR
+    return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
 
 
 def count_verified_units(session: Session, provider: str, least_wei: int, since: datetime | None) -> int:
-    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(is_as_dear(least_wei))
+    query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
     query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
     if since is not None:
         query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0
+
+
+def newest_doubts(
+    session: Session, provider: str, least_wei: int, limit: int
+) -> list[tuple[list[str] | None, str | None]]:
+    """Of the provider's newest delivered units that cost at least so much: what was unusual, why it was left out."""
+    query = select(Unit.doubts, Unit.exclusion_reason).join(Job, Job.id == Unit.job_id).where(_is_as_dear(least_wei))
+    query = query.where(Unit.provider == provider, Unit.uploaded_at.is_not(None))
+    return list(session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(limit)).tuples())
+
+
+def unexamined_units(session: Session, job_id: str, round_: int) -> list[Unit]:
+    """Units of a round that were delivered in time and whose payloads were not compared yet, in slot order."""
+    in_time = (Unit.round == round_, or_(Unit.rounds_late == 0, Unit.rounds_late.is_(None)))
+    query = select(Unit).where(Unit.job_id == job_id, *in_time, Unit.status.in_(DELIVERED_UNIT), Unit.doubts.is_(None))
+    return list(session.scalars(query.order_by(Unit.slot)))
 
 
 def trained_on(session: Session, dataset: str, providers: Collection[str]) -> set[str]:
@@ -292,117 +309,3 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
-
-
-# --- leases
-
-
-def lease(session: Session, lease_id: str) -> Lease | None:
-    return session.get(Lease, lease_id)
-
-
-def lock_lease(session: Session, lease_id: str) -> tuple[Job, Unit | None, Lease] | None:
-    """The lease with its job and unit, all locked."""
-    found = session.execute(select(Lease.job_id, Lease.unit_id).where(Lease.id == lease_id)).one_or_none()
-    if found is None:
-        return None
-    job_row = session.scalars(_locked(select(Job).where(Job.id == found.job_id))).one()
-    unit_row = session.scalar(_locked(select(Unit).where(Unit.id == found.unit_id)))
-    return job_row, unit_row, session.scalars(_locked(select(Lease).where(Lease.id == lease_id))).one()
-
-
-def lock_lease_alone(session: Session, lease_id: str) -> Lease | None:
-    """The lease, locked; for callers that touch neither its job nor its unit."""
-    return session.scalar(_locked(select(Lease).where(Lease.id == lease_id)))
-
-
-def lock_next_lease(session: Session, holder: str, kinds: Sequence[str], now: datetime) -> Lease | None:
-    """The oldest lease offered to the node, unless another request of it is just taking it."""
-    query = select(Lease).where(
-        Lease.holder == holder, Lease.status == LeaseStatus.OFFERED, Lease.kind.in_(kinds), Lease.expires_at > now
-    )
-    return session.scalar(_locked(query.order_by(Lease.created_at, Lease.id).limit(1), skip_locked=True))
-
-
-def offers(session: Session, holders: Collection[str], now: datetime) -> set[tuple[str, str]]:
-    """(holder, kind) of the leases that are offered to these nodes."""
-    query = select(Lease.holder, Lease.kind).where(
-        Lease.holder.in_(holders), Lease.status == LeaseStatus.OFFERED, Lease.expires_at > now
-    )
-    return set(session.execute(query).tuples())
-
-
-def open_leases(
-    session: Session,
-    job_id: str,
-    *,
-    holder: str | None = None,
-    unit_id: int | None = None,
-    kinds: Sequence[str] | None = None,
-) -> list[str]:
-    """Ids of the job's open leases, optionally only those of one node, one unit or some kinds."""
-    query = select(Lease.id).where(Lease.job_id == job_id, Lease.status.in_(OPEN_LEASE))
-    if holder is not None:
-        query = query.where(Lease.holder == holder)
-    if unit_id is not None:
-        query = query.where(Lease.unit_id == unit_id)
-    if kinds is not None:
-        query = query.where(Lease.kind.in_(kinds))
-    return list(session.scalars(query.order_by(Lease.id)))
-
-
-def follow_leases(session: Session, checkpoint_id: int) -> list[Lease]:
-    """All that were ever made for a checkpoint."""
-    query = select(Lease).where(Lease.kind == "follow", Lease.checkpoint_id == checkpoint_id)
-    return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
-
-
-def followed_jobs(session: Session, holders: Collection[str]) -> dict[str, str]:
-    """Of these nodes those that follow a running job: the one whose checkpoints they were the last to fetch."""
-    query = (
-        select(Lease.holder, Lease.job_id)
-        .join(Job, Job.id == Lease.job_id)
-        .where(Lease.kind == "follow", Lease.holder.in_(holders), Job.status == JobStatus.RUNNING)
-        .where(Lease.status.in_((*OPEN_LEASE, LeaseStatus.DONE)))
-        .distinct(Lease.holder)
-        .order_by(Lease.holder, Lease.created_at.desc(), Lease.id)
-    )
-    return dict(session.execute(query).tuples().all())
-
-
-def expired_leases(session: Session, now: datetime) -> list[str]:
-    query = select(Lease.id).where(Lease.status.in_(OPEN_LEASE), Lease.expires_at <= now)
-    return list(session.scalars(query.order_by(Lease.expires_at, Lease.id)))
-
-
-def extend_leases(session: Session, ran_out_since: datetime, until: datetime) -> int:
-    """Let no open lease end before ``until``, but those that had run out before ``ran_out_since``; gives how many."""
-    ended = Lease.status.in_(OPEN_LEASE), Lease.expires_at >= ran_out_since, Lease.expires_at < until
-    locked = session.scalars(_locked(select(Lease).where(*ended).order_by(Lease.id))).all()
-    for found in locked:
-        found.expires_at = until
-    return len(locked)
-
-
-def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[str, datetime]]:
-    """Of the open train leases whose unit was committed before then and is not uploaded: the id, and when that was."""
-    query = select(Lease.id, Unit.committed_at).join(Unit, Unit.id == Lease.unit_id)
-    query = query.where(Lease.status.in_(OPEN_LEASE), Lease.kind == "train")
-    query = query.where(Unit.status == UnitStatus.COMMITTED, Unit.committed_at < committed_before)
-    found = session.execute(query.order_by(Unit.committed_at, Lease.id)).tuples()
-    return [(lease_id, committed_at) for lease_id, committed_at in found if committed_at is not None]
-
-
-def had_in_hand(session: Session, lease: Lease) -> bool:
-    """Whether the holder of a lease had pulled another one of its kind that it held at some time since this one was
-    offered."""
-    others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
-    is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
-    return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
-
-
-def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
-    """The open replay leases that were offered before then: id, when that was, and the job's specification."""
-    query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
-    query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
-    return list(session.execute(query).tuples())

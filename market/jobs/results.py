@@ -14,7 +14,7 @@ from market.api.errors import InvalidSignature, StorageDown
 from market.db.base import utc_now
 from market.db.session import Database, wake_after_commit
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
-from market.jobs import publishing, repository, slot_states, state_pins, uploads
+from market.jobs import lease_repository, publishing, repository, slot_states, state_pins, uploads
 from market.jobs.acknowledgements import Acknowledger, acknowledge, view
 from market.jobs.errors import CommitmentChanged, ResultRefused, WrongStep
 from market.jobs.lease_schemas import (
@@ -94,7 +94,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         LeaseLost; WrongStep; ResultRefused: the result is not accepted; StorageDown: nothing was changed.
     """
     with database.transaction() as session:
-        lease = repository.lease(session, lease_id)
+        lease = lease_repository.lease(session, lease_id)
         found = None if lease is None or lease.unit_id is None else repository.unit(session, lease.unit_id)
         if lease is not None:
             session.refresh(lease)  # after the unit: if that was delivered just now, its lease is seen to be done
@@ -109,7 +109,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
     if isinstance(checked, Accepted):
         _keep(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
-        locked = repository.lock_lease(session, lease_id)
+        locked = lease_repository.lock_lease(session, lease_id)
         assert locked is not None  # a lease goes only long after its job has ended
         job, unit, lease = locked
         if _is_done(lease, address, result.token):

@@ -14,7 +14,7 @@ from market.db.base import utc_now
 from market.domain.auction import gross_ask
 from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.placement import Requirements
-from market.jobs import placing, repository
+from market.jobs import lease_repository, placing, repository
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import create_lease
 from market.jobs.models import Checkpoint, Job, Slot, Unit
@@ -47,7 +47,7 @@ def fill(
     repository.lock_placement(session)
     supply = _supply(session, settings, job)
     suitable, failures = _suitable(session, job, supply), _failures(units)
-    followed = repository.followed_jobs(session, [spare.provider for spare in suitable])
+    followed = lease_repository.followed_jobs(session, [spare.provider for spare in suitable])
     for failed in range(MAX_FAILURES):
         for follows in (True, False):
             equals = [
@@ -68,14 +68,14 @@ def have_them_follow(session: Session, settings: Settings, job: Job, checkpoint:
 
     A node follows one job at a time, and is asked once for each checkpoint.
     """
-    asked = repository.follow_leases(session, checkpoint.id)
+    asked = lease_repository.follow_leases(session, checkpoint.id)
     following = {lease.holder for lease in asked if lease.status in _FOLLOWS} - repository.slot_holders(session)
     missing = wanted(job.nodes) - len(following)
     if missing <= 0:
         return
     supply, known = _supply(session, settings, job), {lease.holder for lease in asked}
     free = [spare for spare in _suitable(session, job, supply) if spare.provider not in known]
-    followed = repository.followed_jobs(session, [spare.provider for spare in free])
+    followed = lease_repository.followed_jobs(session, [spare.provider for spare in free])
     faithful = [spare.provider for spare in free if followed.get(spare.provider) == job.id]
     others = [spare for spare in free if spare.provider not in followed]
     chosen = faithful[:missing]

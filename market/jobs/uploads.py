@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
 from market.db.session import Database
-from market.jobs import repository, upload_repository, window_repository
+from market.jobs import lease_repository, repository, upload_repository, window_repository
 from market.jobs.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import require_held
@@ -295,7 +295,7 @@ def _discard(database: Database, storage: Storage, uploads: Sequence[Upload]) ->
 
 
 def _held(session: Session, lease_id: str, address: str, token: str, cid: str) -> Expected:
-    lease = require_held(repository.lease(session, lease_id), address, token, utc_now())
+    lease = require_held(lease_repository.lease(session, lease_id), address, token, utc_now())
     found = None if lease.unit_id is None else repository.unit(session, lease.unit_id)
     if found is None:
         raise FileNotAsked(f"This {lease.kind} lease asks for no file.", field="cid")

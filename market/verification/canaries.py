@@ -18,7 +18,7 @@ from market.db.session import Database
 from market.disputes.route import Route
 from market.domain import canaries as rules
 from market.domain.lifecycle import UnitStatus
-from market.domain.money import BPS
+from market.domain.network import BPS
 from market.domain.verification_lifecycle import CanaryEvent, CanaryStatus, SampleStatus
 from market.jobs import service as jobs
 from market.jobs.units import UnitFacts

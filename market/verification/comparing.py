@@ -30,10 +30,8 @@ from market.verification import repository
 from market.verification.asking import Question, ask, is_asked, of_class, pay
 from market.verification.models import ClassDrift, Comparison, Replay, Sample
 from market.verification.moves import move_comparison, move_replay, move_sample
-from market.verification.windows import reveal_by
+from market.verification.windows import offer_reveal, reveal_by
 from training_gym.errors import GymError
-from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import leaf_of
 
 TOLERANCE = "tolerance"
 """Why a sample passed, if no replay in its class did it."""
@@ -102,26 +100,19 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
     if comparison.reveal_deadline_at is None:
         # A slot state, which the last segment ends in, is as large as any other state: moments and what is unsent.
         comparison.reveal_deadline_at = reveal_by(session, settings, unit, [comparison.segment + 1])
-    left = (comparison.reveal_deadline_at - utc_now()).total_seconds()
     if comparison.claimed_cid is not None:
         return
-    if left <= 0:  # no offence: nobody was drawn to show an end. The segment waits for a verifier of its class
+    if comparison.reveal_deadline_at <= utc_now():
+        # No offence: nobody was drawn to show an end. The segment waits for a verifier of its class.
         _decide(session, comparison, ComparisonEvent.FAIL, NOT_SHOWN)
     elif comparison.reveal_lease_id is None:
         is_last = comparison.segment + 1 == unit.segments  # its end is in the slot state and the payload
         task = {
-            "job_id": unit.job_id,
-            "round": unit.round,
-            "slot": unit.slot,
             "segment": 0 if is_last else comparison.segment + 1,
-            "unit_id": to_hex(leaf_of(unit.commitment)),
             "slot_state_cid": unit.slot_state_cid if is_last else None,
             "comparison_id": comparison.id,
         }
-        lease = jobs.create_lease(
-            session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
-        )
-        comparison.reveal_lease_id = lease.id
+        comparison.reveal_lease_id = offer_reveal(session, unit, task, comparison.reveal_deadline_at)
 
 
 def claim_shown(session: Session, comparison_id: int, cid: str | None) -> None:

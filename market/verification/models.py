@@ -1,4 +1,4 @@
-"""Tables of verification: windows of committed units, drawn samples, replays and slashes."""
+"""Tables of verification: windows of committed units, drawn samples, late states, replays and penalties."""
 
 from datetime import datetime
 from typing import ClassVar

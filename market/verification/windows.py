@@ -7,6 +7,7 @@ drawn and replayed) → decided.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -180,19 +181,30 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
 def ask_for_state(session: Session, unit: UnitFacts, sample: Sample) -> None:
     """Offer the unit's provider a lease for the state that a drawn segment starts from, until its last limit."""
     assert sample.reveal_until_at is not None  # set when it was drawn
-    task = {
-        "job_id": unit.job_id,
-        "round": unit.round,
-        "slot": unit.slot,
-        "segment": sample.segment,
-        "unit_id": to_hex(leaf_of(unit.commitment)),
-        "slot_state_cid": unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None,
-    }
-    left = (sample.reveal_until_at - utc_now()).total_seconds()
+    slot_state_cid = unit.start_slot_state_cid if jobs.starts_privately(session, unit.id) else None
+    task = {"segment": sample.segment, "slot_state_cid": slot_state_cid}
+    sample.reveal_lease_id = offer_reveal(session, unit, task, sample.reveal_until_at)
+
+
+def offer_reveal(session: Session, unit: UnitFacts, task: dict[str, Any], until: datetime) -> str:
+    """Offer the unit's provider a lease to show states of it; returns the lease's id.
+
+    Args:
+        task: ``segment``, the one whose start state is asked for (0: none), and ``slot_state_cid``, the slot state that
+            is asked for too (None: none).
+        until: when the lease ends.
+    """
+    place = {"job_id": unit.job_id, "round": unit.round, "slot": unit.slot}
     lease = jobs.create_lease(
-        session, kind="reveal", holder=unit.provider, job_id=unit.job_id, task=task, unit_id=unit.id, seconds=left
+        session,
+        kind="reveal",
+        holder=unit.provider,
+        job_id=unit.job_id,
+        task={**place, "unit_id": to_hex(leaf_of(unit.commitment)), **task},
+        unit_id=unit.id,
+        seconds=(until - utc_now()).total_seconds(),
     )
-    sample.reveal_lease_id = lease.id
+    return lease.id
 
 
 def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: Sequence[int]) -> datetime:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_world import TRAINING, LiveWorld, Node
+from live_world import HONEST_ACCOUNT, TRAINING, LiveWorld, Node
 from support.chain import OPERATOR, OTHER, Chain, Wallet
 
 from market.domain.network import DEVNET
@@ -19,6 +19,7 @@ from market.storage.service import Storage
 from market.verification import omissions
 from zoo_compute.dispute_chain import Dispute, DisputeChain, Opened
 from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.executor import Executor
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet as NodeWallet
@@ -58,6 +59,18 @@ def settings_of_disputes(settings: Settings, chain: Chain) -> Settings:
     """The API's chain is this one."""
     names = ("rpc_url", "deployment_file", "acknowledger_key")
     return settings.model_copy(update={name: getattr(chain.settings, name) for name in names})
+
+
+@pytest.fixture(name="node")
+def honest_node(live: "DisputeWorld", executor: Executor) -> Node:
+    """A provider that can pay for its answers on the chain."""
+    live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
+    return live.provider_node(HONEST_ACCOUNT, executor)
+
+
+@pytest.fixture(name="unit")
+def unit_of_the_node(live: "DisputeWorld", node: Node) -> Delivered:
+    return live.delivered(node)
 
 
 class DisputeWorld(LiveWorld):

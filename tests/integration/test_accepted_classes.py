@@ -82,21 +82,10 @@ def live_of(world: World, name: str) -> int:
     return world.rows(lambda session: providers.verifiers_of_class(session, world.settings, name, "", utc_now()))
 
 
-def drawn(world: VerificationWorld) -> int:
-    """A unit whose first segment was drawn, and whose start was shown."""
-    node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
-    (unit,) = world.units(job_id)
-    world.challenge({unit.id: [0]})
-    world.reveal(node)
-    return unit.id
-
-
 def test_no_verifier_of_a_dropped_class_is_drawn_for_work_of_that_class(world: VerificationWorld) -> None:
     verifiers = [world.verifier() for _ in range(3)]
     accept(world, OTHER)
-    unit_id = drawn(world)
+    unit_id = world.drawn_unit(world.node())
     assert world.replays() == []
     assert world.unit(unit_id).status == "checking"  # and so it is not paid
     assert live_of(world, ENVIRONMENT) == 0  # which is what its provider is told
@@ -109,7 +98,7 @@ def test_no_verifier_of_a_dropped_class_is_drawn_for_work_of_that_class(world: V
 def test_nor_for_a_comparison_across_classes(world: VerificationWorld) -> None:
     dropped = world.verifier(environment="0x" + "1f" * 32)
     accept(world, ENVIRONMENT, OTHER)
-    drawn(world)
+    world.drawn_unit(world.node())
     with world.database.transaction() as session:
         session.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
     world.advance()

@@ -6,8 +6,16 @@ from typing import Any
 import httpx
 import pytest
 from api_support import Cli
-from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from live_world import HONEST_ACCOUNT, LiveMaker, Node
+from dispute_world import (  # noqa: F401  (fixtures)
+    TERMS,
+    Delivered,
+    DisputeWorld,
+    chain_of_disputes,
+    honest_node,
+    settings_of_disputes,
+    unit_of_the_node,
+)
+from live_world import LiveMaker, Node
 from support.chain import OTHER, wallet
 
 from market.jobs.models import Unit
@@ -15,7 +23,6 @@ from zoo_compute import wallet as node_wallet
 from zoo_compute.dispute_chain import Turn
 from zoo_compute.errors import ExitCode, Unreachable
 from zoo_compute.node.disputes import Disputes
-from zoo_compute.node.executor import Executor
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Block
@@ -29,17 +36,6 @@ FIRST, SECOND = wallet(8), wallet(9)
 def live(live_of: LiveMaker) -> DisputeWorld:
     world: DisputeWorld = live_of(DisputeWorld)
     return world
-
-
-@pytest.fixture
-def node(live: DisputeWorld, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
-    return live.provider_node(HONEST_ACCOUNT, executor)
-
-
-@pytest.fixture
-def unit(live: DisputeWorld, node: Node) -> Delivered:
-    return live.delivered(node)
 
 
 def test_a_false_challenger_of_an_honest_unit_loses_its_bond(

@@ -11,9 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dispute_world import Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
+from dispute_world import (  # noqa: F401  (fixtures)
+    Delivered,
+    DisputeWorld,
+    chain_of_disputes,
+    honest_node,
+    settings_of_disputes,
+    unit_of_the_node,
+)
 from fastapi import FastAPI
-from live_world import HONEST_ACCOUNT, LiveMaker, Node
+from live_world import LiveMaker, Node
 from redis import Redis
 from support.chain import wallet
 from support.disks import fill_disk
@@ -22,11 +29,9 @@ from zoo_compute.dispute_chain import Opened, Turn
 from zoo_compute.errors import Unreachable
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Market
 from zoo_compute.node.workspace import LEAST_ROOM
 
-ZEN = 10**18
 FIRST = wallet(8)
 
 
@@ -35,17 +40,6 @@ def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
     Redis.from_url(redis_url).flushdb()  # in which the node of the test before has this wallet
     world: DisputeWorld = live_of(DisputeWorld)
     return world
-
-
-@pytest.fixture
-def node(live: DisputeWorld, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
-    return live.provider_node(HONEST_ACCOUNT, executor)
-
-
-@pytest.fixture
-def unit(live: DisputeWorld, node: Node) -> Delivered:
-    return live.delivered(node)
 
 
 @pytest.mark.parametrize("is_away", [False, True])

@@ -9,7 +9,7 @@ from verification_world import RATE, VerificationWorld, delivered_units, three_v
 
 from market.db.base import utc_now
 from market.domain.lifecycle import LeaseEvent
-from market.jobs import leases, repository
+from market.jobs import lease_repository, leases
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Lease
 from market.outages.models import Outage
@@ -109,7 +109,7 @@ def test_what_the_market_takes_away_counts_nothing(world: VerificationWorld, ask
     assert world.pull(asked, LeaseKind.REPLAY) is not None
     with world.database.transaction() as session:
         lease_id = session.scalars(select(Lease.id).where(Lease.holder == asked)).one()
-        locked = repository.lock_lease(session, lease_id)
+        locked = lease_repository.lock_lease(session, lease_id)
         assert locked is not None
         leases.abandon(session, *locked, LeaseEvent.EXPIRE, "provider_jailed")
     world.advance()

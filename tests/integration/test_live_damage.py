@@ -12,8 +12,8 @@ from sqlalchemy import select
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.models import Lease
 from training_gym.distributed.trace import state_path
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.executor import Executor
-from zoo_compute.node.workspace import write_json
 
 
 def one_bit(path: Path) -> None:

@@ -30,21 +30,10 @@ def owned(world: VerificationWorld, address: str, owner: str | None) -> str:
     return address
 
 
-def drawn_unit(world: VerificationWorld, owner: str | None) -> int:
-    """A unit of a provider of that owner, whose first segment was drawn."""
-    node = owned(world, world.node(), owner)
-    job_id = world.running([node])
-    world.deliver(node)
-    (unit,) = world.units(job_id)
-    world.challenge({unit.id: [0]})
-    world.reveal(node)
-    return unit.id
-
-
 def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWorld) -> None:
     own = [owned(world, world.verifier(), OWNER) for _ in range(4)]
     other = [owned(world, world.verifier(), owner) for owner in (ANOTHER, None)]
-    drawn_unit(world, OWNER)
+    world.drawn_unit(owned(world, world.node(), OWNER))
     for _ in other:
         world.give_up(world.asked(other), LeaseKind.REPLAY, "environment_mismatch")
     assert {replay.verifier for replay in world.replays()} == set(other)
@@ -53,20 +42,20 @@ def test_verifiers_of_the_providers_owner_are_never_asked(world: VerificationWor
 
 def test_where_only_its_owners_verifiers_are_left_nobody_replays(world: VerificationWorld) -> None:
     owned(world, world.verifier(), OWNER)
-    unit_id = drawn_unit(world, OWNER)
+    unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
     assert world.replays() == []
     assert world.unit(unit_id).status == "checking"  # and so it is not paid
 
 
 def test_who_declares_no_owner_shares_none(world: VerificationWorld) -> None:
     verifier = world.verifier()
-    drawn_unit(world, None)
+    world.drawn_unit(owned(world, world.node(), None))
     assert world.asked([verifier]) == verifier
 
 
 def test_the_rule_holds_for_replays_in_other_classes_too(world: VerificationWorld) -> None:
     owned(world, world.verifier(environment=OTHER_CLASS), OWNER)
-    unit_id = drawn_unit(world, OWNER)
+    unit_id = world.drawn_unit(owned(world, world.node(), OWNER))
     assert drawn_across(world, unit_id) is None
     other = owned(world, world.verifier(environment=OTHER_CLASS), ANOTHER)
     assert drawn_across(world, unit_id) == other

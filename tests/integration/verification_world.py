@@ -113,6 +113,15 @@ class VerificationWorld(World):
 
     # --- the background and the chain
 
+    def drawn_unit(self, node: str) -> int:
+        """A new unit of the node, whose first segment was drawn and its start shown; returns its id."""
+        job_id = self.running([node])
+        self.deliver(node)
+        (unit,) = self.units(job_id)
+        self.challenge({unit.id: [0]})
+        self.reveal(node)
+        return unit.id
+
     def advance(self) -> None:
         verification.advance(self.database, self.storage, self.settings, DEVNET, self.chain)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from training_gym.compression import wire
-from training_gym.compression.bits import pack, pack_unary, packed_size, unpack, unpack_unary
+from training_gym.compression.bits import packed_size
 from training_gym.compression.quantise import _sum_whole, chunk_count
 from training_gym.compression.wire import (
     Format,
@@ -388,27 +388,3 @@ def test_a_specification_fixes_the_format() -> None:
     other = TrainingSpec(model, "unused", TrainingConfig(value_bits=4, top_k=64))
     with pytest.raises(PayloadError):
         decode(other, payload)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 8), st.lists(st.integers(0, 255), max_size=40))
-def test_packed_integers_come_back_and_lie_as_documented(width: int, numbers: list[int]) -> None:
-    values = np.array([number % (1 << width) for number in numbers], np.uint8)
-    packed = pack(values, width)
-    written = "".join(format(value, f"0{width}b") for value in values) if width else ""
-    assert len(packed) == packed_size(len(values), width)
-    assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
-    assert unpack(memoryview(packed), len(values), width).tolist() == values.tolist()
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 60), max_size=40))
-def test_unary_numbers_come_back_and_lie_as_documented(numbers: list[int]) -> None:
-    packed = pack_unary(np.array(numbers, np.uint16), 0)
-    written = "".join("0" * number + "1" for number in numbers)
-    assert "".join(format(byte, "08b") for byte in packed) == written.ljust(8 * len(packed), "0")
-    assert unpack_unary(memoryview(packed), len(numbers), 60, "wrong_level").tolist() == numbers
-    if numbers:
-        with pytest.raises(PayloadError) as refusal:
-            unpack_unary(memoryview(packed), len(numbers), max(numbers) - 1, "wrong_level")
-        assert refusal.value.code == "wrong_level"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from zoo_compute import blockstore
+from zoo_compute import file_writer
 from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.devnet.ipfs_store import rpc
 from zoo_compute.packs import Index
@@ -113,7 +113,7 @@ def test_what_the_disk_refused_while_more_was_written_is_not_promised(
             raise OSError(5, "Input/output error")
         forced(handle)  # type: ignore[operator]
 
-    monkeypatch.setattr(blockstore, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
+    monkeypatch.setattr(file_writer, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
     with monkeypatch.context() as disk:
         disk.setattr(os, "fdatasync", tell_once)
         writer = store.writer()
@@ -134,7 +134,7 @@ def test_of_several_files_in_one_upload_none_is_left_half_stored(
     def refuse(_writer: object, *, pin: bool) -> None:
         raise OSError(28, f"No space left on device, pinned or not: {pin}")
 
-    monkeypatch.setattr(blockstore.FileWriter, "commit", refuse)
+    monkeypatch.setattr(file_writer.FileWriter, "commit", refuse)
     client = TestClient(rpc.application(store, max_file_bytes=100), raise_server_exceptions=False)
     files = [("file", (name, name.encode())) for name in ("first", "second", "third")]
     answer = client.post("/api/v0/add", params={"cid-version": "1", "raw-leaves": "true"}, files=files)

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from market.domain.money import (
-    BPS,
     MAX_FEE_BPS,
-    WEI_PER_ZEN,
     MoneyError,
     Split,
     deterred_unit_price,
@@ -17,6 +15,7 @@ from market.domain.money import (
     split,
     unit_price,
 )
+from market.domain.network import BPS, ZEN
 
 prices = st.integers(0, 2**96 - 1)
 weights = st.integers(0, 2**64 - 1)
@@ -44,9 +43,9 @@ def test_a_split_loses_and_invents_nothing(price: int, weight: int, units: int, 
 
 def test_a_worked_example() -> None:
     # 2.5 ZEN per GPU-hour, units of 90 reference GPU-seconds: 0.0625 ZEN each
-    unit = unit_price(5 * WEI_PER_ZEN // 2, 90_000_000)
-    assert unit == WEI_PER_ZEN // 16
-    assert split(WEI_PER_ZEN, unit, 12, 500) == Split(
+    unit = unit_price(5 * ZEN // 2, 90_000_000)
+    assert unit == ZEN // 16
+    assert split(ZEN, unit, 12, 500) == Split(
         paid=712_500_000_000_000_000,
         fee=37_500_000_000_000_000,
         refund=250_000_000_000_000_000,
@@ -56,8 +55,8 @@ def test_a_worked_example() -> None:
 
 def test_the_bound_of_a_units_price_is_the_escrows() -> None:
     """As in ``JobEscrow.open.t.sol``: half of 10,000 ZEN, of which 66 % count, times 64 segments at 2 %, over 98 %."""
-    assert deterred_unit_price(5_000 * WEI_PER_ZEN, 64, 200) == 3_300 * WEI_PER_ZEN * 64 * 200 // 9_800
-    assert deterred_unit_price(5_000 * WEI_PER_ZEN, 64, 0) == 0
+    assert deterred_unit_price(5_000 * ZEN, 64, 200) == 3_300 * ZEN * 64 * 200 // 9_800
+    assert deterred_unit_price(5_000 * ZEN, 64, 0) == 0
     assert deterred_unit_price(0, 1, BPS) == 2**256 - 1
 
 

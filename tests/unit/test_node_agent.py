@@ -22,6 +22,7 @@ from zoo_compute.node import workspace
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.market import Lease
 from zoo_compute.node.omissions import Omissions
@@ -151,7 +152,7 @@ def test_a_node_looks_for_its_pay_before_it_has_joined(
     monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
     for quiet in (Omissions, Disputes):
         monkeypatch.setattr(quiet, "watch", lambda _: None)
-    workspace.write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
+    write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
     thread = threading.Thread(target=running.run)
     thread.start()
     try:

@@ -18,6 +18,7 @@ from eth_account import Account
 from support.disks import fill_disk
 from support.networks import NETWORK
 
+from training_gym.distributed.trace import state_path
 from zoo_compute.blockstore import BlockStore
 from zoo_compute.dispute_chain import Opened
 from zoo_compute.errors import Unreachable
@@ -28,14 +29,17 @@ from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.chores import is_out_of_room
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.damage import set_aside
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.market import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import SignedVerdict, Verdicts
+from zoo_compute.node.state_directory import used_alone
+from zoo_compute.node.states import Unmade, state_file
 from zoo_compute.node.traces import Trace, Traces
 from zoo_compute.node.watching import Parts
 from zoo_compute.node.work import Worker
-from zoo_compute.node.workspace import LEAST_ROOM, Workspace, used_alone, write_json
+from zoo_compute.node.workspace import LEAST_ROOM, Workspace
 from zoo_compute.wallet import Wallet
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
@@ -361,6 +365,21 @@ def test_a_unit_whose_result_was_damaged_is_trained_again(
     assert executor.runs == 2
     assert Path(result["payload"]).read_bytes() == b"payload"
     assert json.loads((space.unit(JOB, 1, 0) / "result.json").read_text()) == result
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_result_of_before_vouches_for_no_state(root: Path, damage: str) -> None:
+    """A trace that an earlier version kept does not say what the unit began with: its result says which states it has.
+    Damaged, it costs that lease alone."""
+    space, trace = Workspace(root), Trace(UNIT, "0x" + "05" * 32, ["0x" + "06" * 32])
+    unit = space.unit(JOB, 1, 0)
+    write_json(unit / "result.json", {"state_digests": trace.states})
+    nothing: Any = None  # is asked for nothing
+    assert state_file(trace, 1, space, nothing, nothing) == state_path(unit, 1)
+    DAMAGES[damage](unit / "result.json")
+    with pytest.raises(Unmade):
+        state_file(trace, 1, space, nothing, nothing)
+    assert len(list(unit.glob("result.json.damaged-*"))) == 1
 
 
 def test_a_lock_that_is_a_folder_is_set_aside(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from zoo_compute.node.quotes import Attesting
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.serving import serve
 from zoo_compute.node.standing import Standing
-from zoo_compute.node.workspace import used_alone
+from zoo_compute.node.state_directory import used_alone
 from zoo_compute.referee_chain import Seat
 from zoo_compute.wallet import Block, Wallet
 from zoo_protocol.hashing import to_hex

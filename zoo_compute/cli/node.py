@@ -264,7 +264,7 @@ def omissions(
     """
     from zoo_compute.node.acknowledgements import Journal
     from zoo_compute.node.omissions import Omissions
-    from zoo_compute.node.workspace import acknowledgements_in
+    from zoo_compute.node.state_directory import acknowledgements_in
     from zoo_compute.omission_chain import OmissionChain
 
     if not state_dir.is_dir():
@@ -324,8 +324,8 @@ def disputes(
     """
     from zoo_compute.dispute_chain import DisputeChain
     from zoo_compute.node.disputes import Disputes, describe
+    from zoo_compute.node.state_directory import disputes_in, traces_in
     from zoo_compute.node.traces import Traces
-    from zoo_compute.node.workspace import disputes_in, traces_in
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")
@@ -359,7 +359,7 @@ def verdicts(
     from dataclasses import asdict
 
     from zoo_compute.node.referee import Verdicts
-    from zoo_compute.node.workspace import verdicts_in
+    from zoo_compute.node.state_directory import verdicts_in
 
     if not state_dir.is_dir():
         raise ConfigError("state-dir-missing", f"{state_dir} is no directory", remedy="Give your node's --state-dir.")

@@ -21,7 +21,6 @@ from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.executor import Executor, Progress
 
 WITHHOLD, REFUSE = "withhold", "refuse"
-_Lose = Callable[[Path], None]
 KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", COPY, WITHHOLD, REFUSE)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from zoo_compute.errors import ZooError
 from zoo_compute.models import Network
 from zoo_compute.node.damage import read_json
-from zoo_compute.node.workspace import write_json
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.omission_chain import OmissionChain
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import (

@@ -17,8 +17,8 @@ from typing import Any
 from zoo_compute.amounts import format_zen
 from zoo_compute.dispute_chain import Dispute, DisputeChain, Opened, Turn
 from zoo_compute.errors import ZooError
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.traces import TraceLost, Traces
-from zoo_compute.node.workspace import write_json
 from zoo_compute.wallet import NOT_MINED, Block
 
 log = logging.getLogger(__name__)

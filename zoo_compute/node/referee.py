@@ -18,10 +18,10 @@ from zoo_compute.dispute_case import Case, settled_case, told_case
 from zoo_compute.dispute_chain import Dispute, ShownTrace, Turn
 from zoo_compute.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.http import understood
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.market import Market
-from zoo_compute.node.workspace import write_json
 from zoo_compute.referee_chain import RefereeChain, Seat
 from zoo_compute.settlement_events import ChainReader
 from zoo_compute.wallet import Block, Wallet, chain_errors

@@ -8,8 +8,8 @@ from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.chores import DISK_REFUSES
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.executor import Executor, ExecutorError
+from zoo_compute.node.state_directory import used_alone
 from zoo_compute.node.work import Worker
-from zoo_compute.node.workspace import used_alone
 from zoo_compute.wallet import Wallet
 
 

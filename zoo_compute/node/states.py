@@ -4,7 +4,6 @@ A damaged state, shown, is refused, and who shows none in time has withheld it. 
 long as it can be disputed: with that the unit is trained again, bit by bit, and the state is there again.
 """
 
-import json
 import logging
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import state_path, stream_inner_digest
 from training_gym.errors import GymError
 from zoo_compute.gateway import GatewayClient
+from zoo_compute.node.damage import read_json
 from zoo_compute.node.inputs import Run, unit_task
 from zoo_compute.node.traces import Trace
 from zoo_compute.node.workspace import Workspace
@@ -63,8 +63,7 @@ def _is_signed(trace: Trace, step: int, path: Path) -> bool:
     if not path.is_file():
         return False
     if trace.begun is None:
-        result = path.parent / "result.json"
-        return result.exists() and json.loads(result.read_text()).get("state_digests") == trace.states
+        return read_json(path.parent / "result.json", lambda result: result.get("state_digests")) == trace.states
     assert trace.task is not None  # kept since before that was
     spec, error_feedback = TrainingSpec.from_dict(trace.task["spec"]), from_hex(trace.begun["error_feedback"])
     try:

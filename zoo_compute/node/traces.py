@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.node.workspace import write_json
+from zoo_compute.node.durable_files import write_json
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import leaf_of

@@ -23,6 +23,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.damage import read_json
 from zoo_compute.node.disclosure import Disclosure
 from zoo_compute.node.disputes import Disputes
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.finished import FinishedJobs
 from zoo_compute.node.judging import Bench
@@ -32,7 +33,7 @@ from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.referee import Referee, Sources, Verdicts
 from zoo_compute.node.traces import Traces
 from zoo_compute.node.work import TASK_TIMEOUT_SECONDS
-from zoo_compute.node.workspace import Workspace, write_json
+from zoo_compute.node.workspace import Workspace
 from zoo_compute.omission_chain import OmissionChain
 from zoo_compute.referee_chain import RefereeChain
 from zoo_compute.settlement_events import ChainReader

@@ -17,6 +17,7 @@ from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.damage import read_json
+from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.held import HeldLease
@@ -25,7 +26,7 @@ from zoo_compute.node.market import Lease, Market
 from zoo_compute.node.states import state_file
 from zoo_compute.node.traces import Trace, TraceLost, Traces
 from zoo_compute.node.uploads import measured_rate, upload_file
-from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace, write_json
+from zoo_compute.node.workspace import MAX_INPUT_BYTES, Workspace
 from zoo_compute.packs import force_to_disk
 from zoo_compute.wallet import Wallet
 from zoo_protocol import trace

@@ -16,13 +16,11 @@
 ``executor/``                    the training process's log and temporary files; emptied at every start
 ``network.json``                 the network as the market told it last (``watching.py``)
 ``sessions.json``                ids of the last processes here, by which the market knows a node that starts again
-``lock``                         held by the node that uses the directory
+``lock``                         held by the node that uses the directory (``state_directory.py``)
 ``*.damaged-<time>``             what could not be used, set aside (``damage.py``); nothing needs it
 """
 
 import errno
-import fcntl
-import json
 import logging
 import os
 import re
@@ -33,17 +31,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.errors import GymError
 from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.blockstore import BlockNotFound, BlockStore
-from zoo_compute.errors import ConfigError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.node.damage import make_folder, opened_store, read_json, set_aside
+from zoo_compute.node.durable_files import write_file, write_json
 from zoo_compute.node.market import Lease
+from zoo_compute.node.state_directory import acknowledgements_in, disputes_in, traces_in, verdicts_in
 from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
 from zoo_protocol.unixfs import cid_of_file
@@ -75,32 +73,8 @@ _JOB_ID = re.compile("0x[0-9a-f]{64}")
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def used_alone(root: Path) -> Iterator[None]:
-    """Hold a node's directory while the block runs: a second node there would empty it under the first one's hands.
-
-    Raises:
-        ConfigError: ``state-dir-in-use``.
-        OSError: it cannot be written to.
-    """
-    root.mkdir(parents=True, exist_ok=True)
-    lock = root / "lock"
-    if lock.is_dir():
-        set_aside(lock, "it is a folder")
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                "state-dir-in-use",
-                f"another node runs in {root}",
-                remedy="Give each node a --state-dir and a wallet of its own.",
-            ) from error
-        yield
-
-
 class Workspace:
-    """The directory of one node, which uses it alone (:func:`used_alone`).
+    """The directory of one node, which uses it alone (:func:`zoo_compute.node.state_directory.used_alone`).
 
     Its store is opened when it is first used: disputes can be looked after without the room that it takes.
     """
@@ -386,39 +360,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def acknowledgements_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the market's promises."""
-    return state_dir / "acknowledgements"
-
-
-def traces_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the traces of its units."""
-    return state_dir / "traces"
-
-
-def disputes_in(state_dir: Path) -> Path:
-    """Where a node with that state directory notes the disputes of its units."""
-    return state_dir / "disputes"
-
-
-def verdicts_in(state_dir: Path) -> Path:
-    """Where a node with that state directory keeps the verdicts that it signed as a referee."""
-    return state_dir / "verdicts"
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON file as :func:`write_file` does."""
-    write_file(path, json.dumps(document).encode())
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file that is either there in full, also after a power cut, or not at all."""
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    force_to_disk(path.parent)  # its name: what was signed by what is written here must not be decided anew

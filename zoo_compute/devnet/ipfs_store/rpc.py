@@ -15,9 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from zoo_compute.blockstore import BlockNotFound, BlockStore, FileWriter
+from zoo_compute.blockstore import BlockNotFound, BlockStore
 from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
+from zoo_compute.file_writer import FileWriter
 from zoo_protocol import unixfs
 from zoo_protocol.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse
 
