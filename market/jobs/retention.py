@@ -6,13 +6,14 @@ events in the database. A job is marked once all of it is done: whatever ends in
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from market.db.session import Database
 from market.events.service import forget_job as delete_events
 from market.jobs import retention_repository as repository
 from market.jobs.replaying import verification
-from market.storage.errors import StorageError, StorageUnavailable
+from market.storage.errors import BlobNotFound, StorageError, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.manifests import MAX_MANIFEST_BYTES
@@ -52,11 +53,12 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
     for start in range(0, len(files), FILES_AT_ONCE):
         some = files[start : start + FILES_AT_ONCE]
         needed = _needed(database, job_id, some)
-        unneeded = [cid for cid in some if cid not in needed]
-        for cid in unneeded:
-            storage.unpin(cid)
-        for cid in _needed(database, job_id, unneeded):  # a copy of the job has stored the same meanwhile
-            storage.pin(cid)
+        for cid in some:
+            if cid not in needed:
+                storage.unpin(cid)
+        for cid in _needed(database, job_id, some):  # a copy of the job has stored it meanwhile, or before a crash here
+            with suppress(BlobNotFound):
+                storage.pin(cid)
     with database.transaction() as session:
         repository.note_files_released(session, job_id, for_training)
 

@@ -146,7 +146,7 @@ def test_what_another_job_has_too_stays_until_that_is_long_over(world: World, no
 def test_a_file_that_is_stored_again_meanwhile_stays(
     world: World, nodes: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of the job comes to a file between the look and the release."""
+    """A copy of the job comes to a file between look and release, and the process ends before it looks again."""
     copy = world.running(nodes[2:])
     again = for_training(world, trained)[0]
     real = Storage.unpin
@@ -156,10 +156,17 @@ def test_a_file_that_is_stored_again_meanwhile_stays(
             session.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
         real(storage, cid)
 
+    def die(storage: Storage, cid: str) -> None:
+        raise KeyboardInterrupt
+
+    end(world, trained, KEPT + DAY)
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "unpin", unpin)
-        end(world, trained, KEPT + DAY)
-        assert forget(world) == 1
+        patch.setattr(Storage, "pin", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget(world)
+    assert pinned(world, [again]) == {False}
+    assert forget(world) == 1
     assert pinned(world, [again]) == {True}
 
 
