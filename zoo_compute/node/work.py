@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes, state_path
@@ -38,7 +38,7 @@ TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
 
 GATEWAYS_AWAY_SECONDS = 120.0
-"""For so long a unit's inputs are asked for while no gateway answers: it may only be starting again."""
+"""For so long the inputs of a unit or a replay are asked for while no gateway answers: one may be starting again."""
 
 DRAWN_TOGETHER = 2
 """Units of one node whose segments may be drawn in the same window: it works at one and delivers another."""
@@ -46,6 +46,7 @@ DRAWN_TOGETHER = 2
 _GATEWAY_PAUSE_SECONDS = 5.0
 _ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class LinkTooSlow(Exception):
@@ -210,7 +211,7 @@ class Worker:
             return known
         self._require_link(held)
         with effort.transferring():
-            inputs = self._inputs(held)
+            inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check), "start": start}
         state = Path(result.pop("slot_state"))
@@ -220,13 +221,13 @@ class Worker:
         write_json(file, result)
         return result
 
-    def _inputs(self, held: HeldLease) -> dict[str, Any]:
-        """What a unit starts from, as :func:`inputs.unit_task`. Gateways that are away are asked again for a while: if
-        they are down, the next node fares no better; if only this node's way to them is, its round waits for it."""
+    def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
+        """What ``fetch`` gives, for a unit or a replay. Gateways that are away are asked again for a while: if they are
+        down, the next node fares no better; if only this node's way to them is, its round or its unit waits for it."""
         latest = time.monotonic() + GATEWAYS_AWAY_SECONDS
         while True:
             try:
-                return unit_task(held.lease.task, self.workspace, self.gateway, self._run)
+                return fetch()
             except GatewayUnavailable as error:
                 held.check()
                 if time.monotonic() > latest or self.market.stops_within(_GATEWAY_PAUSE_SECONDS):
@@ -297,14 +298,15 @@ class Worker:
     def _replay(self, held: HeldLease) -> None:
         lease, task = held.lease, held.lease.task
         state = task["state_cid"]
-        # Where no gateway answers it is refused at once: somebody else is asked then, and the unit waits for it.
+        if state is not None:
+            state = str(self._fetched(held, lambda: self.workspace.fetch(self.gateway, task["state_cid"])))
         job = {
             "kind": "replay",
             "segment": task["segment"],
             "start_leaf": task["start_leaf"],
-            "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
+            "state": state,
             "inner": task.get("inner"),
-            **unit_task(task, self.workspace, self.gateway, self._run),
+            **self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run)),
         }
         if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
