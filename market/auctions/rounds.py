@@ -190,10 +190,10 @@ def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing
     working = providers.working_among(session, settings, nodes_by_name.values())
     placed = 0
     matches, waits = [], []
-    for bid, asks in _deal(session, auction, clearing, working).items():
+    for bid, asks in _deal(session, settings, auction, clearing, working).items():
         nodes = [nodes_by_name[ask] for ask in asks]
         is_placed = working.issuperset(nodes) and jobs.assign(
-            session, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
+            session, settings, jobs_by_name[bid], clearing.price, auction.id, nodes, auction.book["environment_class"]
         )
         matches.append({"bid": bid, "asks": list(asks), "placed": is_placed})
         if is_placed:
@@ -210,7 +210,7 @@ def _clear(session: Session, settings: Settings, auction: AuctionRound, clearing
 
 
 def _deal(
-    session: Session, auction: AuctionRound, clearing: Clearing, working: set[str]
+    session: Session, settings: Settings, auction: AuctionRound, clearing: Clearing, working: set[str]
 ) -> Mapping[str, Sequence[str]]:
     """Which of the asks that sold go to which of the bids that bought: the rule leaves that to placement.
 
@@ -223,7 +223,7 @@ def _deal(
         return clearing.fills
     names = {address: name for name, address in nodes_by_name.items()}
     sizes = {jobs_by_name[bid]: len(asks) for bid, asks in clearing.fills.items()}
-    dealt = jobs.deal(session, sizes, sold)
+    dealt = jobs.deal(session, settings, sizes, sold)
     return {bid: [names[address] for address in dealt[jobs_by_name[bid]]] for bid in clearing.fills}
 
 

@@ -47,7 +47,8 @@ class Benchmark:
 class Tier:
     """One row of the tier table.
 
-    Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour.
+    Memory in GB, network in Gbit/s, uptime in basis points, prices in wei per GPU-hour. ``needs_gpus``: no other device
+    meets its benchmark.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Tier:
     minimum_stake_wei: int
     reference_flops_per_gpu: int
     benchmark: Benchmark
+    needs_gpus: bool = True
 
     @property
     def least_cheat_penalty_wei(self) -> int:
@@ -166,6 +168,17 @@ class NetworkParameters:
             if tier.name == name:
                 return tier
         raise KeyError(name)
+
+    def gpus_to_attest(self, tier_id: int | None, registered: int) -> int:
+        """GPUs that a provider's attestation must cover: all that it registered, and no fewer than its tier stands for.
+
+        What it registered is its own word, which is 0 as easily; that it has its tier's hardware it has proved.
+
+        Args:
+            tier_id: None as long as it has earned none.
+        """
+        of_tier = next((tier.gpus for tier in self.tiers if tier.id == tier_id and tier.needs_gpus), 0)
+        return max(registered, of_tier)
 
 
 MAINNET = NetworkParameters(
@@ -282,6 +295,7 @@ def _laptop(tier: Tier) -> Tier:
         network_gbps=0,
         reference_flops_per_gpu=tier.reference_flops_per_gpu // 12_500,  # 10 GFLOP/s for Bronze
         benchmark=Benchmark(256, 16, 1, 32, 64, 8, 50, 1, 0, 60, 60),
+        needs_gpus=False,
     )
 
 

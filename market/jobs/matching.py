@@ -20,6 +20,7 @@ from market.jobs.models import Job, Slot
 from market.jobs.moves import move_job
 from market.jobs.quotes import job_limit
 from market.providers import service as providers
+from market.settings import Settings
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _CANCELLED = "cancelled_by_payer"
@@ -59,6 +60,7 @@ def is_at_work(session: Session, provider: str) -> bool:
 
 def assign(
     session: Session,
+    settings: Settings,
     job_id: str,
     price: int,
     auction_round_id: int,
@@ -83,7 +85,9 @@ def assign(
     if repository.slot_holders(session) & set(addresses) or providers.proving_among(session, addresses, now):
         return False
     requirements = Requirements.of(job.requirements)
-    if not all(requirements.accepts(node) for node in providers.nodes_among(session, addresses, now).values()):
+    if not all(
+        requirements.accepts(node) for node in providers.nodes_among(session, settings, addresses, now).values()
+    ):
         return False
     session.add_all(Slot(job_id=job_id, slot=slot, provider=address) for slot, address in enumerate(addresses))
     job.clearing_price_wei = price

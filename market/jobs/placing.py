@@ -16,16 +16,19 @@ from market.jobs import repository
 from market.jobs.models import Job
 from market.providers import service as providers
 from market.providers.service import Offer
+from market.settings import Settings
 
 _DATASET_SHARE = 0.5  # of a job's data; its newest checkpoint is the rest
 
 
-def deal(session: Session, sizes: Mapping[str, int], addresses: Sequence[str]) -> dict[str, list[str]]:
+def deal(
+    session: Session, settings: Settings, sizes: Mapping[str, int], addresses: Sequence[str]
+) -> dict[str, list[str]]:
     """Deal sold nodes to the jobs that bought them, ``sizes`` of each, so that all gangs together are best.
 
     All of the nodes suit all of the jobs, and the price is the same for all.
     """
-    known = providers.nodes_among(session, addresses, utc_now())
+    known = providers.nodes_among(session, settings, addresses, utc_now())
     missing = {}
     for job_id in sizes:
         job = repository.job(session, job_id)
@@ -35,7 +38,13 @@ def deal(session: Session, sizes: Mapping[str, int], addresses: Sequence[str]) -
 
 
 def best_spares(
-    session: Session, job: Job, count: int, spares: Sequence[Offer], holders: Sequence[str], supply: Sequence[Offer]
+    session: Session,
+    settings: Settings,
+    job: Job,
+    count: int,
+    spares: Sequence[Offer],
+    holders: Sequence[str],
+    supply: Sequence[Offer],
 ) -> list[str]:
     """Up to ``count`` of the spares, those that serve best together with the nodes that hold slots of the job.
 
@@ -60,7 +69,7 @@ def best_spares(
         )
         for spare in spares
     ]
-    held = [Candidate(node) for node in providers.nodes_among(session, holders, utc_now()).values()]
+    held = [Candidate(node) for node in providers.nodes_among(session, settings, holders, utc_now()).values()]
     return [chosen.node.provider for chosen in placement.choose(count, candidates, held)]
 
 

@@ -40,7 +40,7 @@ def release_unfit(session: Session, settings: Settings, job: Job, slots: Sequenc
     are jailed, or who could not be punished for what they do."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
-    nodes = providers.nodes_among(session, holders, database_now(session))
+    nodes = providers.nodes_among(session, settings, holders, database_now(session))
     barred = providers.barred_among(session, NETWORKS[settings.network], holders)
     for slot in slots:
         if slot.provider in barred or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):

@@ -58,7 +58,7 @@ def fill(
             vacant = [slot for slot in idle if slot.provider is None]
             if equals and vacant:
                 holders = [slot.provider for slot in slots if slot.provider is not None]
-                best = placing.best_spares(session, job, len(vacant), equals, holders, supply)
+                best = placing.best_spares(session, settings, job, len(vacant), equals, holders, supply)
                 for slot, spare in zip(vacant, best, strict=False):
                     slot.provider = spare
 
@@ -81,7 +81,7 @@ def have_them_follow(session: Session, settings: Settings, job: Job, checkpoint:
     chosen = faithful[:missing]
     if others and len(chosen) < missing:
         holders = [slot.provider for slot in repository.slots(session, job.id) if slot.provider is not None]
-        chosen += placing.best_spares(session, job, missing - len(chosen), others, holders, supply)
+        chosen += placing.best_spares(session, settings, job, missing - len(chosen), others, holders, supply)
     for node in chosen:
         _ask(session, settings, job, checkpoint, node)
 

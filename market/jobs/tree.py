@@ -47,7 +47,7 @@ def shape(
     undigested = not all(part.sha256 for part in parts)  # delivered before digests were kept
     if undigested or len(parts) * spec.num_parameters() < settings.tree_least_values:
         return [list(parts)]
-    known = providers.nodes_among(session, sorted(set(holders.values())), utc_now())
+    known = providers.nodes_among(session, settings, sorted(set(holders.values())), utc_now())
     trips = [known[holders[part.unit_id]].round_trip_ms for part in parts]
     return [[parts[row] for row in leaf] for leaf in leaves(regions(latency_matrix(trips)))]
 

@@ -4,7 +4,7 @@ An attestation says which software a provider's key lives in. A measurement that
 attestations for it; if it is accepted again, providers have to be attested anew before the market believes it.
 
 A GPU backs one attestation, the newest: it answers whoever asks it, also for wallets of machines that it is not in. And
-an attestation counts as long as it covers all GPUs that its provider registered.
+an attestation counts as long as it covers all GPUs that its provider registered, and those that its tier stands for.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix
+from market.domain.network import NetworkParameters
 from market.providers.models import Attestation, AttestationChallenge, Provider
 
 
@@ -50,13 +51,18 @@ def on_measurement_set(session: Session, event: ChainEvent) -> None:
         session.execute(delete(Attestation).where(Attestation.measurement == event.args["measurement"]))
 
 
-def attested_until(session: Session, addresses: Sequence[str], now: datetime) -> dict[str, datetime]:
+def attested_until(
+    session: Session, network: NetworkParameters, addresses: Sequence[str], now: datetime
+) -> dict[str, datetime]:
     """Until when each of these addresses is attested; those that are not, or no longer, are left out."""
-    registered = func.coalesce(Provider.hardware["gpu_count"].as_integer(), 0)
+    registered = func.coalesce(Provider.hardware["gpu_count"].as_integer(), 0).label("registered")
     rows = session.execute(
-        select(Attestation.address, Attestation.expires_at)
+        select(Attestation.address, Attestation.expires_at, Attestation.gpus, Provider.tier_id, registered)
         .outerjoin(Provider, Provider.address == Attestation.address)
         .where(Attestation.address.in_(addresses), Attestation.expires_at > now)
-        .where(func.cardinality(Attestation.gpus) >= registered)
     )
-    return {row.address: row.expires_at for row in rows}
+    return {
+        row.address: row.expires_at
+        for row in rows
+        if len(row.gpus) >= network.gpus_to_attest(row.tier_id, row.registered)
+    }

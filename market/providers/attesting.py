@@ -93,14 +93,14 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
     Raises:
         AttestationNotFound, AttestationAnswered, AttestationExpired: there is nothing to answer.
         InvalidQuote: it does not hold, or holds too short.
-        GpusNotAttested: the provider registered more GPUs than the quote covers.
+        GpusNotAttested: the provider registered more GPUs than the quote covers, or its tier stands for more.
         MeasurementNotAccepted: it is of software that the network does not know.
         ChainError, StorageUnavailable: a part does not work now; the challenge stays open.
     """
     now = utc_now()
     with services.database.transaction() as session:
         nonce = _open_challenge(session, challenge_id, address, now).nonce
-        registered = service.gpu_count(session, address)
+        needed = service.gpus_to_attest(session, services.network, address)
     deployment = services.deployment
     registry = deployment.address("Attestations")
     evidence = Evidence(deployment.chain_id, registry, address, nonce, answer.quote, answer.collateral, answer.gpus)
@@ -108,9 +108,10 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
         verified = evidence.verify(int(now.timestamp()), trust.root_ca, trust.gpu_keys)
     except QuoteRefused as error:
         raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
-    if len(verified.gpus) < registered:
+    if len(verified.gpus) < needed:
         raise GpusNotAttested(
-            f"you registered {registered} GPUs, and the quote covers {len(verified.gpus)}", field="gpu_statement"
+            f"you registered {needed} GPUs or your tier stands for them, and the quote covers {len(verified.gpus)}",
+            field="gpu_statement",
         )
     if not services.chain.accepts_measurement(verified.measurement):
         raise MeasurementNotAccepted(

@@ -169,7 +169,10 @@ class GpusNotAttested(MarketError):
     status = 409
     code = "gpus-not-attested"
     title = "The quote does not cover your GPUs"
-    default_remedy = "Send NVIDIA's statement on all GPUs that you registered, taken by the quoted environment itself."
+    default_remedy = (
+        "Send NVIDIA's statement on all GPUs that you registered, and no fewer than your tier has, taken by the quoted "
+        "environment itself."
+    )
 
 
 class MeasurementNotAccepted(MarketError):

@@ -267,7 +267,7 @@ def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
 
 
 def _provider_views(session: Session, services: Services, found: Sequence[tuple[Provider, int]]) -> list[ProviderView]:
-    until = attested_until(session, [provider.address for provider, _ in found], utc_now())
+    until = attested_until(session, services.network, [provider.address for provider, _ in found], utc_now())
     return [_provider_view(services, provider, stake, until.get(provider.address)) for provider, stake in found]
 
 

@@ -15,7 +15,7 @@ from market.db.base import utc_now
 from market.domain import uptime
 from market.domain.auction import AskOrder
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
-from market.domain.network import BPS, NetworkParameters
+from market.domain.network import BPS, NETWORKS, NetworkParameters
 from market.domain.placement import Node
 from market.domain.rewards import Work
 from market.domain.uptime import epoch_of, minute_of
@@ -175,7 +175,7 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     Those may still hold a slot: the caller leaves busy ones out.
     """
     rows = repository.standing_offers(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
-    nodes = _nodes(session, [row[0] for row in rows], now)
+    nodes = _nodes(session, settings, [row[0] for row in rows], now)
     return [
         Offer(
             **{field.name: getattr(nodes[provider.address], field.name) for field in fields(Node)},
@@ -189,15 +189,15 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     ]
 
 
-def nodes_among(session: Session, addresses: Collection[str], now: datetime) -> dict[str, Node]:
+def nodes_among(session: Session, settings: Settings, addresses: Collection[str], now: datetime) -> dict[str, Node]:
     """What placement knows of these nodes; those that are not registered are left out."""
-    return _nodes(session, repository.among(session, addresses), now)
+    return _nodes(session, settings, repository.among(session, addresses), now)
 
 
 def nodes_of_tier(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[tuple[Node, bool]]:
     """All nodes that earned a tier, whatever became of them: each with whether it was seen lately."""
     found = repository.of_tier(session, tier_id)
-    nodes, seen_since = _nodes(session, found, now), _seen_since(settings, now)
+    nodes, seen_since = _nodes(session, settings, found, now), _seen_since(settings, now)
     return [(nodes[row.address], row.last_seen_at is not None and row.last_seen_at >= seen_since) for row in found]
 
 
@@ -206,9 +206,9 @@ def _seen_since(settings: Settings, now: datetime) -> datetime:
     return now - timedelta(seconds=settings.heartbeat_timeout_seconds)
 
 
-def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
+def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
     addresses = [row.address for row in rows]
-    attested = attested_until(session, addresses, now)
+    attested = attested_until(session, NETWORKS[settings.network], addresses, now)
     reliability = reliability_bps(session, addresses)
     return {
         row.address: Node(
@@ -227,13 +227,14 @@ def _nodes(session: Session, rows: Sequence[Provider], now: datetime) -> dict[st
     }
 
 
-def gpu_count(session: Session, address: str) -> int:
-    """GPUs that a provider registered.
+def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -> int:
+    """GPUs that an attestation of a provider must cover.
 
     Raises:
         NotRegistered: the wallet has no registration.
     """
-    return int(str(require(session, address).hardware.get("gpu_count", 0)))
+    provider = require(session, address)
+    return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
 
 def note_gone(session: Session, address: str) -> None:

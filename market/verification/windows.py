@@ -159,7 +159,7 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
     clean = _clean_units(session, unit)
-    attested = bool(attested_until(session, [unit.provider], utc_now()))
+    attested = bool(attested_until(session, network, [unit.provider], utc_now()))
     doubted = jobs.is_doubted(session, unit)
     newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
     rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)

@@ -95,7 +95,7 @@ class DisputeWorld(LiveWorld):
         )
         with self.database.transaction() as session:
             environment = node.executor.environment_class
-            assert matching.assign(session, job_id, 5 * ZEN // 2, None, [node.address], environment)
+            assert matching.assign(session, self.settings, job_id, 5 * ZEN // 2, None, [node.address], environment)
         self.dispatch(job_id)
         self.work_off(node, LeaseKind.TRAIN)
         (row,) = self.units(job_id, provider=node.address)

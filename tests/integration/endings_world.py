@@ -45,7 +45,7 @@ class EndingsWorld(CourtWorld):
         with self.database.transaction() as session:
             environment = nodes[0].executor.environment_class
             holders = [node.address for node in nodes]
-            assert matching.assign(session, job_id, PRICE, None, holders, environment)
+            assert matching.assign(session, self.settings, job_id, PRICE, None, holders, environment)
         self.dispatch(job_id)
         return job_id
 

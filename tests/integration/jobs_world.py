@@ -217,7 +217,7 @@ class World:
         """A job matched with ``nodes`` at 2.5 ZEN, its first units offered."""
         job_id = self.job(nodes=len(nodes), **options)
         with self.database.transaction() as session:
-            assert matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+            assert matching.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
         self.dispatch(job_id)
         return job_id
 

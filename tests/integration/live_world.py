@@ -157,7 +157,7 @@ class LiveWorld(VerificationWorld):
         with self.database.transaction() as session:
             holders = [node.address for node in nodes]
             environment = nodes[0].executor.environment_class
-            assert matching.assign(session, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
+            assert matching.assign(session, self.settings, job_id, 5 * ZEN // 2, None, holders, environment)  # type: ignore[arg-type]
         self.dispatch(job_id)
         return job_id
 

@@ -9,6 +9,7 @@ from provider_calls import register
 from market.chain.contracts import ChainEvent
 from market.db.base import from_unix, utc_now
 from market.db.session import Database
+from market.domain.network import DEVNET
 from market.providers import attestations
 
 ACCEPTED = "0x" + "aa" * 32
@@ -66,4 +67,4 @@ def test_a_withdrawn_measurement_ends_its_attestations(api: httpx.Client, databa
 def test_an_expired_attestation_is_none(database: Database) -> None:
     attest(database, "0x" + "11" * 20, seconds=-1)
     with database.transaction() as session:
-        assert attestations.attested_until(session, ["0x" + "11" * 20], utc_now()) == {}
+        assert attestations.attested_until(session, DEVNET, ["0x" + "11" * 20], utc_now()) == {}

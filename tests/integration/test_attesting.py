@@ -23,7 +23,8 @@ from support.nras import AttestationService, tool_in
 
 from market.chain.indexer import Indexer
 from market.db.session import Database
-from market.domain.network import DEVNET
+from market.domain.network import DEVNET, MAINNET
+from market.providers.models import Provider
 from market.settings import Settings
 from worker.context import INTENT_HANDLERS, event_handlers
 from zoo_compute.http import Connection
@@ -116,9 +117,9 @@ def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> 
 
 
 def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
-    """On chain, by a quote that covers GPUs."""
+    """On chain, by a quote that covers so many GPUs."""
     challenge = world.challenge(caller)
-    statement = world.statement(challenge, gpus)
+    statement = world.statement(challenge, gpus) if gpus else None
     answer = world.answer(caller, challenge["id"], world.quote(challenge, statement), statement)
     assert answer.status_code == 202, answer.text
     world.finalise()
@@ -178,7 +179,7 @@ def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: Atte
     problem = refusal(world.answer(caller, first["id"], world.quote(first)), 409, "gpus-not-attested")
     assert (problem["field"], problem["detail"]) == (
         "gpu_statement",
-        "you registered 2 GPUs, and the quote covers 0",
+        "you registered 2 GPUs or your tier stands for them, and the quote covers 0",
     )
     one, two = world.statement(first, 1), world.statement(first, 2)
     refusal(world.answer(caller, first["id"], world.quote(first, one), one), 409, "gpus-not-attested")
@@ -200,6 +201,24 @@ def test_a_node_with_gpus_is_attested_with_all_of_them_or_not_at_all(world: Atte
     assert "quote-refused" in cli("verify", "attestation", caller.address, "--root-ca", world.root, code=6)
     registered(world, gpus=3)  # it says that it has one more
     assert world.attested_until(caller) is None
+
+
+def test_who_declares_no_gpus_needs_those_of_its_tier(app: FastAPI, world: AttestedWorld) -> None:
+    """What a node declares is its own word: with 0 of it, no GPU would have to be attested."""
+    app.state.services = replace(app.state.services, network=MAINNET)
+    bronze = MAINNET.tier("bronze")
+    caller = registered(world)
+    accepted_measurement(world, caller)
+    attested_with(world, caller, 0)
+    assert world.attested_until(caller) is not None  # it has no tier, and gets no work
+    with world.database.transaction() as session:
+        session.get_one(Provider, caller.address).tier_id = bronze.id
+    assert world.attested_until(caller) is None
+    challenge = world.challenge(caller)
+    problem = refusal(world.answer(caller, challenge["id"], world.quote(challenge)), 409, "gpus-not-attested")
+    assert problem["detail"] == "you registered 4 GPUs or your tier stands for them, and the quote covers 0"
+    attested_with(world, caller, bronze.gpus)
+    assert world.attested_until(caller) is not None
 
 
 def test_gpus_back_one_wallet_at_a_time(world: AttestedWorld) -> None:

@@ -146,7 +146,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
 
         def assign(_: int) -> None:
             with self.world.database.transaction() as session:
-                matching.assign(session, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+                matching.assign(session, self.world.settings, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
 
         assert _at_once(assign, 2) == [None] * 2
 

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, select, update
@@ -15,6 +16,7 @@ from market.jobs.models import Lease
 from market.outages.models import Outage
 from market.providers.models import HeartbeatHour, Provider, ProviderEpoch
 from market.storage.service import Storage
+from zoo_compute.blockstore import BlockStore
 from zoo_protocol.hashing import to_hex
 
 
@@ -141,6 +143,34 @@ def test_nor_who_refused_shortly_before_storage_is_looked_at_again(
     world.give_up(second, LeaseKind.REPLAY, "gateway_unavailable")
     world.advance()
     assert counts(world, second) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_nor_who_refuses_while_storage_takes_but_does_not_give_the_file(
+    world: VerificationWorld, unit_ids: list[int], verifiers: list[str], ipfs: dict[str, str], segment: int
+) -> None:
+    """The checkpoint that a first segment starts from, or the state that its provider has shown."""
+    world.challenge({unit_ids[0]: [segment], unit_ids[1]: []})
+    unit = world.unit(unit_ids[0])
+    if segment:
+        assert world.reveal(unit.provider) is not None
+    (sample,) = world.samples()
+    cid = sample.state_cid if segment else unit.start_checkpoint_cid
+    assert cid is not None
+    first, content = world.asked(verifiers), world.storage.get(cid, max_bytes=2**20)
+    world.storage.unpin(cid)
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    assert world.storage.takes()
+    world.give_up(first, LeaseKind.REPLAY, "input_missing")
+    world.advance()
+    assert counts(world, first) == (0, 0, 0)
+    assert world.storage.put(content, max_bytes=2**20).cid == cid
+    second = world.asked(verifiers)
+    assert second != first
+    world.give_up(second, LeaseKind.REPLAY, "input_missing")
+    world.advance()
+    assert counts(world, second) == (1, 0, 0)
+    assert counts(world, first) == (0, 0, 0)  # what was forgiven stays so
 
 
 def test_nor_who_is_silent_while_the_market_hears_of_nobody(world: VerificationWorld, asked: str) -> None:

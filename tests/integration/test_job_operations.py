@@ -70,7 +70,7 @@ def test_a_paused_waiting_job_is_out_of_the_book_and_still_expires(
     assert api.post(f"{path}/pause", headers=payer.headers).json()["paused_at"] is not None
     assert _bids(world) == []
     with world.database.transaction() as session:
-        assert not matching.assign(session, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+        assert not matching.assign(session, world.settings, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
     assert api.post(f"{path}/resume", headers=payer.headers).json()["paused_at"] is None
     assert len(_bids(world)) == 1
     api.post(f"{path}/pause", headers=payer.headers)

@@ -266,7 +266,7 @@ def test_a_round_waits_as_long_as_the_last_deliveries_suggest(world: World, node
 def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
     job_id = world.job(nodes=4)
     with world.database.transaction() as session:
-        assert matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+        assert matching.assign(session, world.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
     assert at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
     world.dispatch(job_id)
     assert len(world.units(job_id)) == 4
@@ -283,7 +283,7 @@ def test_a_node_is_placed_once_even_by_matchesat_once(world: World, nodes: list[
 
     def match(job_id: str) -> None:
         with world.database.transaction() as session:
-            placed.append(matching.assign(session, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT))  # type: ignore[arg-type]
+            placed.append(matching.assign(session, world.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT))  # type: ignore[arg-type]
 
     assert at_once([lambda job_id=job_id: match(job_id) for job_id in jobs]) == [None] * 3  # type: ignore[misc]
     assert sorted(placed) == [False, False, True]

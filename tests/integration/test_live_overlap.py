@@ -20,7 +20,7 @@ def _start(live: LiveWorld, nodes: list[Node]) -> str:
     with live.database.transaction() as session:
         session.get_one(Job, job_id).sampling_bps = 10_000
         holders, environment = [node.address for node in nodes], nodes[0].executor.environment_class
-        assert matching.assign(session, job_id, 5 * 10**18 // 2, None, holders, environment)  # type: ignore[arg-type]
+        assert matching.assign(session, live.settings, job_id, 5 * 10**18 // 2, None, holders, environment)  # type: ignore[arg-type]
     live.dispatch(job_id)
     return job_id
 

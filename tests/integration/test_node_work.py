@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 from ipfs_processes import StoreProcess
-from node_work_world import DOMAIN, JOB, WALLET, Killed, Market, lease, work
+from node_work_world import DOMAIN, JOB, WALLET, Killed, Market, lease, task_to_train, work
 
 from zoo_compute.blockstore import BlockNotFound
 from zoo_compute.errors import ApiError, Unreachable
-from zoo_compute.gateway import GatewayClient
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node import work as node_work
 from zoo_compute.node.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.executor import Executor, ExecutorError
@@ -94,6 +94,51 @@ def test_a_killed_node_takes_its_lease_up_again_without_training_twice(
     assert second.order() == ["commit", "upload", "complete"]
     if moment != "commit":
         assert second.body("commit") == first.body("commit"), "another commitment would be refused"
+
+
+def test_units_and_replays_wait_for_gateways_that_are_away_and_not_for_ever(
+    own_store: StoreProcess, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting(Market):
+        def stops_within(self, seconds: float) -> bool:
+            self.store.start()
+            return False
+
+    task, market = task_to_train(own_store, executor.environment_class), Waiting(own_store)
+    own_store.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(node_work, "GATEWAYS_AWAY_SECONDS", -1.0)
+        with pytest.raises(GatewayUnavailable):
+            work(market, tmp_path / "node", executor, lease("train", task))
+    assert market.order() == []
+    work(market, tmp_path / "node", executor, lease("train", task))
+    assert market.order() == ["commit", "upload", "complete"]
+
+    place = {key: task[key] for key in ("job_id", "round", "slot")}
+    work(market, tmp_path / "node", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
+    shown, leaves = market.calls[-1][1]["state_cid"], market.body("complete")["leaves"]
+    replay = {**task, "segment": 1, "start_leaf": leaves[1], "state_cid": shown}
+    for known in ([], [shown]):  # away for the state, and for what any unit starts from
+        verifier, directory = Waiting(own_store), tmp_path / f"verifier-{len(known)}"
+        with GatewayClient([own_store.gateway_url]) as gateway:
+            for cid in known:
+                Workspace(directory).fetch(gateway, cid)
+        own_store.stop()
+        work(verifier, directory, executor, lease("replay", replay))
+        assert verifier.order() == ["commit", "complete"]
+
+
+def test_what_gateways_do_not_have_is_not_waited_for(
+    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
+) -> None:
+    class Waiting(Market):
+        def stops_within(self, seconds: float) -> bool:
+            pytest.fail("it waits")
+
+    market = Waiting(store)
+    absent = train_task | {"checkpoint_cid": cid_of_file(b"nobody has this")}
+    with pytest.raises(BlockNotFound):
+        work(market, tmp_path / "node", executor, lease("train", absent))
 
 
 def test_what_a_root_is_of_is_written_down_before_anybody_has_the_signature(

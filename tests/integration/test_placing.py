@@ -36,6 +36,15 @@ def attest(world: World, address: str, *, hours: float = 1) -> str:
     return address
 
 
+def test_attested_only_takes_nobody_whose_tier_has_gpus_that_are_not_attested(world: World) -> None:
+    world.settings = world.settings.model_copy(update={"network": "mainnet"})
+    attest(world, world.node())
+    world.job(nodes=1, requirements={"attested_only": True})
+    assert clear(world) == 0
+    world.settings = world.settings.model_copy(update={"network": "devnet"})  # where a processor meets every tier
+    assert clear(world) == 1
+
+
 def holders(world: World, job_id: str) -> list[str | None]:
     query = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
     return world.rows(lambda session: list(session.scalars(query)))
@@ -121,7 +130,7 @@ def test_a_node_whose_attestation_ended_is_replaced_at_the_next_round_and_not_pl
     assert holders(world, job_id) == [spare]
     late = world.job(nodes=1, requirements={"attested_only": True})
     with world.database.transaction() as session:
-        assert not matching.assign(session, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
+        assert not matching.assign(session, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
 
 
 def test_of_nodes_sold_together_each_job_gets_those_that_have_its_data(world: World) -> None:

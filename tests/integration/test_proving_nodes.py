@@ -45,7 +45,7 @@ def _is_placed(world: World, node: str) -> bool:
     """Whether a job that bought the node gets it."""
     job_id = world.job(nodes=1)
     with world.database.transaction() as session:
-        return matching.assign(session, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
+        return matching.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
 
 
 def test_who_is_told_to_show_its_hardware_gets_no_work_until_it_has(

@@ -1,6 +1,7 @@
 """Windows: what they commit to before their seed is known, and what the chain does with them meanwhile."""
 
 import secrets
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,12 +9,15 @@ from verification_world import RATE, VerificationWorld, delivered_units, three_v
 
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus
+from market.domain.network import DEVNET
 from market.providers.models import Attestation, Provider
 from market.verification import service as verification
 from market.verification.calls import RETRY_AFTER
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.record import unit_leaf
+
+BRONZE = DEVNET.tier("bronze")
 
 
 def test_a_window_commits_to_the_delivered_units_before_its_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
@@ -31,10 +35,22 @@ def test_a_window_commits_to_the_delivered_units_before_its_seed(world: Verifica
     assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
 
 
-@pytest.mark.parametrize(("registered", "covered", "rate"), [(0, 0, RATE // 2), (2, 2, RATE // 2), (2, 1, RATE)])
+@pytest.mark.parametrize(
+    ("needs_gpus", "registered", "covered", "rate"),
+    [
+        (False, 0, 0, RATE // 2),  # on processors alone
+        (False, 2, 2, RATE // 2),
+        (False, 2, 1, RATE),
+        (True, 0, 0, RATE),  # its tier has GPUs, and its quote says nothing of what computes
+        (True, 0, BRONZE.gpus - 1, RATE),
+        (True, 0, BRONZE.gpus, RATE // 2),
+        (True, BRONZE.gpus + 1, BRONZE.gpus, RATE),
+    ],
+)
 def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
-    world: VerificationWorld, unit_ids: list[int], registered: int, covered: int, rate: int
+    world: VerificationWorld, unit_ids: list[int], needs_gpus: bool, registered: int, covered: int, rate: int
 ) -> None:
+    world.network = replace(DEVNET, tiers=tuple(replace(tier, needs_gpus=needs_gpus) for tier in DEVNET.tiers))
     attested = world.unit(unit_ids[0])
     with world.database.transaction() as session:
         session.get_one(Provider, attested.provider).hardware = {"gpu_count": registered}

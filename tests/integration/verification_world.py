@@ -77,7 +77,7 @@ def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
 class VerificationWorld(World):
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         super().__init__(database_url, storage, settings)
-        self.chain = ScriptedChain()
+        self.chain, self.network = ScriptedChain(), DEVNET
         self.states: dict[str, bytes] = {}
         self._window_ids = count()
 
@@ -123,7 +123,7 @@ class VerificationWorld(World):
         return unit.id
 
     def advance(self) -> None:
-        verification.advance(self.database, self.storage, self.settings, DEVNET, self.chain)  # type: ignore[arg-type]
+        verification.advance(self.database, self.storage, self.settings, self.network, self.chain)  # type: ignore[arg-type]
 
     def final(self, contract: str, name: str, **args: Any) -> ChainEvent:
         """A final event, as the indexer hands it over."""

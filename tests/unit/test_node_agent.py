@@ -24,6 +24,7 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disputes import Disputes
 from zoo_compute.node.durable_files import write_json
 from zoo_compute.node.executor import Executor
+from zoo_compute.node.held import HeldLease
 from zoo_compute.node.market import Lease
 from zoo_compute.node.omissions import Omissions
 from zoo_compute.node.payouts import Payouts
@@ -38,7 +39,9 @@ KEY = "0x" + "11" * 32
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
-    monkeypatch.setattr("zoo_compute.node.agent.HeldLease", lambda _market, lease: nullcontext(lease))
+    monkeypatch.setattr(
+        "zoo_compute.node.agent.HeldLease", lambda _market, lease: nullcontext(SimpleNamespace(lease=lease))
+    )
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     wallet = Wallet(to_hex(bytes(Account.create().key)))
     return NodeAgent(config, wallet, lambda *_: SimpleNamespace(close=lambda: None))  # type: ignore[arg-type,return-value]
@@ -51,10 +54,11 @@ class Gates:
         self.begun = {kind: threading.Event() for kind in kinds}
         self.may_end = {kind: threading.Event() for kind in kinds}
 
-    def do(self, lease: Lease) -> None:
-        self.begun[lease.kind].set()
-        assert self.may_end[lease.kind].wait(60)
-        if lease.kind == "pin":
+    def do(self, held: HeldLease) -> None:
+        kind = held.lease.kind
+        self.begun[kind].set()
+        assert self.may_end[kind].wait(60)
+        if kind == "pin":
             raise OSError("no space left")  # given up: the thread goes on to its next lease
 
 

@@ -54,6 +54,19 @@ _JOINING_SECONDS = 0.5
 _BEATS_PER_SILENCE = 4
 _ROOM_SECONDS = 10.0  # between two looks for room on a full disk
 _GIB = 1 << 30
+_CANNOT_BE_DONE = (
+    ExecutorError,
+    GymError,
+    ContentError,
+    BlockNotFound,
+    GatewayUnavailable,
+    NotAcknowledged,
+    SlotStateMissing,
+    LinkTooSlow,
+    Unmade,
+    *DISK_REFUSES,
+)
+"""What a lease is given up for."""
 
 _T = TypeVar("_T")
 
@@ -292,9 +305,9 @@ class NodeAgent:
                 return worker.do(held)
 
             with self._working():
-                rest = self._attempt(lease, begin)
+                rest = self._attempt(held, begin)
             if rest is not None:
-                self._deliveries.submit(self._finish, lease, rest, stack.pop_all())
+                self._deliveries.submit(self._finish, held, rest, stack.pop_all())
 
     def _forget(self, lease: Lease) -> None:
         """Unless the market never answered: the next process here takes the lease up again."""
@@ -312,50 +325,41 @@ class NodeAgent:
             with self._counting:
                 self._at_work -= 1
 
-    def _finish(self, lease: Lease, rest: Callable[[], None], stack: ExitStack) -> None:
+    def _finish(self, held: HeldLease, rest: Callable[[], None], stack: ExitStack) -> None:
         """Deliver a unit while the next one is trained; one after another, in the order of their rounds."""
         try:
             with stack:
-                self._attempt(lease, rest)
+                self._attempt(held, rest)
         except Exception as error:
             self._fail(error)
 
-    def _attempt(self, lease: Lease, work: Callable[[], _T]) -> _T | None:
+    def _attempt(self, held: HeldLease, work: Callable[[], _T]) -> _T | None:
         """What ``work`` gives; None if the lease is lost by it, or was given up."""
+        lease = held.lease
         try:
-            result = work()
-            if result is None:
-                log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
-            return result
+            try:
+                result = work()
+            except _CANNOT_BE_DONE as error:
+                self._give_up(held, error)
+                return None
         except (LeaseLost, ApiError) as error:
             log.warning("%s lease %s lost: %s", lease.kind, lease.id, error)
+            return None
         except Unreachable as error:  # until this node was told to stop
             self._unanswered.add(lease.id)
             log.warning("%s lease %s left as it is: %s", lease.kind, lease.id, error)
-        except (
-            ExecutorError,
-            GymError,
-            ContentError,
-            BlockNotFound,
-            GatewayUnavailable,
-            NotAcknowledged,
-            SlotStateMissing,
-            LinkTooSlow,
-            Unmade,
-            *DISK_REFUSES,
-        ) as error:
-            self._give_up(lease, error)
-        return None
+            return None
+        if result is None:
+            log.info("%s lease %s done: %s", lease.kind, lease.id, _place(lease))
+        return result
 
-    def _give_up(self, lease: Lease, error: Exception) -> None:
-        code = str(getattr(error, "code", "input_missing"))
+    def _give_up(self, held: HeldLease, error: Exception) -> None:
+        """Say so to the market, which takes silence for worse; raises as :meth:`HeldLease.insist`."""
+        lease, code = held.lease, str(getattr(error, "code", "input_missing"))
         if self._stopping.is_set():
             code = "node_stopping"
         log.warning("%s lease %s given up: %s: %s", lease.kind, lease.id, code, error)
-        try:
-            self._market.fail(lease, code, str(error))
-        except ZooError as refusal:
-            log.warning("lease %s: %s", lease.id, refusal)
+        held.insist(lambda: self._market.fail(lease, code, str(error)))
 
 
 def _place(lease: Lease) -> str:

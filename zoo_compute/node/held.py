@@ -2,8 +2,9 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from zoo_compute.errors import ApiError, Unreachable
 from zoo_compute.node.market import Lease, Market
@@ -12,6 +13,8 @@ log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.5
 _BEATS_PER_LEASE = 4
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0  # between calls that a silent market does not answer
+_T = TypeVar("_T")
 
 
 class LeaseLost(Exception):
@@ -55,6 +58,26 @@ class HeldLease:
         """Raise LeaseLost if the lease is known to be lost."""
         if self._lost is not None:
             raise LeaseLost(self._lost.detail)
+
+    def insist(self, call: Callable[[], _T]) -> _T:
+        """What the market answers; it is asked again for as long as it is away: what took hours must not be lost by
+        that, nor who said no be taken for silent. A lease that runs out meanwhile is forgiven by the market, and its
+        first answer says whether this one was.
+
+        Raises:
+            LeaseLost, ApiError: the market does not want it (any more).
+            Unreachable: the market does not answer, and this node is told to stop.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return call()
+            except Unreachable as error:
+                self.check()
+                log.warning("%s lease %s waits for the market: %s", self.lease.kind, self.lease.id, error)
+                if self._market.stops_within(pause):
+                    raise
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _beat(self) -> None:
         """Soon after progress, so that followers see it; otherwise often enough to keep the lease."""

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from training_gym.config import TrainingSpec
 from training_gym.distributed.trace import boundary_state_bytes, state_path
 from training_gym.slot_state import slot_state_bytes
-from zoo_compute.errors import Unreachable
-from zoo_compute.gateway import GatewayClient
+from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.link import Link
 from zoo_compute.node.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.damage import read_json
@@ -39,11 +38,14 @@ from zoo_protocol.unixfs import cid_of_file
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
 
+GATEWAYS_AWAY_SECONDS = 120.0
+"""For so long the inputs of a unit or a replay are asked for while no gateway answers: one may be starting again."""
+
 DRAWN_TOGETHER = 2
 """Units of one node whose segments may be drawn in the same window: it works at one and delivers another."""
 
+_GATEWAY_PAUSE_SECONDS = 5.0
 _ACKNOWLEDGEMENT_RETRIES = (0.5, 1.0, 2.0, 4.0)  # seconds between the attempts
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0  # between calls that a silent market does not answer
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -158,7 +160,7 @@ class Worker:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload = Path(result["payload"])
-            payload_cid = self._insist(held, lambda: upload_file(self.market, held, payload))
+            payload_cid = held.insist(lambda: upload_file(self.market, held, payload))
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self._complete(
             held,
@@ -186,7 +188,7 @@ class Worker:
             **declared,
         }
         for seconds in (*_ACKNOWLEDGEMENT_RETRIES, None):
-            answer = self._insist(held, lambda: self.market.commit(held.lease, body))
+            answer = held.insist(lambda: self.market.commit(held.lease, body))
             try:
                 self.acknowledgements.take(commitment, answer.get("acknowledgement"))
                 return
@@ -210,7 +212,7 @@ class Worker:
             return known
         self._require_link(held)
         with effort.transferring():
-            inputs = unit_task(task, self.workspace, self.gateway, self._run)
+            inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check), "start": start}
         state = Path(result.pop("slot_state"))
@@ -220,12 +222,25 @@ class Worker:
         write_json(file, result)
         return result
 
+    def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
+        """What ``fetch`` gives, for a unit or a replay. Gateways that are away are asked again for a while: if they are
+        down, the next node fares no better; if only this node's way to them is, its round or its unit waits for it."""
+        latest = time.monotonic() + GATEWAYS_AWAY_SECONDS
+        while True:
+            try:
+                return fetch()
+            except GatewayUnavailable as error:
+                held.check()
+                if time.monotonic() > latest or self.market.stops_within(_GATEWAY_PAUSE_SECONDS):
+                    raise
+                log.warning("%s lease %s asks the gateways again: %s", held.lease.kind, held.lease.id, error)
+
     def _require_link(self, held: HeldLease) -> None:
         """Raise LinkTooSlow if it is, also now: who took no unit for a rate of long ago would never measure another."""
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
-            rate = self._insist(held, lambda: measured_rate(self.market, held.lease, self.link))
+            rate = held.insist(lambda: measured_rate(self.market, held.lease, self.link))
             require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
@@ -238,7 +253,7 @@ class Worker:
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
         with self.link.urgent():  # whoever shows it too late has withheld it
             for name, path in files.items():
-                shown[name] = self._insist(held, partial(upload_file, self.market, held, path))
+                shown[name] = held.insist(partial(upload_file, self.market, held, path))
         self._complete(held, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_state(self, task: dict[str, Any]) -> Path:
@@ -259,7 +274,7 @@ class Worker:
 
     def _publish(self, held: HeldLease) -> None:
         path = self._own_slot_state(held.lease.task)
-        published = self._insist(held, lambda: upload_file(self.market, held, path, self.link))
+        published = held.insist(lambda: upload_file(self.market, held, path, self.link))
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _follow(self, held: HeldLease) -> None:
@@ -284,13 +299,15 @@ class Worker:
     def _replay(self, held: HeldLease) -> None:
         lease, task = held.lease, held.lease.task
         state = task["state_cid"]
+        if state is not None:
+            state = str(self._fetched(held, lambda: self.workspace.fetch(self.gateway, task["state_cid"])))
         job = {
             "kind": "replay",
             "segment": task["segment"],
             "start_leaf": task["start_leaf"],
-            "state": None if state is None else str(self.workspace.fetch(self.gateway, state)),
+            "state": state,
             "inner": task.get("inner"),
-            **unit_task(task, self.workspace, self.gateway, self._run),
+            **self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run)),
         }
         if task.get("across"):  # of another class: the state that it ends in is compared, once both are committed to
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
@@ -302,35 +319,16 @@ class Worker:
         if task.get("inner") is not None:
             found["inner_digest"] = result["inner_digest"]
         result_hash = keccak(b"".join(from_hex(value) for value in found.values()) + verifier + salt)
-        self._insist(held, lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
+        held.insist(lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
         opened = {**found, "salt": to_hex(salt)}
         if task.get("across"):
             end = Path(result["end_state"])
-            opened["end_state_cid"] = self._insist(held, lambda: upload_file(self.market, held, end))
+            opened["end_state_cid"] = held.insist(lambda: upload_file(self.market, held, end))
             end.unlink()
         self._complete(held, opened)
 
     def _complete(self, held: HeldLease, result: dict[str, Any], size: int = 0) -> None:
-        self._insist(held, lambda: self.market.complete(held.lease, result, size))
-
-    def _insist(self, held: HeldLease, call: Callable[[], _T]) -> _T:
-        """What the market answers; it is asked again for as long as it is away: what took hours must not be lost by
-        that. A lease that runs out meanwhile is forgiven by the market, and its first answer says whether this one was.
-
-        Raises:
-            LeaseLost, ApiError: the market does not want it (any more).
-            Unreachable: the market does not answer, and this node is told to stop.
-        """
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return call()
-            except Unreachable as error:
-                held.check()
-                log.warning("%s lease %s waits for the market: %s", held.lease.kind, held.lease.id, error)
-                if self.market.stops_within(pause):
-                    raise
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        held.insist(lambda: self.market.complete(held.lease, result, size))
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
         return self.executor.run(task, TASK_TIMEOUT_SECONDS)
