@@ -218,7 +218,7 @@ def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: S
 
 
 def _clean_units(session: Session, unit: UnitFacts) -> int:
-    """How many verified units speak for its provider: none while one is disputed, none from before it was last slashed."""
+    """How many verified units speak for its provider: none while one is disputed or from before a slash."""
     if providers.is_disputed(session, unit.provider):
         return 0
     return jobs.clean_units_of(session, unit, since=repository.last_slashed_at(session, unit.provider))
