@@ -12,6 +12,7 @@ from court_world import MARKET, CourtWorld, LyingExecutor
 from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from fastapi import FastAPI
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from payday import deposit, settle_and_claim
 from referee_world import REFEREES
 from support.chain import OTHER, wallet
 
@@ -123,6 +124,7 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
     live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(honest, cheat)
+    deposit(live, job_id)
     before = live.count_sent_by(cheat.address)
     unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
     assert live.provider(cheat.address).disputed_at is not None
@@ -142,6 +144,22 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
     assert (ended.status, ended.reason, ended.dispute_id) == ("won", "incorrect_computation", unit.dispute_id)
     assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
     check_books(live)
+    check_paid(live, job_id, honest, cheat)
+
+
+def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
+    """Of the deposit one unit is paid, the honest one; what it did not cost, fee included, its payer has back."""
+    paid = settle_and_claim(live, [job_id], [honest, cheat])
+    assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
+    gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
+    assert (paid.unit_pay, paid.fees) == (gross * 95 // 100, gross * 5 // 100)
+    assert paid.refunded == paid.deposited - gross
+    with live.database.transaction() as session:
+        record = build_record(session, DEVNET, facts.get(session, job_id), None)
+    assert {unit.provider: unit.status for unit in record.units} == {
+        honest.address: "verified",
+        cheat.address: "rejected",
+    }
 
 
 @pytest.mark.usefixtures("with_referees")
