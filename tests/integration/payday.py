@@ -35,9 +35,8 @@ class Payday:
 
 
 def deposit(live: DisputeWorld, job_id: str) -> None:
-    """Put the job's budget in escrow, with finality."""
+    """Put the job's budget in escrow; mined."""
     live.open_in_escrow(_order(live, job_id))
-    live.step()
 
 
 def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Collection[Node]) -> Payday:
