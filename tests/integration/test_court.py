@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from court_world import MARKET, CourtWorld, LyingExecutor
+from court_world import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
 from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
 from payday import deposit, settle_and_claim
-from referee_world import REFEREES
+from referee_world import REFEREES, provider
 from support.chain import OTHER, wallet
 
 from market.chain.client import ChainClient
@@ -46,25 +45,6 @@ OTHER_CHEAT = wallet(9)
 def lying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     with executors(tmp_path_factory.mktemp("lying"), LyingExecutor) as running:
         yield running[0]
-
-
-@pytest.fixture
-def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
-    world: CourtWorld = live_of(CourtWorld)
-    world.api_url = server[1]
-    world.give_account()
-    return world
-
-
-@pytest.fixture
-def with_referees(live: CourtWorld, executor: Executor) -> None:
-    live.referees_here = live.referees(executor)
-    live.step()
-
-
-def provider(live: CourtWorld, account: Any, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    return live.provider_node(account, executor)
 
 
 @pytest.fixture
