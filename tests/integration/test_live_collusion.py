@@ -199,7 +199,12 @@ def test_with_canaries_an_accomplice_is_slashed_beside_its_cheat(
     views = live.deployed.views
     assert (views.stake_of(accomplice.address), views.stake_of(cheat.address)) == (400 * ZEN, 500 * ZEN)
     assert {live.provider(node.address).status for node in (accomplice, cheat)} == {"jailed"}
-    assert live.provider(accomplice.address).warned_at is None
+    of_canaries = {
+        (replay.status, replay.reason)
+        for replay in live.replays()
+        if replay.verifier == accomplice.address and replay.canary_id is not None
+    }
+    assert ("overruled", "wrong_replay") in of_canaries
     assert {live.provider(node.address).status for node in (honest, *verifiers)} == {"active"}
     assert views.stake_of(honest.address) == 1_000 * ZEN
     assert {unit.status for unit in live.units(job_id, provider=honest.address)} == {"verified"}
