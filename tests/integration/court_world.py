@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import pytest
 from dispute_world import TERMS, ZEN
-from live_world import Node
+from fastapi import FastAPI
+from live_world import LiveMaker, Node
 from pydantic import SecretStr
 from referee_world import REFEREES, RefereeWorld
 from sqlalchemy import select
@@ -147,3 +149,18 @@ class CourtWorld(RefereeWorld):
     def count_sent_by(self, address: str) -> int:
         """Transactions of an account that were mined."""
         return int(self.deployed.anvil.rpc("eth_getTransactionCount", address, "latest"), 16)
+
+
+@pytest.fixture(name="live")
+def world_with_court(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
+    """Its market can dispute; whether a committee can judge is up to ``with_referees``."""
+    world: CourtWorld = live_of(CourtWorld)
+    world.api_url = server[1]
+    world.give_account()
+    return world
+
+
+@pytest.fixture(name="with_referees")
+def listed_referees(live: CourtWorld, executor: Executor) -> None:
+    live.referees_here = live.referees(executor)
+    live.step()

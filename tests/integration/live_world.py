@@ -153,7 +153,8 @@ class LiveWorld(VerificationWorld):
                 slot.provider = None
         # With a seed of its own: no other test's job has the same states, which storage would know already.
         document = {**self.spec.to_dict(), "training_config": TRAINING | {"seed": next(_SEEDS)}}
-        job_id = self.job(nodes=len(nodes), sampling_bps=10_000, document=document)
+        month = 30 * 86_400  # its order can be put in escrow whatever time has passed on the chain
+        job_id = self.job(nodes=len(nodes), sampling_bps=10_000, wait_seconds=month, document=document)
         with self.database.transaction() as session:
             holders = [node.address for node in nodes]
             environment = nodes[0].executor.environment_class

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from court_world import MARKET, CourtWorld, LyingExecutor
+from court_world import MARKET, CourtWorld, LyingExecutor, listed_referees, world_with_court  # noqa: F401  (fixtures)
 from dispute_world import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
-from fastapi import FastAPI
-from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveMaker, Node, executors
-from referee_world import REFEREES
+from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
+from payday import deposit, settle_and_claim
+from referee_world import REFEREES, provider
 from support.chain import OTHER, wallet
 
 from market.chain.client import ChainClient
@@ -45,25 +45,6 @@ OTHER_CHEAT = wallet(9)
 def lying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
     with executors(tmp_path_factory.mktemp("lying"), LyingExecutor) as running:
         yield running[0]
-
-
-@pytest.fixture
-def live(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> CourtWorld:
-    world: CourtWorld = live_of(CourtWorld)
-    world.api_url = server[1]
-    world.give_account()
-    return world
-
-
-@pytest.fixture
-def with_referees(live: CourtWorld, executor: Executor) -> None:
-    live.referees_here = live.referees(executor)
-    live.step()
-
-
-def provider(live: CourtWorld, account: Any, executor: Executor) -> Node:
-    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    return live.provider_node(account, executor)
 
 
 @pytest.fixture
@@ -123,6 +104,7 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
     live: CourtWorld, honest: Node, cheat: Node, verifiers: list[Node]
 ) -> None:
     job_id = live.train(honest, cheat)
+    deposit(live, job_id)
     before = live.count_sent_by(cheat.address)
     unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
     assert live.provider(cheat.address).disputed_at is not None
@@ -142,6 +124,22 @@ def test_a_cheat_is_convicted_by_a_committee_and_the_honest_beside_it_is_paid(
     assert (ended.status, ended.reason, ended.dispute_id) == ("won", "incorrect_computation", unit.dispute_id)
     assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
     check_books(live)
+    check_paid(live, job_id, honest, cheat)
+
+
+def check_paid(live: CourtWorld, job_id: str, honest: Node, cheat: Node) -> None:
+    """Of the deposit one unit is paid, the honest one; what it did not cost, fee included, its payer has back."""
+    paid = settle_and_claim(live, [job_id], [honest, cheat])
+    assert paid.claimed == {honest.address: paid.unit_pay, cheat.address: 0}
+    gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
+    assert (paid.unit_pay, paid.fees) == (gross * 95 // 100, gross * 5 // 100)
+    assert paid.refunded == paid.deposited - gross
+    with live.database.transaction() as session:
+        record = build_record(session, DEVNET, facts.get(session, job_id), None)
+    assert {unit.provider: unit.status for unit in record.units} == {
+        honest.address: "verified",
+        cheat.address: "rejected",
+    }
 
 
 @pytest.mark.usefixtures("with_referees")
