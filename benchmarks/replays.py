@@ -22,7 +22,7 @@ from benchmarks.corpus import standard_library
 from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.data.dataset import Tokens
 from training_gym.distributed.trace import Unit, state_path
-from training_gym.models.layout import initial_parameters
+from training_gym.models.layout import Arrays, initial_parameters
 from training_gym.profile import CPU, ExecutionProfile
 from training_gym.slot_state import error_feedback_digest, fresh_slot_state
 from zoo_protocol.hashing import from_hex, to_hex
@@ -288,30 +288,35 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
     """Processor seconds of a unit: trained whole, replayed by segments, and spent on hashing its trace's states."""
     from training_gym.distributed.trace import inner_leaf, load_boundary_state
-    from training_gym.distributed.unit import replay_segment, run_unit
+    from training_gym.distributed.unit import OnStep, replay_segment, run_unit, train_steps
 
     unit = unit_of(spec, 0, environment)
     unit = replace(
         unit, spec=replace(unit.spec, training=replace(unit.spec.training, inner_steps=48, segment_steps=12))
     )
-    run_unit(unit, directory)  # warm
+    known = run_unit(unit, directory)  # whose leaves and states all later ones have too
     found = []
     for _ in range(repetitions):
+        replaying = 0.0
+
+        def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+            # Replayed right before it is trained, since the machine's speed changes by the second.
+            nonlocal replaying
+            began, segment = time.process_time(), steps.start // unit.spec.training.segment_steps
+            replay_segment(unit, segment, known.leaves[segment], state_path(directory, segment).read_bytes())
+            replaying += time.process_time() - began
+            return train_steps(unit, state, steps, on_step)
+
         began = time.process_time()
-        result = run_unit(unit, directory)
-        trained = time.process_time()
-        for segment in range(unit.spec.segments):
-            state = state_path(directory, segment).read_bytes()
-            replay_segment(unit, segment, result.leaves[segment], state)
-        replayed = time.process_time()
-        known = load_boundary_state(unit.spec, state)
+        run_unit(unit, directory, train=train)
+        training = time.process_time() - began - replaying
+        state = load_boundary_state(unit.spec, state_path(directory, unit.spec.segments - 1).read_bytes())
         hashing = time.process_time()
         feedback = error_feedback_digest(unit.slot_state.error_feedback)
         for boundary in range(unit.spec.segments + 1):
-            inner_leaf(unit, boundary, known, feedback)
+            inner_leaf(unit, boundary, state, feedback)
         unit.slot_state.digest()  # as the last leaf needs it anew
-        hashed = time.process_time()
-        found.append({"train": trained - began, "replay": replayed - trained, "hash": hashed - hashing})
+        found.append({"train": training, "replay": replaying, "hash": time.process_time() - hashing})
     return {"parameters": unit.spec.num_parameters(), "segments": unit.spec.segments, "seconds": found}
 
 
