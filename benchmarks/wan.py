@@ -3,7 +3,7 @@
 ``python -m benchmarks.wan --json``. The ideal is what the slots' devices compute in the same time without ever waiting.
 Every row is the product as it is (``benchmarks.simulator.rounds`` says what is modelled). ``efficiency_1b`` is taken at
 the settings that docs/planning.md recommends for such links and so many parameters (``method: slow_links``): rounds of
-24 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
+30 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
 is a job that sets nothing: a model of this size takes the same settings then, and keeps every round's checkpoint.
 ``_plain_defaults`` is one with ``method: default``. Payloads have as many entries as the market tells nodes of such a
 link (``training_gym.adaptation``), from the first round on. Sizes and the market's times are measured on real payloads
@@ -169,12 +169,12 @@ def plans(quick: bool) -> Iterator[tuple[str, str, Plan]]:
     best = replace(RECOMMENDED, nodes=8, rounds=6, unmeasured=2) if quick else RECOMMENDED
     plain = replace(best, training=PLAIN, pin_interval=1)
     small = replace(plain, model=FIVE_MILLION)
-    yield "efficiency_1b", "as recommended: H 24, k 64, 2 bits, round_delay 1", best
+    yield "efficiency_1b", "as recommended: H 30, k 64, 2 bits, round_delay 1", best
     yield "efficiency_1b_no_delay", "the same with round_delay 0", best.with_settings(round_delay=0)
     yield "efficiency_1b_h16", "H 16", best.with_settings(inner_steps=16, segment_steps=4)
     yield "efficiency_1b_h48", "H 48", best.with_settings(inner_steps=48)
     yield "efficiency_1b_h96", "H 96", best.with_settings(inner_steps=96)
-    yield "efficiency_1b_h24_k256", "k 256", best.with_settings(**SPARSE)
+    yield "efficiency_1b_k256", "k 256", best.with_settings(**SPARSE)
     yield "efficiency_1b_h48_k256", "H 48, k 256", best.with_settings(**SPARSE, inner_steps=48)
     fuller = replace(best.with_settings(**FULLER, inner_steps=48), tree=4)
     yield "efficiency_1b_h48_k960", "H 48, k 960, joined by four processes", fuller

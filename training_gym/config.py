@@ -126,7 +126,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "down_top_k": 0,
     },
     "slow_links": {
-        "inner_steps": 24,
+        "inner_steps": 30,
         "segment_steps": 6,
         "top_k": 64,
         "value_bits": 2,

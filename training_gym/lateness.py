@@ -63,6 +63,18 @@ def last_offer(taken: Sequence[float], limit: float) -> float:
     return limit - min(taken)
 
 
+def last_ahead(taken: Sequence[float], limit: float) -> float:
+    """Until when a unit may be offered that its round does not need yet: later than this one of the usual length would
+    come after the deadline ``limit``.
+
+    Raises:
+        ValueError: if nothing is known of recent units.
+    """
+    if not len(taken):
+        raise ValueError("nothing is known of recent units")
+    return limit - float(np.median(np.asarray(taken, np.float64)))
+
+
 def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:
     """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
 

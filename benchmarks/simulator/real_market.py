@@ -238,8 +238,13 @@ class Run:
         own, ahead = (
             None if (unit := round_.units.get(slot)) is None else unit.status for round_ in (self._now, self._next)
         )
-        may_go_ahead = bool(self._delay) and self._next.number < self._count
-        return round_to_offer(self._state(), datetime.now(UTC), own, ahead, may_go_ahead=may_go_ahead)
+        state, now, began = self._state(), datetime.now(UTC), lateness.begun(self._next.offers, self._slots)
+        may_go_ahead = (
+            bool(self._delay)
+            and self._next.number < self._count
+            and state.is_worth_going_ahead(now, None if began is None else _moment(began))
+        )
+        return round_to_offer(state, now, own, ahead, may_go_ahead=may_go_ahead)
 
     def _offer(self, round_: _Round, slot: int) -> None:
         worker, before = self._holders[slot], self._now.units.get(slot)
@@ -316,11 +321,12 @@ class Run:
             nodes=self._slots,
             open=sum(not unit.delivered for unit in units),
             delivered=sum(unit.delivered for unit in units),
-            started_at=datetime.now(UTC) - timedelta(seconds=time.monotonic() - began),
+            started_at=_moment(began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=LONGEST_SECONDS),
             hopeless=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
             last_offer=timedelta(seconds=last_offer),
+            last_ahead=timedelta(seconds=lateness.last_ahead(taken, deadline)) if taken else None,
         )
 
     def _begin_closing(self) -> None:
@@ -373,6 +379,11 @@ class Run:
         for worker in self.workers:
             worker.process.kill()
             worker.process.wait()
+
+
+def _moment(monotonic: float) -> datetime:
+    """When the process's clock showed this."""
+    return datetime.now(UTC) - timedelta(seconds=time.monotonic() - monotonic)
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ class _Job:
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
         share = lateness.OVERLAPPED_SLACK if scenario.round_delay else lateness.LEAST_SLACK
-        self._recent = Recent(market.round_slack_seconds, share)
+        self._recent = Recent(market.round_slack_seconds, share, market.round_deadline_seconds)
         self._recent.add(self._next)
 
     def run(self) -> Outcome:
@@ -221,8 +221,13 @@ class _Job:
         if number in self._late:
             return None
         own, ahead = (_status(state.units.get(number)) for state in (self._round, self._next))
-        may_go_ahead = bool(self._scenario.round_delay) and self._next.number < self._scenario.rounds
-        now = _EPOCH + timedelta(seconds=self._clock.now)
+        now, began = _EPOCH + timedelta(seconds=self._clock.now), self._next.began_at
+        ahead_began = None if began is None else _EPOCH + timedelta(seconds=began)
+        may_go_ahead = (
+            bool(self._scenario.round_delay)
+            and self._next.number < self._scenario.rounds
+            and found.is_worth_going_ahead(now, ahead_began)
+        )
         return round_to_offer(found, now, own, ahead, may_go_ahead=may_go_ahead)
 
     def _offer_next(self, number: int, node: Node, found: RoundState) -> None:
@@ -334,9 +339,13 @@ class _Job:
 
     @property
     def _counts(self) -> RoundState:
-        """The round's state without its times, for a slot whose own unit is there: these do not count for it."""
-        state, nothing = self._round, timedelta(0)
-        return RoundState(len(self._slots), state.open, state.delivered, _EPOCH, nothing, nothing)
+        """The round's state without its times, for a slot whose own unit is there: what counts for it is only until
+        when a unit of the next round may be offered, by the limits that were found last."""
+        state, nothing, limits = self._round, timedelta(0), self._recent.found
+        last_ahead = None if limits is None else timedelta(seconds=limits.last_ahead)
+        return RoundState(
+            len(self._slots), state.open, state.delivered, _EPOCH, nothing, nothing, last_ahead=last_ahead
+        )
 
     def _round_state(self, *, always: bool) -> RoundState:
         """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
@@ -344,11 +353,11 @@ class _Job:
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
-        deadline, last_offer = longest, math.inf
+        deadline, last_offer, last_ahead = longest, math.inf, None
         began = state.began_at if self._scenario.round_delay and state.began_at is not None else state.opened_at
         if limits is not None:
-            deadline = min(limits[0], longest)
-            last_offer = -1.0 if state.closed_at is not None else lateness.last_offer([limits[1]], deadline)
+            deadline, last_ahead = limits.deadline, timedelta(seconds=limits.last_ahead)
+            last_offer = -1.0 if state.closed_at is not None else limits.last_offer
             state.count_hopeless(began + last_offer)
         return RoundState(
             nodes=len(self._slots),
@@ -359,6 +368,7 @@ class _Job:
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
             hopeless=state.hopeless,
             last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
+            last_ahead=last_ahead,
         )
 
     def _join(self, included: list[Unit]) -> None:

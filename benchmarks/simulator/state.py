@@ -100,21 +100,34 @@ class State:
 class Recent:
     """The rounds that a deadline is found from: those before, the one at hand and the next."""
 
-    def __init__(self, least_slack: float, share: float) -> None:
-        self._slack = least_slack, share
+    def __init__(self, least_slack: float, share: float, longest: float) -> None:
+        self._slack, self._longest = (least_slack, share), longest
         self._states: deque[State] = deque(maxlen=DEADLINE_ROUNDS + 2)
         self._found_for = (-1, -1)
-        self._found: tuple[float, float] | None = None
+        self.found: Limits | None = None
 
     def add(self, state: State) -> None:
         """A further round; the oldest one goes."""
         self._states.append(state)
 
-    def limits(self) -> tuple[float, float] | None:
-        """The deadline and the least that a unit took, in seconds; None as long as none was delivered."""
+    def limits(self) -> "Limits | None":
+        """What units took until now; None as long as none was delivered."""
         seen = self._states[-1].number, sum(len(state.taken) for state in self._states)
         if seen != self._found_for:
             taken = [seconds for state in self._states for seconds in state.taken]
-            self._found = (lateness.deadline(taken, *self._slack), min(taken)) if taken else None
+            self.found = self._limits(taken) if taken else None
             self._found_for = seen
-        return self._found
+        return self.found
+
+    def _limits(self, taken: list[float]) -> "Limits":
+        deadline = min(lateness.deadline(taken, *self._slack), self._longest)
+        return Limits(deadline, lateness.last_offer(taken, deadline), lateness.last_ahead(taken, deadline))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after a round's beginning, as of ``market.jobs.dispatch.RoundState``."""
+
+    deadline: float
+    last_offer: float
+    last_ahead: float

@@ -159,7 +159,7 @@ FIELDS: dict[str, Any] = {
         "requirements": {"regions": [REGION], "min_reliability_bps": 8_000},
         "checkpoint": {"interval": 1, "storage": "ipfs", "redundancy": 3},
     },
-    "settings_by_size": {"inner_steps": 24, "segment_steps": 6, "top_k": 64, "down_top_k": 64, "round_delay": 1},
+    "settings_by_size": {"inner_steps": 30, "segment_steps": 6, "top_k": 64, "down_top_k": 64, "round_delay": 1},
     "model_config": _SPEC["model_config"],
     "data_config": _SPEC["data_config"],
     "training_config": _SPEC["training_config"],

@@ -43,7 +43,8 @@ class RoundState:
     """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
 
     Those of the open ones that were offered after ``last_offer`` are ``hopeless``: a quorum does not wait for them. For
-    the others it waits until ``deadline``; without a quorum the job is given up after ``patience``.
+    the others it waits until ``deadline``; without a quorum the job is given up after ``patience``. ``last_ahead`` is
+    until when after its beginning units of the next round are offered, as long as this one is at hand.
     """
 
     nodes: int
@@ -54,6 +55,7 @@ class RoundState:
     patience: timedelta
     hopeless: int = 0
     last_offer: timedelta | None = None
+    last_ahead: timedelta | None = None
 
     @property
     def quorum(self) -> int:
@@ -72,6 +74,11 @@ class RoundState:
         """Whether a unit that is offered now may still come in time, or there is no quorum without it."""
         in_time = self.last_offer is None or now <= self.started_at + self.last_offer
         return in_time or self.lacks_quorum
+
+    def is_worth_going_ahead(self, now: datetime, began: datetime | None) -> bool:
+        """Whether a unit of the next round that is offered now would come in time; ``began``: when that round did, None
+        if too few of its units were offered yet."""
+        return began is None or self.last_ahead is None or now <= began + self.last_ahead
 
     @property
     def lacks_quorum(self) -> bool:
@@ -135,6 +142,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     taken = repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
     deadline = min(lateness.deadline(taken, settings.round_slack_seconds, share) if taken else longest, longest)
     last_offer = timedelta(seconds=lateness.last_offer(taken, deadline)) if taken else None
+    last_ahead = timedelta(seconds=lateness.last_ahead(taken, deadline)) if taken else None
     return RoundState(
         nodes=job.nodes,
         open=sum(unit.status in repository.OPEN_UNIT for unit in units),
@@ -149,6 +157,7 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
             for unit in units
         ),
         last_offer=last_offer,
+        last_ahead=last_ahead,
     )
 
 
@@ -161,7 +170,8 @@ def round_to_offer(
         state: of the round at hand.
         now: the time.
         own, ahead: where the slot's unit of this round and of the next stand; None where there is none that counts.
-        may_go_ahead: whether units of the next round are offered already.
+        may_go_ahead: whether units of the next round are offered already, and this one would come in time for it. A
+            slot that waits a little then is ahead of the others, and one that does not is behind them for good.
     """
     if own in repository.OPEN_UNIT or ahead in repository.OPEN_UNIT:
         return None
@@ -212,7 +222,11 @@ def _offer_units(
     own, ahead = _counting(units), _counting(next_units)
     # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
     waiting = repository.late_slots(session, job.id, job.current_round)
-    may_go_ahead = slot_states.goes_on_when_delivered(job) and job.current_round + 1 < job.rounds
+    may_go_ahead = (
+        slot_states.goes_on_when_delivered(job)
+        and job.current_round + 1 < job.rounds
+        and state.is_worth_going_ahead(now, lateness.begun([unit.created_at for unit in next_units], job.nodes))
+    )
 
     def next_of(slot: Slot) -> int | None:
         has = [_standing(slot, units.get(slot.slot)) for units in (own, ahead)]

@@ -52,10 +52,10 @@ def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
     }
     job.write_text(json.dumps(asked))
     found = cli.json("job", "quote", job)
-    assert (found["settings_by_size"]["inner_steps"], found["settings_by_size"]["down_top_k"]) == (24, 64)
+    assert (found["settings_by_size"]["inner_steps"], found["settings_by_size"]["down_top_k"]) == (30, 64)
     assert "top_k" not in found["settings_by_size"]
     shown = cli("job", "quote", job)
-    assert "inner_steps 24" in shown
+    assert "inner_steps 30" in shown
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     assert cli.json("job", "quote", job)["settings_by_size"] == {}
     assert "set by the model's size          nothing" in cli("job", "quote", job)

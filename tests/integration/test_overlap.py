@@ -205,6 +205,33 @@ def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
     assert [len([u for u in world.units(job_id, round=r) if u.included]) for r in range(4)] == [4, 3, 4, 4]
 
 
+@pytest.mark.parametrize(("ago", "goes_ahead"), [(40, True), (60, False)])
+def test_who_would_be_too_late_for_the_next_round_too_leaves_it_out_and_is_ahead_then(
+    world: World, nodes: list[str], job_id: str, ago: int, goes_ahead: bool
+) -> None:
+    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    behind = world.work(nodes[3])
+    _deliver(world, job_id, *nodes[:3])
+    _age(world, job_id, timedelta(seconds=100))  # so long a unit takes, and half of it a round waits for who is late
+    began = utc_now() - timedelta(seconds=ago)
+    offered = update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began)
+    world.rows(lambda session: session.execute(offered))
+    behind.commit()
+    behind.complete()
+    world.dispatch(job_id)
+    assert bool(world.units(job_id, round=1, slot=3)) is goes_ahead
+    if goes_ahead:
+        return
+    held = select(Slot.provider).where(Slot.job_id == job_id).order_by(Slot.slot)
+    assert world.rows(lambda session: list(session.scalars(held))) == nodes
+    _close(world, job_id)
+    assert world.units(job_id, round=1, slot=3) == []
+    unit = _unit(world, job_id, 2, 3)
+    assert (unit.provider, unit.start_checkpoint_cid) == (nodes[3], _cid(world, job_id, 1))
+    assert unit.start_slot_state_cid == behind.slot_state_cid
+    assert unit.start_eager_payload_cid is None  # what it learned last is joined already
+
+
 def test_who_took_a_slot_over_starts_from_its_payload_but_not_from_its_state(
     world: World, nodes: list[str], job_id: str
 ) -> None:

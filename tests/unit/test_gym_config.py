@@ -171,12 +171,12 @@ def test_a_large_model_takes_settings_for_slow_links_where_nothing_is_set() -> N
 
 def test_the_length_of_a_round_and_of_its_segments_are_decided_together() -> None:
     assert settings_by_size(ModelConfig(**LARGE), {}) == METHODS["slow_links"]
-    for given_one in ({"inner_steps": 20}, {"segment_steps": 5}):
+    for given_one in ({"inner_steps": 20}, {"segment_steps": 4}):
         by_size = settings_by_size(ModelConfig(**LARGE), given_one)
         assert by_size == {
             name: value for name, value in METHODS["slow_links"].items() if name not in ("inner_steps", "segment_steps")
         }
-        assert training_of(LARGE, given_one)["top_k"] == 64  # 24 steps are no multiple of 5, nor 20 of 6
+        assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are no multiple of 6, nor 30 of 4
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])

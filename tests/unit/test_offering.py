@@ -8,7 +8,7 @@ import pytest
 from market.domain.lifecycle import UnitStatus
 from market.jobs.dispatch import RoundState, round_to_offer
 from market.jobs.spares import wanted
-from training_gym.lateness import begun, last_offer
+from training_gym.lateness import begun, last_ahead, last_offer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EARLY, LATE = START + timedelta(seconds=5), START + timedelta(seconds=15)
@@ -33,6 +33,17 @@ def test_a_unit_is_worth_offering_while_the_fastest_would_come_in_time() -> None
     assert not STATE.is_worth_offering(LATE)
     assert FEW.is_worth_offering(LATE)  # three of six are no quorum
     assert replace(STATE, last_offer=None).is_worth_offering(LATE)
+
+
+def test_a_unit_of_the_next_round_is_worth_offering_while_one_of_the_usual_length_would_come_in_time() -> None:
+    assert last_ahead([100.0, 104.0, 130.0], 150.0) == 46.0
+    with pytest.raises(ValueError):
+        last_ahead([], 110.0)
+    state = replace(STATE, last_ahead=timedelta(seconds=10))
+    assert state.is_worth_going_ahead(EARLY, START)
+    assert not state.is_worth_going_ahead(LATE, START)
+    assert state.is_worth_going_ahead(LATE, None)  # it has not begun
+    assert replace(STATE, last_ahead=None).is_worth_going_ahead(LATE, START)
 
 
 def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> None:

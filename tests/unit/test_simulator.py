@@ -182,6 +182,24 @@ def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -
     assert seconds(run(Scenario(work, nodes, cold, rounds=2))) == pytest.approx([47 + 85.0])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 4])
+def test_a_slot_that_fell_behind_leaves_out_a_unit_instead_of_being_late_with_each(seed: int) -> None:
+    market = Market(lease_seconds=3.0, sweep_seconds=1.0, round_slack_seconds=2.0, close=8.0)
+    nodes = Nodes(16, spares=4, jitter=0.01, leave_per_hour=0.8)
+    job = _Job(Scenario(replace(WORK, update=1 * MB), nodes, market, rounds=80, round_delay=1, seed=seed))
+    late_in_turn, join = [[0] for _ in range(16)], job._join
+
+    def joined(included: list[Unit]) -> None:
+        for slot, turns in enumerate(late_in_turn):
+            unit = job._round.units.get(slot)
+            turns.append(turns[-1] + 1 if unit is not None and unit not in included else 0)
+        join(included)
+
+    job._join = joined  # type: ignore[method-assign]
+    assert not job.run().failed
+    assert max(map(max, late_in_turn)) <= 1
+
+
 def _lines_per_event(nodes: int) -> float:
     """Lines of Python that a run takes, by its events, where nodes come and go all the time."""
     lines = 0
