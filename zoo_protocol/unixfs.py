@@ -32,6 +32,9 @@ PIECE_BYTES = 16 * CHUNK_BYTES
 MAX_AHEAD = 32  # chunks that wait for an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size
+_FEW_BLOCKS, _LEAST_BLOCK_BYTES = 4096, 512
+"""A read visits few blocks, and one more for so many bytes of the file. Nobody cuts files finer, but a node may name
+one child often: a DAG of kilobytes could otherwise have its reader ask a million times for a block of one byte."""
 
 GetBlock = Callable[[Cid], bytes]
 """Finds a block's bytes. Readers here verify them, so it may ask anybody."""
@@ -243,13 +246,13 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
     Raises:
         BlockMismatch, InvalidBlock, ContentTooLarge: see :func:`read`.
     """
-    visited = 0
+    visited, most = 0, 1
     stack: list[tuple[Leaf, int]] = [(Leaf(root, 0, None), 0)]
     while stack:
         entry, depth = stack.pop()
         visited += 1
-        if visited > MAX_BLOCKS or depth > MAX_DEPTH:
-            raise ContentTooLarge(f"{root} has more than {MAX_BLOCKS} blocks or {MAX_DEPTH} levels")
+        if visited > most or depth > MAX_DEPTH:
+            raise ContentTooLarge(f"{root} has more than {most} blocks, too many for its size, or {MAX_DEPTH} levels")
         if entry.cid.codec == RAW:
             yield entry
             continue
@@ -258,6 +261,8 @@ def leaves(root: Cid, get: GetBlock, *, max_bytes: int, start: int = 0, stop: in
             raise InvalidBlock(f"{entry.cid} holds {node.size} bytes where its parent says {entry.size}")
         if node.size > max_bytes:
             raise ContentTooLarge(f"{root} holds {node.size} bytes; the limit is {max_bytes}")
+        if depth == 0:
+            most = min(MAX_BLOCKS, _FEW_BLOCKS + node.size // _LEAST_BLOCK_BYTES)
         wanted = []
         offset = entry.offset
         for link in node.links:

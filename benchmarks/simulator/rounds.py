@@ -140,12 +140,12 @@ class _Job:
         return Node(self._clock, self._up, self._down, link, speed)
 
     def _await_departure(self) -> None:
-        rate = self._scenario.nodes.leave_per_hour * len(self._nodes) / _HOUR
-        if rate:
-            self._clock.after(self._random.expovariate(rate), self._somebody_leaves)
+        rate = self._scenario.nodes.leave_per_hour * max(1, len(self._nodes)) / _HOUR  # others may come when all left
+        self._clock.after(self._random.expovariate(rate), self._somebody_leaves)
 
     def _somebody_leaves(self) -> None:
-        self._leave(self._random.randrange(len(self._nodes)))
+        if self._nodes:
+            self._leave(self._random.randrange(len(self._nodes)))
         self._await_departure()
 
     def _depart(self, slot: int) -> None:

@@ -69,7 +69,12 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         round_ = _load(database, settings, job_id) if alone else None
         if round_ is None:
             return
-        stored, verdicts = _join(storage, job_id, round_)
+        try:
+            stored, verdicts = _join(storage, job_id, round_)
+        except tree.SumLost as lost:
+            with database.transaction() as session:
+                tree.sum_again(session, job_id, round_.number, lost.cid)
+            return
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
         _drop_useless_leaves(database, storage, job_id)

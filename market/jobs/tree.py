@@ -20,6 +20,7 @@ from market.jobs.models import AggregationLeaf, Unit
 from market.jobs.parts import Part, payloads_of
 from market.providers import service as providers
 from market.settings import Settings
+from market.storage.errors import BlobCorrupt, BlobNotFound
 from market.storage.service import Storage
 from training_gym.aggregation import PartialSum, Verdict, sketch_seed
 from training_gym.config import TrainingSpec
@@ -34,6 +35,18 @@ from training_gym.tree import (
     summarise,
 )
 from zoo_protocol.hashing import from_hex, to_hex
+
+
+class SumLost(Exception):
+    """Storage does not have a leaf's sum any more: a disk failed, or another job had an equal one and let go of it.
+
+    Attributes:
+        cid: of the sum.
+    """
+
+    def __init__(self, cid: str) -> None:
+        super().__init__(f"storage has lost the sum {cid}")
+        self.cid = cid
 
 
 def shape(
@@ -88,11 +101,27 @@ def combine(
     """The root's part: the sum over all leaves, which are all done, and the verdict on each payload by place.
 
     Raises:
+        SumLost: a leaf has to sum again.
         StorageError: storage failed.
     """
-    limit = sum_bytes(spec)
     decision = decide_together(Summary.from_json(leaf.summary or {}) for leaf in found)
-    return merge_all(load_sum(storage.get(leaf.sum_cid or "", max_bytes=limit)) for leaf in found), decision.verdicts
+    return merge_all(_stored_sum(storage, spec, leaf.sum_cid or "") for leaf in found), decision.verdicts
+
+
+def _stored_sum(storage: Storage, spec: TrainingSpec, cid: str) -> PartialSum:
+    try:
+        return load_sum(storage.get(cid, max_bytes=sum_bytes(spec)))
+    except (BlobNotFound, BlobCorrupt) as error:
+        raise SumLost(cid) from error
+
+
+def sum_again(session: Session, job_id: str, round_: int, cid: str) -> None:
+    """Have the leaves whose sum has this CID compute it anew."""
+    repository.lock_job(session, job_id)
+    lost = [leaf for leaf in checkpoint_repository.leaves_of_round(session, job_id, round_) if leaf.sum_cid == cid]
+    for leaf in lost:
+        leaf.sum_cid = None
+    wake(session, job_id, round_, [leaf.leaf for leaf in lost])
 
 
 def unpin_sums(storage: Storage, found: Sequence[AggregationLeaf]) -> None:

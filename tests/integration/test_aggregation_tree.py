@@ -22,6 +22,7 @@ from market.jobs.models import AggregationLeaf, Checkpoint
 from market.providers.models import Provider
 from training_gym.checkpoint import CheckpointManifest
 from worker.app import create_app
+from zoo_compute.blockstore import BlockStore
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
@@ -228,6 +229,26 @@ def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World,
     _aggregate(world, job_id)
     assert not any(world.storage.is_pinned(cid) for cid in sums)
     assert not _leaves(world, job_id)
+
+
+def test_a_sum_that_storage_has_lost_is_summed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
+    job_id = _delivered(world, far_apart)
+    expected = _in_one_place(world, job_id)
+    _aggregate(world, job_id)
+    for _ in range(2):
+        for leaf in _leaves(world, job_id):
+            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    for lost in (0, 2):  # as a disk may, or another job that comes to the same sum and lets go of it
+        world.storage.unpin(_leaves(world, job_id)[lost].sum_cid or "")
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    world.wakes.seen.clear()
+    _aggregate(world, job_id)
+    while world.read(job_id).current_round == 0:
+        waiting, world.wakes.seen = world.wakes.seen, []
+        assert waiting, "somebody must be woken until the round is closed"
+        for task in waiting:
+            _work(world, task)
+    assert _checkpoint(world, job_id) == expected
 
 
 def _die(*_args: Any) -> None:

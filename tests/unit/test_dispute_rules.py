@@ -22,6 +22,7 @@ from zoo_compute.node import judging
 from zoo_compute.node.executor import ExecutorError
 from zoo_compute.node.judging import Bench, Finding, Patience, Undecided, judge
 from zoo_compute.node.workspace import Workspace
+from zoo_protocol.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import REPLAYED, JobOrder, UnitCommitment
 from zoo_protocol.trace import payload_hash, state_leaf
@@ -276,7 +277,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             return dict(answer)
 
         bench = Bench(Workspace(tmp_path), Gateway(state), environment, run)  # type: ignore[arg-type]
-        return judge(case, ShownTrace(shown, DIGESTS), step, "cid", Patience(over, could_serve), bench)
+        return judge(case, ShownTrace(shown, DIGESTS), step, STATE_CID, Patience(over, could_serve), bench)
 
     return find
 
@@ -285,6 +286,7 @@ def replayed(boundary: int, payload: str | None = None) -> dict[str, Any]:
     return {"end_leaf": leaf(boundary), "payload_sha256": payload}
 
 
+STATE_CID = cid_of_raw(b"neither what the gateway gives nor what an earlier case left")
 WHOLE = {"state_digests": DIGESTS, "leaves": [leaf(boundary) for boundary in range(5)], "payload_sha256": PAYLOAD}
 MISMATCH = ExecutorError("start_state_mismatch", "state", "is another one")
 

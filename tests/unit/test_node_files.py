@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from zoo_compute.errors import ZooError
+from zoo_compute.gateway import GatewayClient
 from zoo_compute.link import Link
 from zoo_compute.node import quotes, work
 from zoo_compute.node.agent import NodeAgent
@@ -18,9 +19,11 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.effort import Effort
 from zoo_compute.node.market import Lease
 from zoo_compute.node.referee import SignedVerdict, Verdicts
+from zoo_compute.node.tasks import TaskError
 from zoo_compute.node.work import Worker
 from zoo_compute.node.workspace import Workspace
 from zoo_compute.wallet import Wallet
+from zoo_protocol.cid import InvalidCid
 from zoo_protocol.hashing import to_hex
 
 
@@ -73,7 +76,7 @@ def executor_of(worker: Worker) -> Any:
 def trained(worker: Worker, environment: str) -> dict[str, Any]:
     cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
     spec = {"training_config": {"top_k": 64}}
-    task = {"job_id": "job", "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
+    task = {"job_id": "0x" + "22" * 32, "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
     held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None, check=None)
     return worker._trained(held, Effort(Link(None)))  # type: ignore[arg-type]
 
@@ -161,3 +164,26 @@ def test_a_silent_source_of_collateral_does_not_hold_up_the_heartbeats(monkeypat
         with pytest.raises(ZooError) as error:
             fetch(quote)
     assert (error.value.code, "no answer in time" in error.value.detail) == ("collateral-unavailable", True)
+
+
+def test_no_name_that_others_give_leads_out_of_the_nodes_directory(tmp_path: Path) -> None:
+    """A lease, or a record from a stranger, may hold anything where a CID belongs; what is no file of that CID is set
+    aside, which must not befall the owner's other files."""
+    key = tmp_path / "key"
+    key.write_text("secret")
+    workspace, job_id = Workspace(tmp_path / "node"), "0x" + "11" * 32
+    with GatewayClient(["http://127.0.0.1:1"], attempts=1) as gateway:
+        for wrong in ("../../key", str(key), "", "."):
+            with pytest.raises(InvalidCid):
+                workspace.fetch(gateway, wrong)
+            with pytest.raises(InvalidCid):
+                workspace.kept_slot_state(job_id, 0, wrong)
+            with pytest.raises(InvalidCid):
+                workspace.keep(wrong, [], job_id)
+    for place in (("../..", 0, 0), (job_id, "../..", 0), (job_id, 0, "../key")):
+        with pytest.raises(TaskError):
+            workspace.unit(*place)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lease's id"):
+        Lease.from_dict({**Lease("l", "pin", job_id, job_id, {}, 30.0).as_dict(), "id": "../key"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "node"]
+    assert key.read_text() == "secret"

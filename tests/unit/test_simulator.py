@@ -112,6 +112,22 @@ def test_a_market_gives_up_without_a_quorum() -> None:
     assert outcome.simulated == pytest.approx(302.0)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_network_that_everybody_has_left_goes_on(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    left, leave = [], _Job._leave
+
+    def note(job: _Job, index: int) -> None:
+        left.append(job._clock.now)
+        leave(job, index)
+
+    monkeypatch.setattr(_Job, "_leave", note)
+    nodes = Nodes(2, links={FREE: 1.0}, leave_per_hour=20.0, departures={0: 1.0, 1: 1.0})
+    patient = Market(round_deadline_seconds=10_000.0)
+    simulate(Scenario(WORK, nodes, patient, rounds=20, unmeasured=0, seed=seed))
+    assert left[:2] == [1.0, 1.0]
+    assert left[2:]  # those who came since leave as well
+
+
 def test_a_spare_takes_over_once_the_lease_has_expired_and_begins_at_once_if_it_follows() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 20.0})

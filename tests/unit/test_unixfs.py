@@ -130,6 +130,30 @@ def test_a_chain_without_end_is_cut():
         list(unixfs.read(cid, blocks.__getitem__, max_bytes=10))
 
 
+def test_a_reader_is_not_sent_for_one_block_again_and_again():
+    """Ten kilobytes of blocks, within their reader's limit, that are 10,000 leaves of one byte each."""
+    cid, size, asked = of_block(0x55, b"x"), 1, 0
+    blocks = {cid: b"x"}
+    for _ in range(2):
+        cid, block = _node(*[Link(cid, size, size)] * 100)
+        blocks[cid], size = block, size * 100
+
+    def get(cid: Cid) -> bytes:
+        nonlocal asked
+        asked += 1
+        return blocks[cid]
+
+    with pytest.raises(ContentTooLarge):
+        list(unixfs.read(cid, get, max_bytes=size))
+    assert asked < 4200
+
+
+def test_a_file_of_fine_chunks_is_read():
+    data = pattern(5000 * 1024)  # `ipfs add --chunker=size-1024`
+    root, blocks = _tree(data, chunk_bytes=1024)
+    assert b"".join(unixfs.read(root, blocks.__getitem__, max_bytes=len(data))) == data
+
+
 @pytest.mark.parametrize(
     ("true", "altered"),
     [

@@ -1,5 +1,6 @@
 """The market's calls that a node makes."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ class Lease:
         found = cls(**{name: document[name] for name in cls.__slots__})
         if not (isinstance(found.task, dict) and isinstance(found.lease_seconds, int | float)):
             raise TypeError("task is no object, or lease_seconds no number")
+        if not re.fullmatch("[A-Za-z0-9-]{1,64}", found.id):  # a file is named by it
+            raise ValueError(f"{found.id!r:.80} is no lease's id")
         return found
 
     def as_dict(self) -> dict[str, Any]:

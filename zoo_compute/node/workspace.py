@@ -42,6 +42,7 @@ from zoo_compute.node.damage import make_folder, opened_store, read_json, set_as
 from zoo_compute.node.durable_files import write_file, write_json
 from zoo_compute.node.market import Lease
 from zoo_compute.node.state_directory import acknowledgements_in, disputes_in, traces_in, verdicts_in
+from zoo_compute.node.tasks import TaskError
 from zoo_compute.packs import force_to_disk
 from zoo_protocol.cid import ContentError, parse
 from zoo_protocol.unixfs import cid_of_file
@@ -140,7 +141,8 @@ class Workspace:
         return self._root / "executor"
 
     def unit(self, job_id: str, round_: int, slot: int) -> Path:
-        """The directory of one unit, made where it is not there."""
+        """The directory of one unit, made where it is not there. Raises TaskError: what is given names no unit."""
+        _require_place(job_id, round_, slot)
         path = self._root / "units" / job_id / f"{round_}-{slot}"
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -151,8 +153,9 @@ class Workspace:
         return path if _is_whole(path, cid) else None
 
     def slot_state(self, job_id: str, slot: int, cid: str) -> Path:
-        """Where a slot state of this node lies if it is here."""
-        return self._root / "slots" / job_id / str(slot) / cid
+        """Where a slot state of this node lies if it is here. Raises TaskError, InvalidCid: it is none's name."""
+        _require_place(job_id, slot)
+        return self._root / "slots" / job_id / str(slot) / str(parse(cid))
 
     def keep_slot_state(self, job_id: str, slot: int, file: Path) -> str:
         """Move a unit's slot state file to its place; returns its CID."""
@@ -166,8 +169,8 @@ class Workspace:
         return cid
 
     def file(self, cid: str) -> Path:
-        """Where the file of a CID lies if it is here."""
-        return self._root / "files" / cid
+        """Where the file of a CID lies if it is here. Raises InvalidCid: a lease or a record may hold anything."""
+        return self._root / "files" / str(parse(cid))
 
     def here(self, cid: str) -> Path | None:
         """The file of a CID if it is here. One that an earlier process left is read first, and set aside if damaged."""
@@ -222,8 +225,8 @@ class Workspace:
             yield
 
     def keep(self, checkpoint: str, cids: Sequence[str], job_id: str) -> None:
-        """Note that these pinned files make up a checkpoint of a job."""
-        write_json(self._root / "checkpoints" / f"{checkpoint}.json", {"cids": list(cids), "job_id": job_id})
+        """Note that these pinned files make up a checkpoint of a job. Raises InvalidCid."""
+        write_json(self._root / "checkpoints" / f"{parse(checkpoint)}.json", {"cids": list(cids), "job_id": job_id})
 
     def kept_jobs(self) -> set[str]:
         """The jobs of which a checkpoint or a slot state is here."""
@@ -337,6 +340,12 @@ class Workspace:
 
     def _lease_file(self, lease: Lease) -> Path:
         return self._root / "leases" / f"{lease.id}.json"
+
+
+def _require_place(job_id: str, *numbers: int) -> None:
+    """What comes from the market becomes part of a path: it must not lead out of the node's directory."""
+    if not _JOB_ID.fullmatch(job_id) or any(type(number) is not int for number in numbers):
+        raise TaskError("invalid_task", "task.job_id", f"{job_id!r:.80}, {numbers!r:.80} is no unit's place")
 
 
 def _is_whole(path: Path, cid: str) -> bool:
