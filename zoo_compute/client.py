@@ -326,9 +326,10 @@ def _read(content: bytes | Path) -> bytes:
         return content
     try:
         return content.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path with U+0000
+        reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
             "file-unreadable",
-            f"{content}: {error.strerror}",
+            f"{content}: {reason}",
             remedy="Name a text file that is there; a job file's paths are relative to it.",
         ) from error

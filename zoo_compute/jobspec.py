@@ -143,7 +143,15 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """One that takes 3e-4 for a number."""
+        """One that takes 3e-4 for a number, and no key twice: which of two budgets was meant is not to be guessed."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value]
+            for position, name in enumerate(names):
+                if name in names[:position]:
+                    remedy = "Keep one of the two."
+                    raise _wrong(path, f"holds the key {name!r:.80} twice", remedy=remedy)
+            return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
     try:
@@ -157,6 +165,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise _wrong(path, f"cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise _wrong(path, f"is neither YAML nor JSON: {error}") from error
+    except RecursionError as error:
+        raise _wrong(path, "is nested too deeply") from error
     if not isinstance(document, dict):
         raise _wrong(path, "must hold an object with the keys " + ", ".join(_KEYS))
     return document

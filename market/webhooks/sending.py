@@ -71,17 +71,21 @@ def checked_addresses(url: httpx.URL, *, private: bool, resolve: Resolve = resol
     """
     if url.scheme not in (("https", "http") if private else ("https",)):
         raise AddressRefused(f"the scheme is {url.scheme or 'missing'!r}, not 'https'")
-    if not url.host or url.userinfo:
-        raise AddressRefused("it has no host" if not url.host else "it has a user or password; sign in by other means")
+    try:
+        host = url.host
+    except UnicodeError as error:  # httpx decodes xn-- names
+        raise AddressRefused(f"its host is no name: {error}") from error
+    if not host or url.userinfo:
+        raise AddressRefused("it has no host" if not host else "it has a user or password; sign in by other means")
     if url.port is not None and not 0 < url.port < 2**16:  # what resolves would take the rest of a division
         raise AddressRefused(f"there is no port {url.port}")
     try:
-        addresses = resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
+        addresses = resolve(host, url.port or (443 if url.scheme == "https" else 80))
     except (OSError, UnicodeError) as error:
-        raise AddressRefused(f"the host {url.host!r} does not resolve") from error
+        raise AddressRefused(f"the host {host!r} does not resolve") from error
     for address in addresses:
         if not private and not is_public(address):
-            raise AddressRefused(f"the host {url.host!r} has the address {address}, which is not public")
+            raise AddressRefused(f"the host {host!r} has the address {address}, which is not public")
     return list(addresses)
 
 

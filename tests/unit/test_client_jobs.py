@@ -13,7 +13,7 @@ from eth_account import Account
 from training_gym.config import TrainingSpec
 from zoo_compute import jobspec, orders
 from zoo_compute.amounts import format_zen, parse_zen
-from zoo_compute.client import Client, evidence_errors
+from zoo_compute.client import Client, _read, evidence_errors
 from zoo_compute.errors import ConfigError, Mismatch
 from zoo_compute.jobspec import LocalDataset
 from zoo_compute.models import JobState, Network, Quote
@@ -220,6 +220,9 @@ def test_a_key_of_a_wrong_type_is_told_how_to_be_written(tmp_path: Path, line: s
         ("budget_max: 2026-99-99", "neither YAML nor JSON"),
         ("- 1", "must hold an object"),
         ("a: [", "neither YAML nor JSON"),
+        ("[" * 3000, "nested too deeply"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nbudget_max: 100", "holds the key 'budget_max' twice"),
+        ("data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {rounds: 2, rounds: 3}", "the key 'rounds' twice"),
     ],
 )
 def test_a_wrong_job_file_is_told_what_is_wrong(tmp_path: Path, text: str, named: str) -> None:
@@ -227,6 +230,12 @@ def test_a_wrong_job_file_is_told_what_is_wrong(tmp_path: Path, text: str, named
     file.write_text(text)
     with pytest.raises(ConfigError, match=named):
         jobspec.load(file)
+
+
+def test_a_path_that_no_file_can_have_is_no_file() -> None:
+    with pytest.raises(ConfigError, match="embedded null byte") as error:
+        _read(Path("corpus\0.txt"))
+    assert error.value.code == "file-unreadable"
 
 
 def test_a_wallet_never_shows_its_key_and_says_what_is_wrong_with_one(tmp_path: Path) -> None:
