@@ -39,5 +39,4 @@ def configure_logs(level: str, *, as_json: bool, processors: Sequence[structlog.
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
-        cache_logger_on_first_use=True,
     )
