@@ -60,7 +60,10 @@ def check_attestation(
     """
     found = chain.attested(provider)
     if found is None:
-        raise ZooError("not-attested", f"{provider} has no attestation on chain")
+        remedy = (
+            "Check the address. Attestation is optional: a provider records one with zoo-compute node start --attest."
+        )
+        raise ZooError("not-attested", f"{provider} has no attestation on chain", remedy=remedy)
     block, _ = cid.cids_of_digest(from_hex(found.report))
     try:
         evidence = Evidence.from_bytes(gateway.fetch(block, max_bytes=MAX_EVIDENCE_BYTES))

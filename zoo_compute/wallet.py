@@ -56,7 +56,11 @@ class Wallet:
         try:
             self._account: LocalAccount = Account.from_key(private_key)
         except ValueError as error:  # zero, or beyond the curve's order
-            raise ConfigError("private-key-malformed", "the private key is not on the curve secp256k1") from error
+            raise ConfigError(
+                "private-key-malformed",
+                "the private key is not on the curve secp256k1",
+                remedy=f"Check {KEY_VARIABLE}.",
+            ) from error
         self.address = str(self._account.address)
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ from market.jobs.errors import JobNotFound
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
+_LAST_ID = 2**63 - 1  # of a bigint column
 _OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
 _POLL_SECONDS = 1.0  # how long an unannounced change can stay unseen where Redis fails
 _HEARTBEAT_SECONDS = 10
@@ -52,7 +53,7 @@ async def watch_job(
     job_id: Annotated[HashString, Path(description="The job's id: 0x hex of 32 bytes.")],
     account: CurrentAccount,
     services: ServicesDep,
-    last_event_id: Annotated[int, Header(ge=0, description="Resume after the event with this id.")] = 0,
+    last_event_id: Annotated[int, Header(ge=0, le=_LAST_ID, description="Resume after the event with this id.")] = 0,
 ) -> EventSourceResponse:
     """Everything that happened and happens to your job, until it is settled or rejected. Comments are heartbeats."""
     await run_in_threadpool(_next_batch, services, account, job_id, last_event_id)  # refuses before the stream begins

@@ -119,6 +119,12 @@ def test_a_reader_resumes_after_the_last_event_it_has(api: httpx.Client, job: Wa
         assert list(read_events(response)) == everything
 
 
+@pytest.mark.parametrize("last", ["-1", "x", str(2**63)])
+def test_an_event_that_cannot_be_is_refused_by_the_headers_name(api: httpx.Client, job: Watched, last: str) -> None:
+    answer = api.get(job.path, headers=job.payer.headers | {"Last-Event-ID": last})
+    assert refusal(answer, 422, "invalid-request")["field"] == "header.last-event-id"
+
+
 def test_old_steps_are_forgotten_and_readers_that_are_up_to_date_notice_nothing(
     api: httpx.Client, job: Watched
 ) -> None:

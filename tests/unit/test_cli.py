@@ -27,12 +27,17 @@ from zoo_compute.unit_record import Place
 ROOT = Path(__file__).parents[2]
 
 
-def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def surroundings(directory: Path) -> dict[str, str]:
+    """The environment of a command that finds nothing but what is in a directory."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZOO_")}
+    return {**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config")}
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "zoo_compute", *arguments],
         cwd=directory,
-        env={**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config"), **environment},
+        env={**surroundings(directory), **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -52,6 +57,20 @@ def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path) -> 
     done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
     assert done.returncode == ExitCode.USAGE
     assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
+
+
+def test_who_waits_at_a_terminal_for_a_silent_market_is_told(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "zoo_compute", "job", "list", "--api-url", "http://127.0.0.1:1"]
+    with subprocess.Popen(command, cwd=tmp_path, env=surroundings(tmp_path), stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        try:
+            assert "ConnectError" in (said := os.read(ours, 4096).decode())
+            assert "trying again" in said
+            assert process.poll() is None, "it is told before the command ends"
+        finally:
+            process.kill()
+            os.close(ours)
 
 
 def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ApiError, ZooError
 from zoo_compute.plain_json import to_json
 
+_SILENT_SECONDS = 2  # of pauses before attempts that failed
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -78,10 +79,21 @@ def report(error: ZooError, *, as_json: bool) -> None:
 
 
 def quiet_retries() -> None:
-    """Say nothing of attempts that are repeated: what fails for good is reported, and may not mix with results."""
+    """Say nothing of attempts that are repeated: what fails for good is reported, and may not mix with results.
+
+    Who sits before a terminal is told once why nothing happens.
+    """
     import stamina.instrumentation
 
-    stamina.instrumentation.set_on_retry_hooks(())
+    said = False
+
+    def tell(details: stamina.instrumentation.RetryDetails) -> None:
+        nonlocal said
+        if not said and details.waited_so_far > _SILENT_SECONDS:
+            said = True
+            note(f"{details.caused_by}: trying again …")
+
+    stamina.instrumentation.set_on_retry_hooks([tell] if sys.stderr.isatty() else [])
 
 
 def log_to_stderr(level: str = "INFO") -> None:
