@@ -39,8 +39,9 @@ class UnitRecord:
     checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None (``training_gym.ahead``).
     ``top_k`` is how many entries of each chunk it was told to send; None is what the specification says. ``window`` is
     the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf there.
-    ``sampling_bps`` is the rate its segments were drawn at. ``tolerated_segments`` are those of the drawn ones that
-    only a verifier of another environment class replayed, which passed them by tolerance: weaker than equal bits.
+    ``sampling_bps`` is the rate its segments are drawn at, None if it was not delivered. ``tolerated_segments`` are
+    those of the drawn ones that only a verifier of another environment class replayed, which passed them by tolerance:
+    weaker than equal bits.
     """
 
     round: int
