@@ -18,7 +18,7 @@ from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid, merkle
 from zoo_protocol.cid import ContentError, InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, recover_strictly, struct_hash, typed_data
 from zoo_protocol.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of, unit_leaf
 from zoo_protocol.sampling import draw_segments
@@ -153,7 +153,8 @@ def _check_unit(
     commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
     document = typed_data(Domain(chain.chain_id, chain.address("JobEscrow")), commitment)
     try:
-        result.expect("foreign_signature", where, unit.provider, recover(document, unit.commitment_signature))
+        signer = recover_strictly(document, unit.commitment_signature)  # else nobody could have disputed it on chain
+        result.expect("foreign_signature", where, unit.provider, signer)
     except ValueError as error:
         result.expect("foreign_signature", where, unit.provider, str(error))
     _check_draw(result, chain, record, order, unit, where)

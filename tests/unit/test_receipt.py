@@ -169,6 +169,11 @@ class World:
         honest, cheat = self.record.units
         self.record = replace(self.record, units=[replace(honest, **changes), cheat])
 
+    def with_v_of_0_or_1(self) -> str:
+        """The first unit's signature in a form that no contract takes."""
+        raw = from_hex(self.record.units[0].commitment_signature or "", 65)
+        return to_hex(raw[:64] + bytes([raw[64] - 27]))
+
     def have_fewer_segments(self) -> None:
         """Than were ordered, so that fewer are drawn."""
         self.record = replace(self.record, segments=1)
@@ -334,6 +339,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_order", lambda w: w.record.order.update(budget=str(2 * BUDGET))),
     ("foreign_signature", lambda w: setattr(w, "on_open", replace(w.on_open, payer=CHEAT.address))),
     ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.record.units[1].commitment_signature)),
+    ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.with_v_of_0_or_1())),
     ("no_commitment", lambda w: w.change_unit(commitment_signature=None)),
     ("wrong_payload", lambda w: w.change_unit(salt=SEED)),
     ("wrong_window", lambda w: setattr(w, "on_chain", replace(w.on_chain, root=SEED))),
