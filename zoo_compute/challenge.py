@@ -80,9 +80,11 @@ def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
     windows, found = {window.id: window for window in record.windows}, []
     for unit in record.units:
         window = windows.get(-1 if unit.window is None else unit.window)
-        if (unit.round, unit.slot) != (place.round, place.slot) or window is None or unit.window_index is None:
+        root, payload, index = unit.trace_root, unit.payload_hash, unit.window_index
+        if (unit.round, unit.slot) != (place.round, place.slot) or window is None:
             continue
-        root, payload, index = unit.trace_root or "", unit.payload_hash or "", unit.window_index
+        if root is None or payload is None or index is None:  # nothing was committed to
+            continue
         commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
         leaves = [from_hex(leaf) for leaf in window.leaves]
         if leaves[index : index + 1] != [leaf_of(commitment)] or to_hex(merkle.root(leaves)) != window.root:

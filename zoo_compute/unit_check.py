@@ -207,7 +207,9 @@ def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitR
         Mismatch: a commitment is not in the window that it is said to be in.
     """
     found = [unit for unit in record.units if (unit.round, unit.slot) == (place.round, place.slot)]
-    committed = [unit for unit in found if unit.window is not None and unit.window_index is not None]
+    committed = [
+        unit for unit in found if None not in (unit.window, unit.window_index, unit.trace_root, unit.payload_hash)
+    ]
     if not committed:
         said = f"{len(found)} attempts, none of them committed on chain" if found else "no such unit"
         where = f"round {place.round}, slot {place.slot} of job {place.job_id}"

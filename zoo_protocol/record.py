@@ -12,6 +12,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
+from eth_abi.exceptions import EncodingError
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
@@ -224,11 +225,19 @@ def order_of(fields: Mapping[str, str]) -> JobOrder:
 
 
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six)."""
-    encoded = abi_encode(
-        ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
-        [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
-    )
+    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six).
+
+    Raises:
+        ValueError: one of them is not what the type says.
+    """
+    hashes = from_hex(job_id), from_hex(trace_root), from_hex(payload_hash)
+    try:
+        encoded = abi_encode(
+            ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
+            [hashes[0], round_, slot, provider, *hashes[1:]],
+        )
+    except EncodingError as error:
+        raise ValueError(f"no commitment to a unit: {error}") from error
     return merkle.leaf_hash(encoded)
 
 

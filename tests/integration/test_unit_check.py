@@ -11,14 +11,15 @@ from unit_check_world import CHEAT, GONE, HONEST, JOB, Chain, World, chain_of_un
 from training_gym.checkpoint import CheckpointManifest, save_state
 from training_gym.models.layout import initial_parameters
 from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.challenge import challenges_in
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.unit_record import Place
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
-from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
-from zoo_protocol.record import SlashRecord, leaf_of, unit_leaf
+from zoo_protocol.messages import Domain, UnitCommitment, sign, struct_hash, typed_data
+from zoo_protocol.record import SlashRecord, leaf_of, order_of, unit_leaf
 from zoo_protocol.trace import payload_hash
 
 
@@ -84,6 +85,16 @@ def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_th
     assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
     assert 0 < asked[payload] < 1 << 20
     assert 0 < asked[state] < 1 << 20
+
+
+def test_a_record_with_a_window_and_no_commitment_names_no_unit(world: World) -> None:
+    for number in range(2):
+        world.change(number, trace_root=None, payload_hash=None)
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert error.value.code == "unit-unknown"
+    world.record = replace(world.record, job_id=struct_hash(order_of(world.record.order)))
+    assert challenges_in(world.record, Place(world.record.job_id, 0, 1)) == []
 
 
 @pytest.mark.parametrize("binds", ["its own", "another"])

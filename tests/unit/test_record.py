@@ -1,9 +1,12 @@
 """The job record survives its bytes, and nothing else passes for one."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.record import (
     CheckpointRecord,
     JobRecord,
@@ -11,6 +14,7 @@ from zoo_protocol.record import (
     SlashRecord,
     UnitRecord,
     WindowRecord,
+    leaf_of,
 )
 
 HASH = "0x" + "ab" * 32
@@ -122,3 +126,15 @@ def test_missing_and_unknown_keys_are_named() -> None:
     del document["units"]
     with pytest.raises(RecordError, match="units"):
         JobRecord.from_bytes(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"round": -1}, {"round": 2**32}, {"slot": "0"}, {"provider": "nobody"}, {"provider": None}, {"traceRoot": "0x"}],
+)
+def test_a_commitment_that_is_none_has_no_leaf(change: dict[str, Any]) -> None:
+    """Whoever reads a damaged file, or an answer that is none, expects a ValueError; a node ends of another error."""
+    unit = UnitCommitment(HASH, 0, 0, ADDRESS, HASH, HASH)
+    assert len(leaf_of(unit)) == 32
+    with pytest.raises(ValueError):
+        leaf_of(replace(unit, **change))
