@@ -1,6 +1,5 @@
 """What it takes to dispute a unit, from the job's record, whose digest is on chain. No market is needed."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +11,7 @@ from zoo_compute.unit_record import NAMED_BY, Place, Tell, records_of
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, leaf_of
+from zoo_protocol.record import JobRecord, leaf_of, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,11 @@ def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
     windows, found = {window.id: window for window in record.windows}, []
     for unit in record.units:
         window = windows.get(-1 if unit.window is None else unit.window)
-        if (unit.round, unit.slot) != (place.round, place.slot) or window is None or unit.window_index is None:
+        root, payload, index = unit.trace_root, unit.payload_hash, unit.window_index
+        if (unit.round, unit.slot) != (place.round, place.slot) or window is None:
             continue
-        root, payload, index = unit.trace_root or "", unit.payload_hash or "", unit.window_index
+        if root is None or payload is None or index is None:  # nothing was committed to
+            continue
         commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
         leaves = [from_hex(leaf) for leaf in window.leaves]
         if leaves[index : index + 1] != [leaf_of(commitment)] or to_hex(merkle.root(leaves)) != window.root:
@@ -107,12 +108,3 @@ def _only(found: dict[str, Challenge], place: Place, provider: str | None) -> Ch
         raise ZooError("unit-unknown", f"{where}: no commitment{whose} is on chain", remedy=NAMED_BY)
     providers = ", ".join(challenge.unit.provider for challenge in named)
     raise ZooError("provider-ambiguous", f"{where} was done by {providers}", remedy="Name one with --provider.")
-
-
-def order_of(fields: Mapping[str, str]) -> JobOrder:
-    """The order in a record, whose integers are decimal strings."""
-    values: dict[str, Any] = {name: text if text.startswith("0x") else int(text) for name, text in fields.items()}
-    try:
-        return JobOrder(**values)
-    except TypeError as error:
-        raise Mismatch("bad-record", f"the record's order is none: {error}") from error

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from zoo_compute.blockstore import BlockNotFound
-from zoo_compute.challenge import order_of
 from zoo_compute.errors import Mismatch
 from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.referee_chain import Opening
@@ -18,7 +17,7 @@ from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.cid import ContentError
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, leaf_of
+from zoo_protocol.record import JobRecord, leaf_of, order_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ those which the seed draws, that every CID resolves to bytes with that hash, and
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,11 @@ from zoo_compute.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.settlement_check import Finding, Verification, check_batches, fetch_record
 from zoo_compute.settlement_events import ChainDisagrees, ChainReader
 from zoo_protocol import cid, merkle
-from zoo_protocol.cid import ContentError
+from zoo_protocol.cid import ContentError, InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, struct_hash, typed_data
+from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, recover_strictly, struct_hash, typed_data
 from zoo_protocol.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
-from zoo_protocol.record import JobRecord, RecordError, SlashRecord, UnitRecord, unit_leaf
+from zoo_protocol.record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of, unit_leaf
 from zoo_protocol.sampling import draw_segments
 from zoo_protocol.trace import payload_hash
 
@@ -64,12 +65,12 @@ def verify_job(
         result.expect("unresolvable", "JobSettled.record", digest, str(error))
         return result
     result.expect("wrong_record", "record.job_id", job_id, record.job_id)
-    _check_order(result, chain, gateway, record, opened)
+    order = _check_order(result, chain, gateway, record, opened)
     _check_money(result, chain, record, opened, settlement)
     check_batches(result, chain, gateway, record, settlement)
     _check_windows(result, chain, record)
     for unit in record.units:
-        _check_unit(result, chain, gateway, record, unit)
+        _check_unit(result, chain, gateway, record, order, unit)
     slashes = _check_slashes(result, chain, gateway, record)
     _check_checkpoints(result, gateway, record, loss)
     result.receipt = build_receipt(record, opened, settlement, slashes, chain.treasury_balance())
@@ -88,19 +89,20 @@ def differences(claimed: dict[str, Any], recomputed: dict[str, Any]) -> list[Fin
 
 def _check_order(
     result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord, opened: Opened
-) -> None:
+) -> JobOrder:
+    order = order_of(record.order)
+    result.expect("wrong_order", "record.order", record.job_id, struct_hash(order))
+    result.expect("wrong_segments", "record.segments", order.segments, record.segments)
     try:
-        numbers = {name: int(value) for name, value in record.order.items() if name not in ("payer", "specHash")}
-        order = JobOrder(payer=record.order["payer"], specHash=record.order["specHash"], **numbers)
-        result.expect("wrong_order", "record.order", record.job_id, struct_hash(order))
         domain = Domain(chain.chain_id, chain.address("JobEscrow"))
         signer = recover(typed_data(domain, order), record.order_signature)
         result.expect("foreign_signature", "record.order_signature", opened.payer, signer)
-    except (KeyError, TypeError, ValueError) as error:
-        result.expect("wrong_order", "record.order", "the fields of a JobOrder", str(error))
+    except ValueError as error:
+        result.expect("foreign_signature", "record.order_signature", opened.payer, str(error))
     spec = _fetch(result, gateway, "spec_cid", record.spec_cid)
     if spec is not None:
         result.expect("wrong_spec", "spec_cid", opened.spec_hash, to_hex(keccak(spec)))
+    return order
 
 
 def _check_money(
@@ -115,6 +117,8 @@ def _check_money(
         result.expect("wrong_price", "JobSettled.price", price if part.units else part.price, part.price)
         result.expect("price_above_maximum", "JobSettled.price", True, part.price <= opened.max_price)
     result.expect("too_many_units", "record.units", True, len(paid_units) <= opened.units)
+    places = Counter((unit.round, unit.slot) for unit in paid_units)
+    result.expect("paid_twice", "record.units", [], [place for place, count in places.items() if count > 1])
     result.expect("wrong_units", "JobSettled.units", len(paid_units), sum(part.units for part in settlement.parts))
     result.expect("wrong_payment", "JobSettled.paid", gross - fee, settlement.paid)
     result.expect("wrong_fee", "JobSettled.fee", fee, settlement.fee)
@@ -133,28 +137,36 @@ def _check_windows(result: Verification, chain: ChainReader, record: JobRecord) 
 
 
 def _check_unit(
-    result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord, unit: UnitRecord
+    result: Verification,
+    chain: ChainReader,
+    gateway: GatewayClient,
+    record: JobRecord,
+    order: JobOrder,
+    unit: UnitRecord,
 ) -> None:
     where = f"units[{unit.round}/{unit.slot}]"
     if unit.status != "verified":
         return
-    if unit.trace_root is None or unit.payload_hash is None or unit.commitment_signature is None:
-        result.expect("no_commitment", where, "a signed commitment", None)
+    if unit.trace_root is None or unit.payload_hash is None or unit.commitment_signature is None or unit.salt is None:
+        result.expect("no_commitment", where, "a signed commitment, opened", None)
         return
     commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
     document = typed_data(Domain(chain.chain_id, chain.address("JobEscrow")), commitment)
     try:
-        result.expect("foreign_signature", where, unit.provider, recover(document, unit.commitment_signature))
+        signer = recover_strictly(document, unit.commitment_signature)  # else nobody could have disputed it on chain
+        result.expect("foreign_signature", where, unit.provider, signer)
     except ValueError as error:
         result.expect("foreign_signature", where, unit.provider, str(error))
-    _check_draw(result, chain, record, unit, where)
+    _check_draw(result, chain, record, order, unit, where)
     payload = _fetch(result, gateway, f"{where}.payload_cid", unit.payload_cid)
-    if payload is not None and unit.salt is not None:
+    if payload is not None:
         bound = to_hex(payload_hash(sha256(payload), unit.provider, from_hex(unit.salt)))
         result.expect("wrong_payload", where, unit.payload_hash, bound)
 
 
-def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, unit: UnitRecord, where: str) -> None:
+def _check_draw(
+    result: Verification, chain: ChainReader, record: JobRecord, order: JobOrder, unit: UnitRecord, where: str
+) -> None:
     """The unit stood in its window, and the segments that were replayed are those which the seed draws."""
     windows = {window.id: window for window in record.windows}
     assert unit.trace_root is not None
@@ -174,9 +186,8 @@ def _check_draw(result: Verification, chain: ChainReader, record: JobRecord, uni
     if seed is None:
         result.expect("paid_unverified", where, "a latched seed", None)
         return
-    least = int(record.order.get("samplingBps", "0"))
-    result.expect("sampled_too_little", where, True, unit.sampling_bps >= least)
-    drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), record.segments, unit.sampling_bps)
+    result.expect("sampled_too_little", where, True, unit.sampling_bps >= order.samplingBps)
+    drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), order.segments, unit.sampling_bps)
     result.expect("wrong_draw", where, drawn, unit.drawn_segments)
     result.expect("wrong_tolerated", where, True, set(unit.tolerated_segments) <= set(unit.drawn_segments))
 
@@ -196,10 +207,17 @@ def _check_slashes(
         if slash.path == DISPUTE:
             _check_conviction(result, chain, record, slash, event.tx, where)
         else:
-            result.expect("wrong_evidence", where, slash.evidence, to_hex(cid.digest_of(slash.evidence_cid)))
+            result.expect("wrong_evidence", where, slash.evidence, _digest(slash.evidence_cid))
         _fetch(result, gateway, f"{where}.evidence_cid", slash.evidence_cid)
         found.append(replace(event, path=slash.path, path_reason=slash.path_reason))
     return found
+
+
+def _digest(evidence_cid: str) -> str:
+    try:
+        return to_hex(cid.digest_of(evidence_cid))
+    except InvalidCid as error:
+        return str(error)
 
 
 def _check_conviction(
@@ -244,10 +262,10 @@ def _check_checkpoints(
             recomputed = loss(spec, model, validation)
             if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
                 result.expect("wrong_loss", where, f"{recomputed:.6f}", stated)
-    if record.checkpoints:
-        result.expect("wrong_loss", "initial_loss", record.checkpoints[0].validation_loss, record.initial_loss)
-        result.expect("wrong_loss", "final_loss", record.checkpoints[last].validation_loss, record.final_loss)
-        result.expect("wrong_model", "final_model_cid", record.checkpoints[last].model_cid, record.final_model_cid)
+    first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
+    result.expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
+    result.expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
+    result.expect("wrong_model", "final_model_cid", final and final.model_cid, record.final_model_cid)
 
 
 def _validation_split(result: Verification, gateway: GatewayClient, spec: bytes) -> bytes | None:

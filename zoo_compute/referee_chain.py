@@ -92,11 +92,9 @@ class RefereeChain(DisputeChain):
 
     def _decoded(self, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
         """The function's name and its arguments; none if it is a call of another contract, or none at all."""
-        from eth_abi.exceptions import DecodingError
-
         try:
             function, arguments = self._disputes.decode_function_input(call)
-        except (ValueError, DecodingError):  # anything may be sent to a contract that then opens a dispute
+        except Exception:  # anything may be sent to a contract that then opens a dispute; decoders fail in many ways
             return []
         return [(str(function.fn_name), arguments)]
 

@@ -71,7 +71,8 @@ class Attempt:
     """One provider's attempt at the unit, and whether its root is the ``right_root`` that its steps give.
 
     ``right_root`` is None where they give none: training diverges. ``struck``: a dispute took its pay back.
-    ``disputable_until``: the last second in which it can be disputed, Unix time.
+    ``disputable_until``: the last second in which it can be disputed, Unix time. ``other_payload``: the trace is right,
+    but the payload that was committed to is another than its last leaf's, as far as its salt is known.
     """
 
     provider: str
@@ -83,10 +84,11 @@ class Attempt:
     difference: Difference | None
     disputable_until: int
     struck: bool = False
+    other_payload: bool = False
 
     @property
     def agrees(self) -> bool:
-        return self.trace_root == self.right_root
+        return self.trace_root == self.right_root and not self.other_payload
 
     @property
     def misjudged(self) -> bool:
@@ -205,7 +207,9 @@ def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitR
         Mismatch: a commitment is not in the window that it is said to be in.
     """
     found = [unit for unit in record.units if (unit.round, unit.slot) == (place.round, place.slot)]
-    committed = [unit for unit in found if unit.window is not None and unit.window_index is not None]
+    committed = [
+        unit for unit in found if None not in (unit.window, unit.window_index, unit.trace_root, unit.payload_hash)
+    ]
     if not committed:
         said = f"{len(found)} attempts, none of them committed on chain" if found else "no such unit"
         where = f"round {place.round}, slot {place.slot} of job {place.job_id}"
@@ -251,7 +255,12 @@ def _judge(
         difference=difference,
         disputable_until=chain.disputable_until(next(one.root for one in record.windows if one.id == unit.window)),
         struck=to_hex(_leaf_of(record.job_id, unit)) in struck,
+        other_payload=difference is None and unit.salt is not None and _binds_other_payload(replay, unit, unit.salt),
     )
+
+
+def _binds_other_payload(replay: Replay, unit: UnitRecord, salt: str) -> bool:
+    return to_hex(trace.payload_hash(replay.payload_sha256, unit.provider, from_hex(salt))) != unit.payload_hash
 
 
 def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:

@@ -194,6 +194,7 @@ class Replay:
         self.unit: Unit
         self.leaves: list[bytes] = []
         self.slot_state = Path()
+        self.payload_sha256 = b""
         self.diverged: str | None = None
         """Where training diverged, in words; then there is no trace."""
 
@@ -227,6 +228,7 @@ class Replay:
             return
         self.leaves = [from_hex(leaf) for leaf in result["leaves"]]
         self._payload, self.slot_state = Path(result["payload"]), Path(result["slot_state"])
+        self.payload_sha256 = from_hex(result["payload_sha256"])
 
     def remove(self) -> None:
         """Remove what it trained."""

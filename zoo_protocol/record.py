@@ -6,19 +6,32 @@ record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_com
 """
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
+from eth_abi.exceptions import EncodingError
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
-from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
 
 KIND = "zoo-job-record/5"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
 MAX_RECORD_BYTES = 64 * 2**20
+
+
+# Strings of a form, and numbers of a range: a record is computed with, and its author may be anybody.
+Hash = Annotated[str, "0x[0-9a-f]{64}"]
+Address = Annotated[str, "0x[0-9a-fA-F]{40}"]
+Amount = Annotated[str, "[0-9]{1,78}"]
+Loss = Annotated[str, r"[0-9]{1,40}\.[0-9]{1,40}"]
+Count = Annotated[int, range(2**32)]
+Segments = Annotated[int, range(1, 2**16)]  # as many as an order can name
+Share = Annotated[int, range(10_001)]
 
 
 class RecordError(ValueError):
@@ -39,13 +52,14 @@ class UnitRecord:
     checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None (``training_gym.ahead``).
     ``top_k`` is how many entries of each chunk it was told to send; None is what the specification says. ``window`` is
     the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf there.
-    ``sampling_bps`` is the rate its segments were drawn at. ``tolerated_segments`` are those of the drawn ones that
-    only a verifier of another environment class replayed, which passed them by tolerance: weaker than equal bits.
+    ``sampling_bps`` is the rate its segments are drawn at, None if it was not delivered. ``tolerated_segments`` are
+    those of the drawn ones that only a verifier of another environment class replayed, which passed them by tolerance:
+    weaker than equal bits.
     """
 
-    round: int
-    slot: int
-    provider: str
+    round: Count
+    slot: Count
+    provider: Address
     status: str
     reason: str | None
     start_checkpoint_cid: str
@@ -53,15 +67,15 @@ class UnitRecord:
     start_restored_payload_cid: str | None
     start_eager_payload_cid: str | None
     top_k: int | None
-    trace_root: str | None
-    payload_hash: str | None
+    trace_root: Hash | None
+    payload_hash: Hash | None
     payload_cid: str | None
-    salt: str | None
+    salt: Hash | None
     slot_state_cid: str | None
     commitment_signature: str | None
-    window: int | None
-    window_index: int | None
-    sampling_bps: int | None
+    window: Count | None
+    window_index: Count | None
+    sampling_bps: Share | None
     drawn_segments: list[int]
     tolerated_segments: list[int]
 
@@ -74,11 +88,11 @@ class SlashRecord:
     the operator's key did, ``path_reason`` says why, and ``evidence`` is the digest inside ``evidence_cid``.
     """
 
-    round: int
-    slot: int
-    provider: str
+    round: Count
+    slot: Count
+    provider: Address
     offence: str
-    evidence: str
+    evidence: Hash
     evidence_cid: str
     path: str
     path_reason: str | None
@@ -92,10 +106,10 @@ class CheckpointRecord:
     the last have one.
     """
 
-    round: int
+    round: Count
     cid: str
     model_cid: str
-    validation_loss: str | None
+    validation_loss: Loss | None
     pins: list[str]
 
 
@@ -103,9 +117,9 @@ class CheckpointRecord:
 class WindowRecord:
     """One committed window that holds units of this job: all its leaves, so that its root can be recomputed."""
 
-    id: int
-    root: str
-    leaves: list[str]
+    id: Count
+    root: Hash
+    leaves: list[Hash]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +130,23 @@ class JobRecord:
     names the :class:`PaidUnits` of the whole batch; None where nothing is paid.
     """
 
-    job_id: str
+    job_id: Hash
     network: str
     tier: str
-    segments: int
+    segments: Segments
     environment_class: str | None
     spec_cid: str
     order: dict[str, str]
     order_signature: str
     outcome: str
-    clearing_price_wei_per_gpu_hour: str
+    clearing_price_wei_per_gpu_hour: Amount
     auction: dict[str, Any] | None
     units: list[UnitRecord]
     slashes: list[SlashRecord]
     checkpoints: list[CheckpointRecord]
     windows: list[WindowRecord]
-    initial_loss: str | None
-    final_loss: str | None
+    initial_loss: Loss | None
+    final_loss: Loss | None
     final_model_cid: str | None
     times: dict[str, str]
     batch_cid: str | None
@@ -146,15 +160,11 @@ class JobRecord:
         """Parse and check the shape of a record.
 
         Raises:
-            RecordError: naming the field that is missing, unknown, of the wrong type or out of range.
+            RecordError: naming the field that is missing, unknown, of the wrong type or form, or out of range.
         """
         record = _parse(cls, KIND, data)
         assert isinstance(record, cls)
-        if record.segments < 1:
-            raise RecordError("segments", f"{record.segments} is none")
-        for index, unit in enumerate(record.units):
-            if unit.sampling_bps is not None and not 0 <= unit.sampling_bps <= 10_000:
-                raise RecordError(f"units[{index}].sampling_bps", f"{unit.sampling_bps} is no share of 10,000")
+        order_of(record.order)
         return record
 
     def paid_units(self) -> list[UnitRecord]:
@@ -168,13 +178,13 @@ class JobRecord:
 class PaidUnit:
     """A unit that a batch pays: its commitment, and its price in wei per GPU-hour as a decimal string."""
 
-    job_id: str
-    round: int
-    slot: int
-    provider: str
-    trace_root: str
-    payload_hash: str
-    price: str
+    job_id: Hash
+    round: Count
+    slot: Count
+    provider: Address
+    trace_root: Hash
+    payload_hash: Hash
+    price: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +202,42 @@ class PaidUnits:
         """Parse and check the shape.
 
         Raises:
-            RecordError: naming the field that is missing, unknown or of the wrong type.
+            RecordError: as of a record.
         """
         found = _parse(cls, BATCH_KIND, data)
         assert isinstance(found, cls)
         return found
 
 
+def order_of(fields: Mapping[str, str]) -> JobOrder:
+    """The order in a record, whose integers are decimal strings.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        texts = ("payer", "specHash")
+        order = JobOrder(**{name: text if name in texts else int(text) for name, text in fields.items()})  # type: ignore[arg-type]
+        struct_hash(order)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise RecordError("record.order", f"is none of a job: {error}") from error
+    return order
+
+
 def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: str, payload_hash: str) -> bytes:
-    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six)."""
-    encoded = abi_encode(
-        ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
-        [from_hex(job_id), round_, slot, provider, from_hex(trace_root), from_hex(payload_hash)],
-    )
+    """The leaf of a unit in its window's tree (Solidity ``abi.encode`` of the six).
+
+    Raises:
+        ValueError: one of them is not what the type says.
+    """
+    hashes = from_hex(job_id), from_hex(trace_root), from_hex(payload_hash)
+    try:
+        encoded = abi_encode(
+            ["bytes32", "uint32", "uint32", "address", "bytes32", "bytes32"],
+            [hashes[0], round_, slot, provider, *hashes[1:]],
+        )
+    except EncodingError as error:
+        raise ValueError(f"no commitment to a unit: {error}") from error
     return merkle.leaf_hash(encoded)
 
 
@@ -226,7 +259,7 @@ def dispute_id(unit_key: str, challenger: str) -> str:
 def _parse(cls: type, kind: str, data: bytes) -> Any:
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError("record", f"is not JSON: {error}") from error
     if not isinstance(document, dict) or document.pop("kind", None) != kind:
         raise RecordError("kind", f"is not {kind!r}")
@@ -234,18 +267,31 @@ def _parse(cls: type, kind: str, data: bytes) -> Any:
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:
-    """``value`` as ``kind``, where kind is a dataclass of this module, a list of them, or a JSON type."""
+    """``value`` as ``kind``: a dataclass of this module, a JSON type, one with a form or range, a list or mapping of
+    these, or any of them or None."""
     if hasattr(kind, "__dataclass_fields__"):
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         if not isinstance(value, dict) or set(value) != set(hints):
             given = set(value) if isinstance(value, dict) else set()
             raise RecordError(path, f"needs exactly the keys {sorted(hints)}; differing: {sorted(given ^ set(hints))}")
         return kind(**{name: _load(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})
-    if get_origin(kind) is list:
-        if not isinstance(value, list):
-            raise RecordError(path, "is not a list")
-        return [_load(get_args(kind)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
-    allowed = [get_origin(option) or option for option in (get_args(kind) if type(None) in get_args(kind) else [kind])]
-    if not isinstance(value, tuple(allowed)) or isinstance(value, bool):
+    if type(None) in get_args(kind):
+        return None if value is None else _load(get_args(kind)[0], value, path)
+    if get_origin(kind) is Annotated:
+        base, form = get_args(kind)
+        _require_form(_load(base, value, path), form, path)
+        return value
+    if not isinstance(value, get_origin(kind) or kind) or isinstance(value, bool):
         raise RecordError(path, f"has the wrong type {type(value).__name__}")
+    if get_origin(kind) is list:
+        return [_load(get_args(kind)[0], item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if get_origin(kind) is dict and get_args(kind)[1] is not Any:
+        return {name: _load(get_args(kind)[1], item, f"{path}.{name}") for name, item in value.items()}
     return value
+
+
+def _require_form(value: str | int, form: str | range, path: str) -> None:
+    if isinstance(form, str) and re.fullmatch(form, str(value)) is None:
+        raise RecordError(path, f"{value!r:.100} is not of the form {form}")
+    if isinstance(form, range) and value not in form:
+        raise RecordError(path, f"{value} is not from {form.start} to {form.stop - 1}")

@@ -38,7 +38,7 @@ from market.jobs.result_checks import Accepted, Completion, Refusal, asked_diges
 from market.storage.errors import StorageError
 from market.storage.service import Storage
 from training_gym.lateness import MAX_STALENESS
-from zoo_protocol.messages import Domain, UnitCommitment, recover, typed_data
+from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
 
 
 def commit(
@@ -232,13 +232,15 @@ def _slot_of(session: Session, unit: Unit) -> Slot:
 
 
 def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
+    """By the key, in the one form that the contract Disputes takes: or nobody could ever dispute the unit."""
     try:
-        signer = recover(typed_data(domain, message), signature)
+        signer = recover_strictly(typed_data(domain, message), signature)
     except ValueError:
         signer = "nobody"
     if signer != to_checksum_address(message.provider):
         raise InvalidSignature(
             f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
             field="commitment_signature",
-            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet.",
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, as contracts take it: "
+            "65 bytes, the lower s, v 27 or 28.",
         )

@@ -140,11 +140,16 @@ def windowless_units(session: Session, limit: int) -> list[UnitFacts]:
     return [facts(job, unit) for job, unit in window_repository.lock_windowless_units(session, limit)]
 
 
-def assign_window(session: Session, unit_ids: Sequence[int], window_id: int) -> None:
-    """Put units, locked by :func:`windowless_units`, into a window; their order gives their leaf's index."""
-    units = repository.units_by_id(session, unit_ids)
-    for index, unit_id in enumerate(unit_ids):
-        units[unit_id].window_id, units[unit_id].window_index = window_id, index
+def assign_window(session: Session, rates: Mapping[int, int | None], window_id: int) -> None:
+    """Put units, locked by :func:`windowless_units`, into a window; their order gives their leaf's index.
+
+    Args:
+        rates: by unit id, the least rate in basis points at which its segments will be drawn; None: never.
+    """
+    units = repository.units_by_id(session, rates)
+    for index, (unit_id, sampling_bps) in enumerate(rates.items()):
+        unit = units[unit_id]
+        unit.window_id, unit.window_index, unit.sampling_bps = window_id, index, sampling_bps
 
 
 def window_units(session: Session, window_id: int) -> list[UnitFacts]:

@@ -16,9 +16,15 @@ STAKE_DECIDES = (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE)
 
 
 def jail(session: Session, address: str, reason: str) -> None:
-    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or jailed already."""
+    """Bar a provider from all work and withdraw its ask; nothing happens if it is unknown or has left.
+
+    Who is jailed already is so for this ``reason`` from now on: which penalties it is spared depends on it.
+    """
     provider = repository.lock_provider(session, address)
-    if provider is None or provider.status in (ProviderStatus.JAILED, ProviderStatus.EXITED):
+    if provider is None or provider.status == ProviderStatus.EXITED:
+        return
+    if provider.status == ProviderStatus.JAILED:
+        provider.reason = reason
         return
     advance(session, provider, ProviderEvent.JAIL, reason=reason)
     repository.close_open_ask(session, address, "cancelled")
@@ -44,7 +50,7 @@ def on_stake_changed(network: NetworkParameters, session: Session, event: ChainE
     provider = repository.lock_provider(session, address)
     if provider is None:
         return
-    if event.name == "Jailed":
+    if event.name == "Jailed" and provider.status != ProviderStatus.JAILED:  # else the market knows what for
         jail(session, address, "slashed")
     if event.name == "Released" and provider.status == ProviderStatus.JAILED:
         advance(session, provider, ProviderEvent.RELEASE, reason="released")

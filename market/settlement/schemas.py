@@ -15,7 +15,7 @@ class ReceiptUnit(BaseModel):
     paid_wei: str
     trace_root: str | None
     payload_cid: str | None
-    sampling_bps: int | None = Field(description="Rate at which its segments were drawn; null if none were.")
+    sampling_bps: int | None = Field(description="Rate at which its segments are drawn; null if it was not delivered.")
     drawn_segments: list[int] = Field(
         description="Its segments that the seed drew to be replayed; of a verified unit all were."
     )

@@ -18,6 +18,7 @@ from market.disputes import challenger
 from market.disputes.challenger import Ending
 from market.disputes.following import provider_of
 from market.disputes.route import Path, Reason, Route
+from market.domain.lateness import REFUSED_DATA, WITHHELD_DATA
 from market.domain.lifecycle import (
     DISPUTE_STATUSES,
     UNIT_DECIDED,
@@ -43,6 +44,7 @@ from zoo_protocol.hashing import canonical_json
 PROVIDER_JAILED = "provider_jailed"
 IN_DISPUTE = "in_dispute"
 INCORRECT = "incorrect_computation"
+_CHEATING = (INCORRECT, WITHHELD_DATA, REFUSED_DATA)
 
 _log = structlog.get_logger(__name__)
 
@@ -191,10 +193,10 @@ def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route
 def _is_convicted(session: Session, provider: str) -> bool:
     """Whether it is jailed for false or withheld work: then it is not slashed again for what it delivered beside that.
 
-    Who is jailed for downtime, or for what it did as a referee, has lost far less than a cheat loses.
+    Who is jailed for downtime or lateness has lost far less than a cheat loses, whatever it was convicted of before.
     """
-    is_jailed = providers.require(session, provider).status == ProviderStatus.JAILED
-    return is_jailed and repository.last_slashed_at(session, provider) is not None
+    found = providers.require(session, provider)
+    return found.status == ProviderStatus.JAILED and found.reason in _CHEATING
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:

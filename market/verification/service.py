@@ -98,7 +98,7 @@ def advance(
     with database.exclusive("verification.advance") as alone:
         if not alone:
             return
-        close_window(database, settings)
+        close_window(database, settings, network)
         commit_windows(database)
         draw_samples(database, settings, network)
         storable = _is_storable(database, storage)

@@ -56,12 +56,14 @@ def _evidence_of_replays(session: Session, unit: UnitFacts, posed: Sample | Cana
 
 
 def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier, unless that was done or it is jailed for another one."""
+    """Slash the replay's verifier, unless that was done or it is jailed for another one; being jailed for less buys
+    nothing off."""
     replay = repository.lock_replay(session, replay_id)
     assert replay is not None  # replays are not deleted
     if replay.id not in repository.replays_to_punish(session):
         return
-    if providers.require(session, replay.verifier, lock=True).status == ProviderStatus.JAILED:
+    verifier = providers.require(session, replay.verifier, lock=True)
+    if verifier.status == ProviderStatus.JAILED and verifier.reason == WRONG_REPLAY:
         replay.reason = "verifier_jailed"
         return
     slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)

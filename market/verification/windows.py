@@ -49,12 +49,14 @@ class WindowFacts:
     leaves: list[str]
 
 
-def close_window(database: Database, settings: Settings) -> None:
+def close_window(database: Database, settings: Settings, network: NetworkParameters) -> None:
     """Put all committed units that are in no window into a new one, and ask for its root to be committed.
 
     Also those that were lost or rejected since: each commitment was acknowledged, and an omitted one costs the
     operator's bond. Only what is still being uploaded waits. A window is closed as soon as no other is on its way to
     the chain, at the latest after ``window_seconds``.
+
+    The rates that delivered units are drawn at are noted here: once the seed is known they may only rise.
     """
     with database.transaction() as session:
         newest = repository.newest_window(session)
@@ -68,8 +70,14 @@ def close_window(database: Database, settings: Settings) -> None:
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
-        jobs.assign_window(session, [unit.id for unit in units], window.id)
+        rates = {unit.id: _least_rate(session, network, unit) for unit in units}
+        jobs.assign_window(session, rates, window.id)
         _ask_for_commitment(session, window)
+
+
+def _least_rate(session: Session, network: NetworkParameters, unit: UnitFacts) -> int | None:
+    """What is known of the provider before anybody can know the seed; None of a unit that was not delivered."""
+    return _rate(session, network, unit) if unit.status == UnitStatus.UPLOADED else None
 
 
 def commit_windows(database: Database) -> None:
@@ -158,11 +166,7 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
-    clean = _clean_units(session, unit)
-    attested = bool(attested_until(session, network, [unit.provider], utc_now()))
-    doubted = jobs.is_doubted(session, unit)
-    newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
-    rate = sampling_rate_bps(clean, newcomer, least, attested=attested, doubted=doubted)
+    rate = max(unit.sampling_bps or 0, _rate(session, network, unit))
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
     deadline = reveal_by(session, settings, unit, drawn)
@@ -215,6 +219,14 @@ def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: S
     transfer = timedelta(seconds=jobs.shown_bytes(session, unit, segments) / reveals.BYTES_PER_SECOND)
     before = repository.last_reveal_deadline(session, jobs.unverified_units_of(session, unit.provider))
     return max(utc_now() + leases, before or utc_now()) + transfer
+
+
+def _rate(session: Session, network: NetworkParameters, unit: UnitFacts) -> int:
+    """The rate at which the unit's segments would be drawn now, in basis points."""
+    attested = bool(attested_until(session, network, [unit.provider], utc_now()))
+    doubted = jobs.is_doubted(session, unit)
+    newcomer, least = network.newcomer_sampling_bps, unit.least_sampling_bps
+    return sampling_rate_bps(_clean_units(session, unit), newcomer, least, attested=attested, doubted=doubted)
 
 
 def _clean_units(session: Session, unit: UnitFacts) -> int:

@@ -17,7 +17,7 @@ from market.jobs.lease_schemas import CommitTraining, LeaseView
 from market.jobs.models import Job, Unit
 from market.storage.errors import StorageUnavailable
 from zoo_protocol.cid import cid_of_raw
-from zoo_protocol.hashing import to_hex
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment, sign, typed_data
 
 
@@ -90,6 +90,24 @@ def test_commitments_are_signed_final_and_needed(world: World, nodes: list[str])
     with pytest.raises(CommitmentChanged):
         work.commit()
     assert world.units(job_id, slot=0)[0].trace_root == first
+
+
+@pytest.mark.parametrize("form", ["v of 0 or 1", "the higher s"])
+def test_a_commitment_that_no_dispute_could_be_opened_with_is_refused(
+    world: World, nodes: list[str], form: str
+) -> None:
+    """ECDSA of the contract Disputes takes one form; with another the unit would be paid and beyond appeal."""
+    job_id = world.running(nodes)
+    work = world.work(nodes[0])
+    given = work.commitment()
+    raw = from_hex(given.commitment_signature, 65)
+    order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+    high_s = (order - int.from_bytes(raw[32:64])).to_bytes(32)
+    other = raw[:64] + bytes([raw[64] - 27]) if form == "v of 0 or 1" else raw[:32] + high_s + bytes([55 - raw[64]])
+    with pytest.raises(InvalidSignature):
+        work.commit(given.model_copy(update={"commitment_signature": to_hex(other)}))
+    assert world.units(job_id, slot=0)[0].status == UnitStatus.LEASED
+    work.commit(given)
 
 
 def test_only_the_holder_with_its_token_may_act_and_completing_twice_counts_once(

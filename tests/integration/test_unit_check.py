@@ -11,14 +11,16 @@ from unit_check_world import CHEAT, GONE, HONEST, JOB, Chain, World, chain_of_un
 from training_gym.checkpoint import CheckpointManifest, save_state
 from training_gym.models.layout import initial_parameters
 from zoo_compute.blockstore import BlockNotFound
+from zoo_compute.challenge import challenges_in
 from zoo_compute.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.unit_record import Place
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
-from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
-from zoo_protocol.record import SlashRecord, leaf_of
+from zoo_protocol.messages import Domain, UnitCommitment, sign, struct_hash, typed_data
+from zoo_protocol.record import SlashRecord, leaf_of, order_of, unit_leaf
+from zoo_protocol.trace import payload_hash
 
 
 def test_one_replay_judges_all_attempts(world: World) -> None:
@@ -83,6 +85,35 @@ def test_files_of_a_false_unit_are_read_no_further_than_the_specification_has_th
     assert (cheat.difference.first_step, cheat.difference.where) == (1, None)
     assert 0 < asked[payload] < 1 << 20
     assert 0 < asked[state] < 1 << 20
+
+
+def test_a_record_with_a_window_and_no_commitment_names_no_unit(world: World) -> None:
+    for number in range(2):
+        world.change(number, trace_root=None, payload_hash=None)
+    with pytest.raises(ZooError) as error:
+        world.check()
+    assert error.value.code == "unit-unknown"
+    world.record = replace(world.record, job_id=struct_hash(order_of(world.record.order)))
+    assert challenges_in(world.record, Place(world.record.job_id, 0, 1)) == []
+
+
+@pytest.mark.parametrize("binds", ["its own", "another"])
+def test_a_payload_that_is_not_that_of_the_last_step_is_false(world: World, binds: str) -> None:
+    """The trace is right, and what was delivered, joined into the model and paid is something else."""
+    salt = "0x" + "5a" * 32
+    digest = from_hex(world.results[HONEST]["payload_sha256"]) if binds == "its own" else bytes(32)
+    world.change(0, salt=salt, payload_hash=to_hex(payload_hash(digest, HONEST, from_hex(salt))))
+    changed = world.record.units[0]
+    leaf = unit_leaf(JOB, 0, 1, HONEST, changed.trace_root or "", changed.payload_hash or "")
+    [window] = world.record.windows
+    leaves = [leaf, from_hex(window.leaves[1])]
+    window = replace(window, root=to_hex(merkle.root(leaves)), leaves=[to_hex(one) for one in leaves])
+    world.record = replace(world.record, windows=[window])
+    found = world.check().attempts[0]
+    assert found.trace_root == found.right_root
+    assert (found.other_payload, found.agrees, found.misjudged) == (
+        (False, True, False) if binds == "its own" else (True, False, True)
+    )
 
 
 def test_what_is_false_is_said_though_the_evidence_against_it_is_gone(world: World) -> None:

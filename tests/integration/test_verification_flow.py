@@ -180,11 +180,7 @@ def test_a_convicted_provider_is_not_slashed_again(
 ) -> None:
     world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
     with world.database.transaction() as session:
-        providers.jail(session, nodes[0], "slashed")
-        known = {"job_id": world.unit(unit_ids[0]).job_id, "unit_id": unit_ids[0], "provider": nodes[0]}
-        evidence = {"evidence": "0x" + "ab" * 32, "evidence_cid": "baf", "path": "operator", "path_reason": None}
-        done = {"amount_wei": 1, "tx": "0x" + "cd" * 32}
-        session.add(Slash(**known, **evidence, **done, offence="withheld_data"))
+        providers.jail(session, nodes[0], "incorrect_computation")
     world.pass_deadline(world.samples()[0].id)
     world.advance()
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
@@ -203,6 +199,32 @@ def test_who_is_jailed_for_less_still_loses_what_a_cheat_loses(
     assert statuses(world, unit_ids)[0] == ("rejected", "withheld_data")
     (intent,) = world.intents("slash")
     assert intent.arguments[:2] == [nodes[0], "4"]
+
+
+def test_a_conviction_from_before_a_release_buys_off_nothing(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
+) -> None:
+    """Or who was convicted once, and released, would be down on purpose next time, for 5 % instead of 50 %."""
+
+    def told(event: str) -> None:
+        with world.database.transaction() as session:
+            providers.on_stake_changed(DEVNET, session, world.final("ProviderStaking", event, provider=nodes[0]))
+
+    def caught(unit_id: int) -> tuple[str, str | None]:
+        world.pass_deadline(world.samples()[-1].id)
+        world.advance()
+        return statuses(world, [unit_id])[0]
+
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    assert caught(unit_ids[0]) == ("rejected", "withheld_data")
+    assert world.provider(nodes[0]).reason == "withheld_data"
+    told("Jailed")  # what the first penalty came to on chain
+    told("Released")
+    (unit,) = world.units(world.second_job(nodes[0]))
+    world.challenge({unit.id: [1]})
+    told("Jailed")  # for downtime
+    assert caught(unit.id) == ("rejected", "withheld_data")
+    assert [intent.arguments[:2] for intent in world.intents("slash")] == [[nodes[0], "4"]] * 2
 
 
 def test_verifiers_that_contradict_each_other_convict_nobody(

@@ -10,6 +10,8 @@ from verification_world import RATE, VerificationWorld, delivered_units, three_v
 from market.db.base import utc_now
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
+from market.domain.verification import CLEAN_UNITS_PER_HALVING
+from market.jobs.models import Unit
 from market.providers.models import Attestation, Provider
 from market.verification import service as verification
 from market.verification.calls import RETRY_AFTER
@@ -61,6 +63,35 @@ def test_a_provider_attested_with_all_its_gpus_is_sampled_at_half_the_rate(
     rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in unit_ids}
     assert rates.pop(attested.provider) == rate
     assert set(rates.values()) == {RATE}
+
+
+@pytest.mark.parametrize("by", ["attestation", "verified units"])
+def test_what_comes_after_the_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
+    """The seed is public before the draw: whoever sees itself drawn must not be able to be drawn less."""
+    unit = world.unit(unit_ids[0])
+    committed = world.commit_window()
+    with world.database.transaction() as session:
+        if by == "attestation":
+            until = utc_now() + timedelta(hours=1)
+            session.add(Attestation(address=unit.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=[]))
+        else:
+            done = {"status": "verified", "decided_at": utc_now(), "start_checkpoint_cid": unit.start_checkpoint_cid}
+            for round_ in range(1, 1 + CLEAN_UNITS_PER_HALVING):
+                session.add(Unit(job_id=unit.job_id, round=round_, slot=0, provider=unit.provider, **done))
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    assert world.unit(unit_ids[0]).sampling_bps == RATE
+    (later,) = world.units(world.second_job(unit.provider))
+    world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
+    assert world.unit(later.id).sampling_bps == RATE // 2  # for the next window it counts
+
+
+def test_a_doubt_after_the_window_still_raises_the_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
+    unit = world.unit(unit_ids[0])
+    committed = world.commit_window()
+    with world.database.transaction() as session:
+        session.get_one(Unit, unit.id).doubts = ["norm"]
+    world.latch(committed, to_hex(secrets.token_bytes(32)))
+    assert world.unit(unit_ids[0]).sampling_bps == 2 * RATE
 
 
 def test_a_rescheduled_seed_is_latched_anew(world: VerificationWorld, unit_ids: list[int]) -> None:

@@ -1,7 +1,7 @@
 """A settled job whose units an outsider replays: real training, a real store, a chain that says what was settled."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from zoo_compute.unit_record import Place
 from zoo_protocol import merkle
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
+from zoo_protocol.messages import JobOrder
 from zoo_protocol.receipt import JobSettlement, Settled
 from zoo_protocol.record import JobRecord, UnitRecord, WindowRecord, unit_leaf
 from zoo_protocol.unixfs import cid_of_file
@@ -28,6 +29,7 @@ from zoo_protocol.unixfs import cid_of_file
 JOB = "0x" + "ab" * 32
 HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20
 PLACE = Place(JOB, 0, 1)
+ORDER = JobOrder(HONEST, JOB, 1, 1, 1, 3, 200, 1, 1, 1, 1)
 GONE = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 """No store has it."""
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
@@ -162,7 +164,7 @@ def settled_job(store: StoreProcess, executor: Executor, tmp_path_factory: pytes
         segments=3,
         environment_class=executor.environment_class,
         spec_cid=store.add(canonical),
-        order={},
+        order={name: str(value) for name, value in asdict(ORDER).items()},
         order_signature="0x",
         outcome="completed",
         clearing_price_wei_per_gpu_hour="1",

@@ -363,6 +363,11 @@ def test_a_unit_that_a_dispute_took_back_is_said_to_be_struck() -> None:
     assert describe_attempt(struck).startswith("0xA (verified, struck after a dispute): differs")
 
 
+def test_a_payload_that_was_not_signed_for_is_said() -> None:
+    other = Attempt("0xA", "verified", None, "0x1", "0x1", 3, None, 0, other_payload=True)
+    assert describe_attempt(other).startswith("0xA (verified): every step is as committed, but the payload")
+
+
 def test_a_profile_that_is_none_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
     assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"

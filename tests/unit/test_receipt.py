@@ -169,6 +169,17 @@ class World:
         honest, cheat = self.record.units
         self.record = replace(self.record, units=[replace(honest, **changes), cheat])
 
+    def with_v_of_0_or_1(self) -> str:
+        """The first unit's signature in a form that no contract takes."""
+        raw = from_hex(self.record.units[0].commitment_signature or "", 65)
+        return to_hex(raw[:64] + bytes([raw[64] - 27]))
+
+    def have_fewer_segments(self) -> None:
+        """Than were ordered, so that fewer are drawn."""
+        self.record = replace(self.record, segments=1)
+        root = from_hex(self.record.units[0].trace_root or "")
+        self.change_unit(drawn_segments=draw_segments(from_hex(SEED), root, 1, 2_500))
+
     # --- the chain and the gateway
 
     def opened(self, job_id: str) -> Opened:
@@ -308,6 +319,16 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
     ("bad_record", lambda w: w.change_unit(sampling_bps=10_001)),
     ("bad_record", lambda w: setattr(w, "record", replace(w.record, segments=0))),
+    ("bad_record", lambda w: setattr(w, "record", replace(w.record, segments=2**16))),
+    ("bad_record", lambda w: setattr(w, "record", replace(w.record, order={}))),
+    ("wrong_segments", lambda w: w.have_fewer_segments()),
+    ("paid_twice", lambda w: setattr(w, "record", replace(w.record, units=[w.record.units[0]] * 2))),
+    ("no_commitment", lambda w: w.change_unit(salt=None)),
+    ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, checkpoints=[]))),
+    (
+        "wrong_evidence",
+        lambda w: setattr(w, "record", replace(w.record, slashes=[replace(w.record.slashes[0], evidence_cid="none")])),
+    ),
     ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
     ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
     ("wrong_transfers", lambda w: setattr(w, "beside", replace(w.beside, refund=1))),
@@ -318,6 +339,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_order", lambda w: w.record.order.update(budget=str(2 * BUDGET))),
     ("foreign_signature", lambda w: setattr(w, "on_open", replace(w.on_open, payer=CHEAT.address))),
     ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.record.units[1].commitment_signature)),
+    ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.with_v_of_0_or_1())),
     ("no_commitment", lambda w: w.change_unit(commitment_signature=None)),
     ("wrong_payload", lambda w: w.change_unit(salt=SEED)),
     ("wrong_window", lambda w: setattr(w, "on_chain", replace(w.on_chain, root=SEED))),

@@ -63,6 +63,17 @@ def test_an_input_that_is_no_call_of_this_contract_tells_nothing_and_stops_nobod
     assert opened_by(chain, encoded("multicall", [call]), FIRST).unit is None
 
 
+@pytest.mark.parametrize("word", [(1 << 256) - 1, 1 << 63, (1 << 63) - 1, 1 << 31])
+def test_an_offset_that_leads_nowhere_stops_nobody(chain: RefereeChain, word: int) -> None:
+    """Any word may be one. Whoever ended referees by it would have their other committees miss their quorum."""
+    call = opening_call(FIRST)
+    for at in range(4, len(call), 32):
+        broken = call[:at] + word.to_bytes(32, "big") + call[at + 32 :]
+        opened_by(chain, broken, FIRST)
+        opened_by(chain, encoded("multicall", [broken]), FIRST)
+        opened_by(chain, encoded("multicall", [call])[:at] + word.to_bytes(32, "big"), FIRST)
+
+
 def test_calls_within_calls_without_end_stop_nobody(chain: RefereeChain) -> None:
     selector, call = encoded("multicall", [b""])[:4], b""
     for _ in range(700):  # 112 kB: a transaction may have 128 kB

@@ -169,6 +169,11 @@ def describe_attempt(attempt: "Attempt") -> str:
     """What an attempt is worth, in words."""
     said = [attempt.status, attempt.reason, "struck after a dispute" if attempt.struck else None]
     decided = f"{attempt.provider} ({', '.join(filter(None, said))})"
+    if attempt.other_payload:
+        return (
+            f"{decided}: every step is as committed, but the payload that was signed for is another than the last one "
+            "gives (the last STEP of `dispute name`)"
+        )
     if attempt.difference is None:
         return f"{decided}: every step is as committed in window {attempt.window}, trace root {attempt.trace_root}"
     at = attempt.difference
