@@ -26,7 +26,7 @@ from market.jobs.dispatch import round_state
 from market.jobs.leases import abandon, stop_training
 from market.jobs.models import AggregationLeaf, Job, Slot, Unit
 from market.jobs.moves import move_job
-from market.jobs.parts import Part, part_of, payloads_of, store_record
+from market.jobs.parts import Part, PayloadsLost, part_of, payloads_of, store_record
 from market.settings import Settings
 from market.storage.service import Storage
 from training_gym.aggregation import Aggregate, Verdict, conclude
@@ -74,6 +74,9 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.sum_again(session, job_id, round_.number, lost.cid)
+            return
+        except PayloadsLost as lost:
+            tree.leave_out_lost(database, job_id, lost)
             return
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
@@ -151,7 +154,7 @@ def _trusted(units: Iterable[Unit]) -> list[Unit]:
 
     Where nothing else was delivered the round goes on with it, as it did before it was found out.
     """
-    delivered = [unit for unit in units if unit.status in repository.DELIVERED_UNIT]
+    delivered = [unit for unit in units if tree.can_be_joined(unit)]
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
@@ -225,6 +228,9 @@ def _apply(
             if not has_gone_on:  # nor does who is left out start anew: its optimiser would lag behind the others'
                 slot_states.go_on_from(session, slots[unit.slot], unit)
             unit.to_restore = unit.id in restored
+        elif unit.exclusion_reason == tree.PAYLOAD_LOST:
+            if not slot_states.goes_on_when_delivered(job):
+                slot_states.go_on_from(session, slots[unit.slot], unit)
         elif unit.status in repository.DELIVERED_UNIT:
             _keep_for_later(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:

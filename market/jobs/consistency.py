@@ -4,6 +4,8 @@ They are computed beside the rounds, as losses are, over the newest round alone.
 decided when that is made, by rules that anybody recomputes (:mod:`training_gym.robust`); such a verdict is a doubt too.
 """
 
+from contextlib import suppress
+
 from sqlalchemy.orm import Session
 
 from market.db.session import Database
@@ -11,6 +13,7 @@ from market.domain.verification import COMPARABLE_SHARE, DOUBTED_UNITS
 from market.jobs import repository
 from market.jobs.checkpoints import load_parameters
 from market.jobs.units import UnitFacts
+from market.storage.errors import BlobCorrupt, BlobNotFound
 from market.storage.service import Storage
 from training_gym.adaptation import decode_adapted
 from training_gym.aggregation import sketch_seed
@@ -48,7 +51,10 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
         units = repository.unexamined_units(session, job_id, job.current_round - 1)
     if not units or len(units) * spec.num_parameters() > MOST_VALUES:
         return
-    payloads = {unit.slot: storage.get(unit.payload_cid or "", max_bytes=payload_size(spec)) for unit in units}
+    payloads = {}
+    for unit in units:
+        with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, which says nothing of the node
+            payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
     found = _doubts(storage, spec, units[0].start_checkpoint_cid, payloads)
     with database.transaction() as session:
         rows = repository.units_by_id(session, [unit.id for unit in units])

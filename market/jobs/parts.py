@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from market.jobs.models import Job, Unit
+from market.storage.errors import BlobCorrupt, BlobNotFound
 from market.storage.service import Storage
 from training_gym.aggregation import WEIGHT_ONE, Verdict
 from training_gym.blocks import in_threads
@@ -15,6 +16,18 @@ from training_gym.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.hashing import canonical_json
 
 RECORD_KIND = "zoo-aggregation/1"
+
+
+class PayloadsLost(Exception):
+    """Storage, which has the round's checkpoint, does not have payloads that were delivered, or has others' bytes.
+
+    Attributes:
+        unit_ids: of the units that they are of.
+    """
+
+    def __init__(self, unit_ids: frozenset[int]) -> None:
+        super().__init__(f"storage has lost the payloads of units {sorted(unit_ids)}")
+        self.unit_ids = unit_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +67,24 @@ def part_of(job: Job, unit: Unit) -> Part:
 
 
 def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Part]) -> dict[int, bytes]:
-    """The parts' payloads by place. Raises StorageError."""
+    """The parts' payloads by place; the caller has read the round's checkpoint, or all may be away for a moment.
+
+    Raises:
+        PayloadsLost: some are gone.
+        StorageError: storage failed.
+    """
     limit, listed = payload_size(spec), list(parts)
-    payloads = in_threads(lambda part: storage.get(part.payload_cid, max_bytes=limit), listed)
-    return {part.place: payload for part, payload in zip(listed, payloads, strict=True)}
+
+    def read(part: Part) -> bytes | None:
+        try:
+            return storage.get(part.payload_cid, max_bytes=limit)
+        except (BlobNotFound, BlobCorrupt):
+            return None
+
+    found = dict(zip(listed, in_threads(read, listed), strict=True))
+    if lost := frozenset(part.unit_id for part, payload in found.items() if payload is None):
+        raise PayloadsLost(lost)
+    return {part.place: payload for part, payload in found.items() if payload is not None}
 
 
 def store_record(

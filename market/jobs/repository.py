@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.db.base import Hash32
@@ -211,6 +211,12 @@ def newest_report(session: Session, provider: str, since: datetime) -> tuple[dic
     query = query.where(Unit.provider == provider, Unit.uploaded_at > since, Unit.report.is_not(None))
     found = session.execute(query.order_by(Unit.uploaded_at.desc(), Unit.id.desc()).limit(1)).first()
     return None if found is None else (found.report, found.spec)
+
+
+def leave_out(session: Session, job_id: str, unit_ids: Collection[int], reason: str) -> None:
+    """Decide that payloads are in no aggregate, while their round is not joined; the caller has locked the job."""
+    undecided = (Unit.job_id == job_id, Unit.id.in_(unit_ids), Unit.included.is_(None))
+    session.execute(update(Unit).where(*undecided).values(included=False, exclusion_reason=reason))
 
 
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:

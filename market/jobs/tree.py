@@ -9,6 +9,7 @@ whatever is computed for another plan is not written.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
 from sqlalchemy.orm import Session
 
 from market.db.base import utc_now
@@ -17,7 +18,7 @@ from market.domain.regions import latency_matrix, leaves, regions
 from market.jobs import checkpoint_repository, repository
 from market.jobs.checkpoints import load_outer
 from market.jobs.models import AggregationLeaf, Unit
-from market.jobs.parts import Part, payloads_of
+from market.jobs.parts import Part, PayloadsLost, payloads_of
 from market.providers import service as providers
 from market.settings import Settings
 from market.storage.errors import BlobCorrupt, BlobNotFound
@@ -35,6 +36,11 @@ from training_gym.tree import (
     summarise,
 )
 from zoo_protocol.hashing import from_hex, to_hex
+
+PAYLOAD_LOST = "payload_lost"
+"""Why a unit is in no aggregate whose payload storage does not have any more."""
+
+_log = structlog.get_logger(__name__)
 
 
 class SumLost(Exception):
@@ -91,8 +97,13 @@ def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit])
 
 
 def all_delivered(parts: Sequence[Part], units: Mapping[int, Unit]) -> bool:
-    """Whether all the parts' units are among ``units`` and still delivered; a rejected one must not stay in."""
-    return all(part.unit_id in units and units[part.unit_id].status in repository.DELIVERED_UNIT for part in parts)
+    """Whether all the parts' units are among ``units`` and still to be joined; a rejected one must not stay in."""
+    return all(part.unit_id in units and can_be_joined(units[part.unit_id]) for part in parts)
+
+
+def can_be_joined(unit: Unit) -> bool:
+    """Whether a unit's payload is there for an aggregate, and in none yet."""
+    return unit.status in repository.DELIVERED_UNIT and unit.included is None
 
 
 def combine(
@@ -124,6 +135,15 @@ def sum_again(session: Session, job_id: str, round_: int, cid: str) -> None:
     wake(session, job_id, round_, [leaf.leaf for leaf in lost])
 
 
+def leave_out_lost(database: Database, job_id: str, lost: PayloadsLost) -> None:
+    """Go on without payloads that storage has lost: nobody's fault, and their units are verified and paid as ever."""
+    _log.error("payloads lost by storage", job=job_id, units=sorted(lost.unit_ids))
+    with database.transaction() as session:
+        repository.lock_job(session, job_id)
+        repository.leave_out(session, job_id, lost.unit_ids, PAYLOAD_LOST)
+        wake_after_commit(session, "jobs.aggregate", job_id)
+
+
 def unpin_sums(storage: Storage, found: Sequence[AggregationLeaf]) -> None:
     """Let go of the leaves' sums: nothing needs them once the round is closed. Raises StorageUnavailable."""
     for leaf in found:
@@ -150,9 +170,13 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
     """
     with database.exclusive(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
-            payloads = payloads_of(storage, due.spec, due.parts)
+            last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate
+            try:
+                payloads = payloads_of(storage, due.spec, due.parts)
+            except PayloadsLost as lost:
+                leave_out_lost(database, job_id, lost)
+                return
             if due.summaries is None:
-                last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate
                 summary = summarise(due.spec, payloads, last, from_hex(due.seed))
                 _note(database, job_id, round_, leaf, due.seed, summary=summary)
             else:

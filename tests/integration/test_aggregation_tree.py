@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 from jobs_world import World, at_once
 from redis import Redis
-from sqlalchemy import select, text, update
+from sqlalchemy import text
 from support.watchdog import watch
+from tree_world import aggregate, checkpoint, delivered, in_one_place, leaves_of, nodes_far_apart, work  # noqa: F401  (fixture)
 
 from market.accounts.service import Principal
 from market.jobs import aggregation, matching, repository, tree, units
-from market.jobs.models import AggregationLeaf, Checkpoint
-from market.providers.models import Provider
 from training_gym.checkpoint import CheckpointManifest
 from worker.app import create_app
-from zoo_compute.blockstore import BlockStore
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
@@ -34,69 +32,12 @@ class WorkerDied(Exception):
     """Injected."""
 
 
-@pytest.fixture
-def far_apart(world: World) -> list[str]:
-    """Six nodes in three regions, in a market that aggregates every round by a tree."""
-    world.settings = world.settings.model_copy(update={"tree_least_values": 0})
-    addresses = [world.node() for _ in range(6)]
-    for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):
-        world.rows(
-            lambda session, address=address, trip=trip: session.execute(
-                update(Provider).where(Provider.address == address).values(round_trip_ms=trip)
-            )
-        )
-    return addresses
-
-
-def _delivered(world: World, nodes: list[str]) -> str:
-    job_id = world.running(nodes)
-    for node in nodes:
-        world.deliver(node)
-    return job_id
-
-
-def _leaves(world: World, job_id: str) -> list[AggregationLeaf]:
-    query = select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf)
-    return list(world.rows(lambda session: list(session.scalars(query))))
-
-
-def _aggregate(world: World, job_id: str) -> None:
-    aggregation.aggregate(world.database, world.settings, world.storage, job_id)
-
-
-def _work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
-    name, arguments = task
-    if name == "jobs.aggregate":
-        _aggregate(world, arguments[0])
-    elif name == "jobs.aggregate_leaf":
-        tree.work_leaf(world.database, world.storage, arguments[0], int(arguments[1]), int(arguments[2]))
-
-
-def _in_one_place(world: World, job_id: str) -> str:
-    """The CID of the checkpoint that the round has when it is aggregated without a tree; nothing is applied."""
-    built: list[str] = []
-
-    def note(session: Any, job: str, round_: Any, stored: Any, verdicts: Any) -> None:
-        built.append(stored.cid)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregation, "_apply", note)
-        settings = world.settings.model_copy(update={"tree_least_values": 1 << 40})
-        aggregation.aggregate(world.database, settings, world.storage, job_id)
-    return built[0]
-
-
-def _checkpoint(world: World, job_id: str) -> str:
-    query = select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == 1)
-    return str(world.rows(lambda session: session.scalars(query).one()))
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_place(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    job_id = _delivered(world, far_apart)
-    expected = _in_one_place(world, job_id)
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
     dice, note, apply = random.Random(seed), tree._note, aggregation._apply
     deaths = []
 
@@ -120,88 +61,88 @@ def test_tasks_in_any_order_lost_doubled_and_killed_give_the_checkpoint_of_one_p
         for task in waiting:
             for _ in range(dice.choice([0, 1, 2])):  # lost, done, done twice
                 with suppress(WorkerDied):
-                    _work(world, task)
-    assert _checkpoint(world, job_id) == expected
-    assert _leaves(world, job_id) == []  # what is done leaves nothing behind
+                    work(world, task)
+    assert checkpoint(world, job_id) == expected
+    assert leaves_of(world, job_id) == []  # what is done leaves nothing behind
     assert "_note" in deaths
 
 
 def test_leaves_follow_the_regions_and_the_record_names_every_payload(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
-    assert [[part["slot"] for part in leaf.parts] for leaf in _leaves(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
     while world.read(job_id).current_round == 0:
         waiting, world.wakes.seen = world.wakes.seen, []
         assert waiting, "somebody must be woken until the round is closed"
         for task in waiting:
-            _work(world, task)
-    manifest = CheckpointManifest.from_bytes(world.storage.get(_checkpoint(world, job_id), max_bytes=2**20))
+            work(world, task)
+    manifest = CheckpointManifest.from_bytes(world.storage.get(checkpoint(world, job_id), max_bytes=2**20))
     assert manifest.aggregation is not None
     record = world.storage.get(manifest.aggregation, max_bytes=2**20).decode()
     assert all(str(unit.payload_cid) in record for unit in world.units(job_id, round=0))
 
 
 def test_leaves_at_once_and_twice_do_each_step_once(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    expected = _in_one_place(world, job_id)
-    _aggregate(world, job_id)
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    aggregate(world, job_id)
     for _ in range(5):
         calls = [("jobs.aggregate_leaf", (job_id, "0", str(leaf))) for leaf in range(4)] * 2
-        assert at_once([lambda task=task: _work(world, task) for task in calls]) == [None] * 8  # type: ignore[misc]
-    _aggregate(world, job_id)
-    assert _checkpoint(world, job_id) == expected
+        assert at_once([lambda task=task: work(world, task) for task in calls]) == [None] * 8  # type: ignore[misc]
+    aggregate(world, job_id)
+    assert checkpoint(world, job_id) == expected
 
 
 def test_a_unit_rejected_meanwhile_has_the_tree_planned_anew_without_it(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
-    stale = _leaves(world, job_id)[0].seed
+    stale = leaves_of(world, job_id)[0].seed
     [bad] = world.units(job_id, round=0, slot=2)
     world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
-    expected = _in_one_place(world, job_id)
+    expected = in_one_place(world, job_id)
     while world.read(job_id).current_round == 0:
-        _aggregate(world, job_id)
-        assert all(leaf.seed != stale for leaf in _leaves(world, job_id))
-        for leaf in _leaves(world, job_id):
+        aggregate(world, job_id)
+        assert all(leaf.seed != stale for leaf in leaves_of(world, job_id))
+        for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    assert _checkpoint(world, job_id) == expected
+    assert checkpoint(world, job_id) == expected
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
 def test_sums_of_a_plan_that_is_given_up_are_not_kept(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
-    for leaf in _leaves(world, job_id):  # the last one finds all summaries, and sums
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    sums = [leaf.sum_cid for leaf in _leaves(world, job_id) if leaf.sum_cid is not None]
+    sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
     assert sums
     assert all(world.storage.is_pinned(cid) for cid in sums)
     [bad] = world.units(job_id, round=0, slot=5)
     world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
     while world.read(job_id).current_round == 0:
-        _aggregate(world, job_id)
-        for leaf in _leaves(world, job_id):
+        aggregate(world, job_id)
+        for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-            sums += [now.sum_cid for now in _leaves(world, job_id) if now.sum_cid is not None]
+            sums += [now.sum_cid for now in leaves_of(world, job_id) if now.sum_cid is not None]
     assert not any(world.storage.is_pinned(cid) for cid in sums)
 
 
 def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
-    for leaf in _leaves(world, job_id):
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
+    for leaf in leaves_of(world, job_id):
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    late, *others = [leaf for leaf in _leaves(world, job_id) if leaf.sum_cid is None]
+    late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
     for leaf in others:
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    sums = [leaf.sum_cid for leaf in _leaves(world, job_id) if leaf.sum_cid is not None]
+    sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
     put = world.storage.put
 
     def end_meanwhile(data: Any, **options: Any) -> Any:
         payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
         world.rows(lambda session: matching.cancel(session, payer, job_id))
-        _aggregate(world, job_id)
+        aggregate(world, job_id)
         stored = put(data, **options)
         sums.append(stored.cid)
         return stored
@@ -211,44 +152,24 @@ def test_no_sum_is_kept_for_a_job_that_ends_while_its_tree_is_summed(world: Worl
         tree.work_leaf(world.database, world.storage, job_id, 0, late.leaf)
     assert len(sums) > 1
     assert not any(world.storage.is_pinned(cid) for cid in sums)
-    assert not _leaves(world, job_id)
+    assert not leaves_of(world, job_id)
 
 
 def test_sums_that_storage_could_not_let_go_of_are_let_go_of_later(world: World, far_apart: list[str]) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
     for _ in range(2):
-        for leaf in _leaves(world, job_id):
+        for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    sums = [leaf.sum_cid or "" for leaf in _leaves(world, job_id)]
+    sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
     with pytest.MonkeyPatch.context() as patch, suppress(WorkerDied):
         patch.setattr(world.storage, "unpin", _die)
-        _aggregate(world, job_id)
+        aggregate(world, job_id)
     assert world.read(job_id).current_round == 1
     assert all(world.storage.is_pinned(cid) for cid in sums)
-    _aggregate(world, job_id)
+    aggregate(world, job_id)
     assert not any(world.storage.is_pinned(cid) for cid in sums)
-    assert not _leaves(world, job_id)
-
-
-def test_a_sum_that_storage_has_lost_is_summed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
-    job_id = _delivered(world, far_apart)
-    expected = _in_one_place(world, job_id)
-    _aggregate(world, job_id)
-    for _ in range(2):
-        for leaf in _leaves(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
-    for lost in (0, 2):  # as a disk may, or another job that comes to the same sum and lets go of it
-        world.storage.unpin(_leaves(world, job_id)[lost].sum_cid or "")
-    assert BlockStore(Path(ipfs["directory"])).collect()
-    world.wakes.seen.clear()
-    _aggregate(world, job_id)
-    while world.read(job_id).current_round == 0:
-        waiting, world.wakes.seen = world.wakes.seen, []
-        assert waiting, "somebody must be woken until the round is closed"
-        for task in waiting:
-            _work(world, task)
-    assert _checkpoint(world, job_id) == expected
+    assert not leaves_of(world, job_id)
 
 
 def _die(*_args: Any) -> None:
@@ -258,15 +179,15 @@ def _die(*_args: Any) -> None:
 def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = _delivered(world, far_apart)
-    _aggregate(world, job_id)
+    job_id = delivered(world, far_apart)
+    aggregate(world, job_id)
     [bad] = world.units(job_id, round=0, slot=5)
     original = tree.summarise
 
     def plan_anew_meanwhile(*arguments: Any) -> Any:
         monkeypatch.setattr(tree, "summarise", original)
         world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
-        _aggregate(world, job_id)
+        aggregate(world, job_id)
         return original(*arguments)
 
     monkeypatch.setattr(tree, "summarise", plan_anew_meanwhile)
@@ -278,20 +199,20 @@ def test_a_leaf_that_is_slower_than_a_new_plan_writes_nothing_into_it(
         patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
         tree.work_leaf(world.database, world.storage, job_id, 0, 0)
     assert noted == [False]
-    assert all(leaf.summary is None for leaf in _leaves(world, job_id))
+    assert all(leaf.summary is None for leaf in leaves_of(world, job_id))
 
 
 def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
-    job_id = _delivered(world, near)
-    _aggregate(world, job_id)
+    job_id = delivered(world, near)
+    aggregate(world, job_id)
     assert world.read(job_id).current_round == 1  # by its size
     for node in near:
         world.dispatch(job_id)
         world.deliver(node)
     world.settings = far.model_copy(update={"tree_least_values": 0})
-    _aggregate(world, job_id)
+    aggregate(world, job_id)
     assert world.read(job_id).current_round == 2  # all in the region of those that were never measured
 
 
@@ -366,10 +287,10 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
     world: World, far_apart: list[str], crew: Crew
 ) -> None:
-    job_id = _delivered(world, far_apart)
-    expected = _in_one_place(world, job_id)
-    _aggregate(world, job_id)
-    leaves = [str(leaf.leaf) for leaf in _leaves(world, job_id)]
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
+    aggregate(world, job_id)
+    leaves = [str(leaf.leaf) for leaf in leaves_of(world, job_id)]
 
     def send_leaves() -> None:
         for leaf in leaves:
@@ -377,12 +298,12 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
 
     with _killed_at_the_lock(world, job_id, crew, waiting=4):
         send_leaves()
-    assert [leaf.summary for leaf in _leaves(world, job_id)] == [None] * 4
+    assert [leaf.summary for leaf in leaves_of(world, job_id)] == [None] * 4
     for leaf in leaves:  # the last of them finds all summaries, and sums
         tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
     with _killed_at_the_lock(world, job_id, crew, waiting=3):
         send_leaves()
-    assert [leaf.sum_cid is None for leaf in _leaves(world, job_id)] == [True, True, True, False]
+    assert [leaf.sum_cid is None for leaf in leaves_of(world, job_id)] == [True, True, True, False]
     for leaf in leaves:
         tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
     with _killed_at_the_lock(world, job_id, crew, waiting=1):
@@ -390,13 +311,13 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
     assert world.read(job_id).current_round == 0
     crew.start()
     crew.close_round(world, job_id)
-    assert _checkpoint(world, job_id) == expected
+    assert checkpoint(world, job_id) == expected
 
 
 def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
-    job_id = _delivered(world, far_apart)
-    expected = _in_one_place(world, job_id)
+    job_id = delivered(world, far_apart)
+    expected = in_one_place(world, job_id)
     crew.start()
     crew.close_round(world, job_id)
-    assert _checkpoint(world, job_id) == expected
+    assert checkpoint(world, job_id) == expected
     assert "jobs.aggregate_leaf" not in world.wakes.names()  # nothing of it was done here
