@@ -377,6 +377,11 @@ def last_slashed_at(session: Session, wallet: str) -> datetime | None:
     return session.scalar(select(func.max(Slash.created_at)).where(Slash.provider == wallet))
 
 
+def is_slashed_for(session: Session, unit_id: int, wallet: str) -> bool:
+    """Whether a wallet has a penalty for this unit already: there is one at most."""
+    return bool(session.scalar(select(exists().where(Slash.unit_id == unit_id, Slash.provider == wallet))))
+
+
 def unexecuted_penalties(session: Session) -> list[Slash | LatePenalty]:
     """Those that the chain has not executed, each kind oldest first."""
     slashes = session.scalars(select(Slash).where(Slash.tx.is_(None)).order_by(Slash.id))

@@ -56,14 +56,15 @@ def _evidence_of_replays(session: Session, unit: UnitFacts, posed: Sample | Cana
 
 
 def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
-    """Slash the replay's verifier, unless that was done or it is jailed for another one; being jailed for less buys
-    nothing off."""
+    """Slash the replay's verifier, unless that was done or it is jailed for another one, or has paid for this unit;
+    being jailed for less buys nothing off."""
     replay = repository.lock_replay(session, replay_id)
     assert replay is not None  # replays are not deleted
     if replay.id not in repository.replays_to_punish(session):
         return
     verifier = providers.require(session, replay.verifier, lock=True)
-    if verifier.status == ProviderStatus.JAILED and verifier.reason == WRONG_REPLAY:
+    is_jailed = verifier.status == ProviderStatus.JAILED and verifier.reason == WRONG_REPLAY
+    if is_jailed or repository.is_slashed_for(session, unit.id, replay.verifier):
         replay.reason = "verifier_jailed"
         return
     slash = operators_slash(unit, replay.verifier, WRONG_REPLAY, evidence_cid, BY_OPERATOR, replay_id)

@@ -20,7 +20,7 @@ from market.providers import service as providers
 from market.providers.models import Provider, ProviderEpoch, Stake
 from market.providers.reviews import review
 from market.verification import service as verification
-from market.verification.models import Sample
+from market.verification.models import Replay, Sample
 from market.verification.slashes import slash_verifiers
 from zoo_protocol.cid import digest_of
 from zoo_protocol.hashing import to_hex
@@ -123,6 +123,15 @@ def test_a_verifier_that_is_wrong_again_after_its_warning_is_slashed_once_with_e
     assert [(s.amount_wei, s.tx) for s in world.slashes()] == [(100, slashed.tx_hash)]
     with world.database.transaction() as session:  # the job's record lists who delivered its work
         assert verification.job_slashes(session, slash.job_id) == []
+
+    with world.database.transaction() as session:  # released at once, and overruled on the unit's other segment too
+        providers.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Released", provider=liar))
+        asked = session.scalar(select(Replay).where(Replay.sample_id == second, Replay.verifier == liar))
+        again = asked or Replay(sample_id=second, verifier=liar)
+        again.status, again.reason, again.end_leaf = "overruled", "wrong_replay", OTHER_LEAF
+        session.add(again)
+    world.advance()
+    assert len(world.slashes()) == 1, "a unit costs a verifier one penalty, and nothing stops for a second"
 
 
 def test_what_was_assigned_before_the_warning_belongs_to_the_same_case(
