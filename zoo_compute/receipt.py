@@ -1,8 +1,9 @@
 """A job's receipt, recomputed from the chain and IPFS alone, by somebody who trusts neither market nor providers.
 
 The settlement event names the job record by its digest. Everything in the record is then checked: who signed what,
-that each paid unit stood in a window whose root was on chain before its challenge seed, that the replayed segments are
-those which the seed draws, that every CID resolves to bytes with that hash, and that the money adds up to the last wei.
+that each paid unit started from its round's checkpoint and stood in a window whose root was on chain before its
+challenge seed, that the replayed segments are those which the seed draws, that every CID resolves to bytes with that
+hash, and that the money adds up to the last wei.
 """
 
 import json
@@ -157,6 +158,9 @@ def _check_unit(
         result.expect("foreign_signature", where, unit.provider, signer)
     except ValueError as error:
         result.expect("foreign_signature", where, unit.provider, str(error))
+    # In overlapped rounds a unit may start from the checkpoint before its round's (decision 0032).
+    starts = [one.cid for one in record.checkpoints if one.round in (unit.round - 1, unit.round)]
+    result.expect("wrong_start", where, True, unit.start_checkpoint_cid in starts)
     _check_draw(result, chain, record, order, unit, where)
     payload = _fetch(result, gateway, f"{where}.payload_cid", unit.payload_cid)
     if payload is not None:

@@ -132,7 +132,7 @@ class World:
             provider=provider.address,
             status=status,
             reason=None,
-            start_checkpoint_cid="cid",
+            start_checkpoint_cid=self.checkpoint(0, None).cid,
             start_slot_state_cid=None,
             start_restored_payload_cid=None,
             start_eager_payload_cid=None,
@@ -324,6 +324,7 @@ LIES: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_segments", lambda w: w.have_fewer_segments()),
     ("paid_twice", lambda w: setattr(w, "record", replace(w.record, units=[w.record.units[0]] * 2))),
     ("no_commitment", lambda w: w.change_unit(salt=None)),
+    ("wrong_start", lambda w: w.change_unit(start_checkpoint_cid=w.record.checkpoints[1].cid)),
     ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, checkpoints=[]))),
     (
         "wrong_evidence",
