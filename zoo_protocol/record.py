@@ -217,7 +217,8 @@ def order_of(fields: Mapping[str, str]) -> JobOrder:
     """
     try:
         texts = ("payer", "specHash")
-        order = JobOrder(**{name: text if name in texts else int(text) for name, text in fields.items()})  # type: ignore[arg-type]
+        values: dict[str, Any] = {name: text if name in texts else int(text) for name, text in fields.items()}
+        order = JobOrder(**values)
         struct_hash(order)
     except (TypeError, ValueError, AttributeError) as error:
         raise RecordError("record.order", f"is none of a job: {error}") from error
