@@ -1,6 +1,6 @@
 """The page behind every problem's ``type``: what the code means and what to do."""
 
-import importlib.util
+import importlib
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+import market
 from market.api.errors import NotFound
 from market.api.problem import MarketError
 
@@ -46,11 +47,9 @@ def get_problem(code: str) -> HTMLResponse:
 @cache
 def known_problems() -> dict[str, type[MarketError]]:
     """Every problem of the market by its code."""
-    import market.app  # the few that stand beside their route
-
-    for feature in pkgutil.iter_modules(market.__path__):
-        if importlib.util.find_spec(f"market.{feature.name}.errors") if feature.ispkg else None:
-            importlib.import_module(f"market.{feature.name}.errors")
+    for module in pkgutil.walk_packages(market.__path__, "market."):
+        if module.name.endswith(".errors"):
+            importlib.import_module(module.name)
     return {
         error.code: error
         for error in _descendants(MarketError)

@@ -9,22 +9,12 @@ from pydantic import BaseModel
 from market.api.deps import ServicesDep
 from market.api.errors import ChainDown
 from market.api.openapi import refusals
-from market.api.problem import MarketError
 from market.api.types import WeiOut
 from market.chain.errors import ChainError
-from market.ledger.errors import NotYetIndexed
+from market.ledger.errors import LedgerBehind, NotYetIndexed
 from market.ledger.reconciliation import reconcile
 
 router = APIRouter(prefix="/v1", tags=["ledger"])
-
-
-class LedgerBehind(MarketError):
-    """The ledger has not booked the block that it would be compared at."""
-
-    status = 503
-    code = "ledger-behind"
-    title = "The ledger is behind the chain"
-    default_remedy = "Ask again in a few seconds."
 
 
 class Difference(BaseModel):
