@@ -56,6 +56,7 @@ from market.storage.service import Storage
 from market.verification.router import router as verification
 from market.wakeups import celery_wake, connect_redis
 from market.webhooks.router import router as webhooks
+from market.wiring import connect_features
 from zoo_protocol.messages import Domain, omissions_domain
 
 STREAMED = re.compile(f"{UPLOAD_PATH}|{PIECE_PATH}|{DISPUTED_PIECE_PATH}")
@@ -75,6 +76,7 @@ def build_services(settings: Settings) -> Services:
         OSError: the deployment file cannot be read.
         UnusableKey: there is no key to acknowledge commitments with.
     """
+    connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
     acknowledger = Signer.acknowledger(settings)

@@ -20,6 +20,7 @@ from support.watchdog import watch
 from market.chain.contracts import Deployment
 from market.db.session import Database, psycopg_url
 from market.tables import metadata
+from market.wiring import connect_features
 
 DEVNETS = "tests/e2e/"
 LONG = (DEVNETS, "tests/benchmarks/")
@@ -44,6 +45,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order is that of collection
     return ByFile(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connected_features() -> None:
+    """Connect the market's features, as its API and its workers do at their start."""
+    connect_features()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from market.settlement import service as settlement
 from market.storage.service import Storage
 from market.verification import service as verification
 from market.wakeups import celery_wake, connect_redis
+from market.wiring import connect_features
 
 STAKE_EVENTS = ("Staked", "UnstakeRequested", "Withdrawn", "Slashed", "Jailed", "Released")
 
@@ -60,6 +61,7 @@ def context() -> Context:
 def build_context(settings: Settings) -> Context:
     """Connect everything. Nothing is asked yet: parts may come up later than this process."""
     configure_logs(settings.log_level, as_json=settings.log_json, processors=configure_tracing("zoo-worker"))
+    connect_features()
     network = NETWORKS[settings.network]
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))

@@ -34,7 +34,7 @@ from market.jobs.errors import LeaseLost
 from market.jobs.lease_schemas import LeaseKind, LeaseView
 from market.jobs.models import Job, Lease, Unit
 from market.jobs.moves import move_lease, move_unit
-from market.jobs.replaying import verification
+from market.jobs.replaying import hooks
 from market.jobs.units import settle_if_decided
 from market.outages import service as outages
 from market.providers import service as providers
@@ -244,9 +244,9 @@ def abandon(
     now = utc_now()
     move_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
-        verification().replay_abandoned(session, lease)
+        hooks().replay_abandoned(session, lease)
     elif lease.kind == LeaseKind.REVEAL:
-        verification().reveal_abandoned(session, lease)
+        hooks().reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:
         wake_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in repository.OPEN_UNIT:

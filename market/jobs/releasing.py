@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from market.db.session import Database
 from market.domain.network import NetworkParameters
 from market.jobs import slot_state_repository
-from market.jobs.replaying import verification
+from market.jobs.replaying import hooks
 from market.storage.errors import StorageUnavailable
 from market.storage.service import Storage
 
@@ -34,7 +34,7 @@ def release_states(database: Database, storage: Storage, network: NetworkParamet
         kept = {
             cid
             for _, cid in due
-            if slot_state_repository.is_public_of_others(session, cid, ids) or verification().is_revealed(session, cid)
+            if slot_state_repository.is_public_of_others(session, cid, ids) or hooks().is_revealed(session, cid)
         }
     try:
         for _, cid in due:

@@ -33,7 +33,7 @@ from market.jobs.leases import abandon, free_after_training, lock_held, mark_fir
 from market.jobs.models import Job, Lease, Slot, Unit
 from market.jobs.moves import move_lease, move_unit
 from market.jobs.pins import record_pin
-from market.jobs.replaying import verification
+from market.jobs.replaying import hooks
 from market.jobs.result_checks import Accepted, Completion, Refusal, asked_digest, check, require_kind
 from market.storage.errors import StorageError
 from market.storage.service import Storage
@@ -58,7 +58,7 @@ def commit(
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
         require_kind(lease, LeaseKind.REPLAY)
-        verification().replay_committed(session, lease, commitment.result_hash)
+        hooks().replay_committed(session, lease, commitment.result_hash)
         return None
     require_kind(lease, LeaseKind.TRAIN)
     assert unit is not None  # every train lease has one
@@ -173,9 +173,9 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
                 slot_states.make_public(session, job.id, cid, asked_digest(unit, lease.task))
-            verification().state_revealed(session, lease, result.state_cid)
+            hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
-            verification().replay_revealed(
+            hooks().replay_revealed(
                 session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
             )
         case CompletePin():

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from market.db.session import Database
 from market.events.service import forget_job as delete_events
 from market.jobs import retention_repository as repository
-from market.jobs.replaying import verification
+from market.jobs.replaying import hooks
 from market.storage.errors import BlobNotFound, StorageError, StorageUnavailable
 from market.storage.service import Storage
 from training_gym.checkpoint import CheckpointManifest
@@ -78,4 +78,4 @@ def _needed(database: Database, job_id: str, cids: Sequence[str]) -> set[str]:
     """Those of the files that something else needs than this job."""
     with database.transaction() as session:
         elsewhere = repository.needed_elsewhere(session, job_id, cids)
-        return elsewhere | {cid for cid in cids if verification().is_revealed(session, cid)}
+        return elsewhere | {cid for cid in cids if hooks().is_revealed(session, cid)}

@@ -21,7 +21,7 @@ from market.jobs.errors import FileNotAsked, PieceRefused, UploadIncomplete, Wro
 from market.jobs.lease_schemas import LeaseKind
 from market.jobs.leases import require_held
 from market.jobs.models import Job, Lease, Unit, Upload
-from market.jobs.replaying import verification
+from market.jobs.replaying import hooks
 from market.jobs.units import unit_spec
 from market.storage import quota
 from market.storage.errors import BlobCorrupt, BlobNotFound, StorageUnavailable
@@ -335,6 +335,6 @@ def _release(database: Database, storage: Storage, cid: str | None) -> None:
     if cid is None:
         return
     with database.transaction() as session:
-        needed = upload_repository.is_named(session, cid) or verification().is_revealed(session, cid)
+        needed = upload_repository.is_named(session, cid) or hooks().is_revealed(session, cid)
     if not needed:
         storage.unpin(cid)
