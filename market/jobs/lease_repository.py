@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from market.db.locks import locked
 from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
 from market.jobs.models import Job, Lease, Unit
-from market.jobs.repository import OPEN_LEASE, locked
+from market.jobs.repository import OPEN_LEASE
 
 
 def lease(session: Session, lease_id: str) -> Lease | None:

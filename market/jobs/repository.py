@@ -6,12 +6,13 @@ job, unit, lease, so that no two transactions wait for each other.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from market.db.base import Hash32
+from market.db.locks import locked
 from market.db.prepared import Prepared
 from market.domain.lifecycle import UNIT_DECIDED, JobStatus, LeaseStatus, UnitStatus
 from market.domain.network import HOUR_US
@@ -22,13 +23,6 @@ OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
-
-Row = TypeVar("Row", Job, Unit, Lease)
-
-
-def locked(query: Select[Row], *, skip_locked: bool = False) -> Select[Row]:
-    """The query, so that it locks what it finds and reads it afresh; ``skip_locked``: not what others locked."""
-    return query.with_for_update(key_share=True, skip_locked=skip_locked).execution_options(populate_existing=True)
 
 
 # --- jobs

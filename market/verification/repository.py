@@ -6,11 +6,11 @@ jobs, units and leases.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TypeVar
 
-from sqlalchemy import Select, exists, func, or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from market.db.locks import locked
 from market.domain.lateness import Booked
 from market.domain.verification import Overruled
 from market.domain.verification_lifecycle import (
@@ -37,12 +37,6 @@ from market.verification.models import (
 PAGE = 200
 """Rows with states to release that are read at once."""
 
-Row = TypeVar("Row", Window, OmissionClaim, Sample, Canary, Comparison, Replay, Slash, LatePenalty)
-
-
-def _locked(query: Select[Row]) -> Select[Row]:
-    return query.with_for_update(key_share=True).execution_options(populate_existing=True)
-
 
 # --- windows
 
@@ -61,22 +55,22 @@ def windows(session: Session, *statuses: WindowStatus) -> list[Window]:
 
 
 def lock_window_by_root(session: Session, root: str) -> Window | None:
-    return session.scalar(_locked(select(Window).where(Window.root == root)))
+    return session.scalar(locked(select(Window).where(Window.root == root)))
 
 
 def lock_window_by_contract_id(session: Session, contract_id: int) -> Window | None:
-    return session.scalar(_locked(select(Window).where(Window.chain_id_in_contract == contract_id)))
+    return session.scalar(locked(select(Window).where(Window.chain_id_in_contract == contract_id)))
 
 
 def lock_window(session: Session, window_id: int) -> Window | None:
-    return session.scalar(_locked(select(Window).where(Window.id == window_id)))
+    return session.scalar(locked(select(Window).where(Window.id == window_id)))
 
 
 # --- omission claims
 
 
 def lock_omission(session: Session, leaf: str) -> OmissionClaim | None:
-    return session.scalar(_locked(select(OmissionClaim).where(OmissionClaim.leaf == leaf)))
+    return session.scalar(locked(select(OmissionClaim).where(OmissionClaim.leaf == leaf)))
 
 
 def open_omissions(session: Session, now: datetime) -> Sequence[OmissionClaim]:
@@ -105,16 +99,16 @@ def samples_with(session: Session, status: SampleStatus) -> list[int]:
 
 
 def lock_sample(session: Session, sample_id: int) -> Sample | None:
-    return session.scalar(_locked(select(Sample).where(Sample.id == sample_id)))
+    return session.scalar(locked(select(Sample).where(Sample.id == sample_id)))
 
 
 def lock_sample_of(session: Session, unit_id: int, segment: int) -> Sample | None:
-    return session.scalar(_locked(select(Sample).where(Sample.unit_id == unit_id, Sample.segment == segment)))
+    return session.scalar(locked(select(Sample).where(Sample.unit_id == unit_id, Sample.segment == segment)))
 
 
 def lock_samples_of_unit(session: Session, unit_id: int) -> list[Sample]:
     """The unit's samples by segment."""
-    return list(session.scalars(_locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
+    return list(session.scalars(locked(select(Sample).where(Sample.unit_id == unit_id).order_by(Sample.segment))))
 
 
 def last_reveal_deadline(session: Session, unit_ids: Collection[int]) -> datetime | None:
@@ -217,7 +211,7 @@ def planted_canaries(session: Session) -> list[int]:
 
 def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
     """Those in a state, oldest first."""
-    return list(session.scalars(_locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
+    return list(session.scalars(locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
 
 
 def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
@@ -236,7 +230,7 @@ def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
 
 
 def lock_canary(session: Session, canary_id: int) -> Canary | None:
-    return session.scalar(_locked(select(Canary).where(Canary.id == canary_id)))
+    return session.scalar(locked(select(Canary).where(Canary.id == canary_id)))
 
 
 def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
@@ -254,11 +248,11 @@ def lock_comparison(session: Session, comparison_id: int) -> Comparison | None:
     if sample_id is None:
         return None
     lock_sample(session, sample_id)
-    return session.scalar(_locked(select(Comparison).where(Comparison.id == comparison_id)))
+    return session.scalar(locked(select(Comparison).where(Comparison.id == comparison_id)))
 
 
 def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
-    return session.scalar(_locked(select(Comparison).where(Comparison.sample_id == sample_id)))
+    return session.scalar(locked(select(Comparison).where(Comparison.sample_id == sample_id)))
 
 
 def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
@@ -296,23 +290,23 @@ def drifts(session: Session, job_id: str, provider_class: str, verifier_class: s
 
 
 def lock_replay(session: Session, replay_id: int) -> Replay | None:
-    return session.scalar(_locked(select(Replay).where(Replay.id == replay_id)))
+    return session.scalar(locked(select(Replay).where(Replay.id == replay_id)))
 
 
 def lock_replays(session: Session, sample_id: int) -> list[Replay]:
     """A sample's replays, oldest first."""
-    return list(session.scalars(_locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
+    return list(session.scalars(locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
 def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
     """A canary's replays, oldest first."""
-    return list(session.scalars(_locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
+    return list(session.scalars(locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
 
 
 def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
     """A comparison's replays, oldest first."""
     mine = Replay.comparison_id == comparison_id
-    return list(session.scalars(_locked(select(Replay).where(mine).order_by(Replay.id))))
+    return list(session.scalars(locked(select(Replay).where(mine).order_by(Replay.id))))
 
 
 def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
@@ -362,8 +356,8 @@ def faults_to_book(session: Session) -> list[int]:
 
 
 def lock_penalty(session: Session, evidence: str) -> Slash | LatePenalty | None:
-    late = session.scalar(_locked(select(LatePenalty).where(LatePenalty.evidence == evidence)))
-    return late or session.scalar(_locked(select(Slash).where(Slash.evidence == evidence)))
+    late = session.scalar(locked(select(LatePenalty).where(LatePenalty.evidence == evidence)))
+    return late or session.scalar(locked(select(Slash).where(Slash.evidence == evidence)))
 
 
 def slashes_of_job(session: Session, job_id: str) -> Sequence[Slash]:
