@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
 from market.accounts.callers import Callers
+from market.accounts.deps import Registry
 from market.accounts.router import router as accounts
 from market.api import health, network, problems
 from market.api.etag import ConditionalGet
@@ -47,6 +48,7 @@ from market.organisations.router import router as organisations
 from market.providers.attestation_router import router as attestations
 from market.providers.liveness import Liveness
 from market.providers.router import router as providers
+from market.providers.service import kind_of
 from market.rewards.router import router as rewards
 from market.settings import Settings
 from market.settlement.router import router as settlement
@@ -79,36 +81,37 @@ def build_services(settings: Settings) -> Services:
     connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, wake=celery_wake(settings.redis_url))
+    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     acknowledger = Signer.acknowledger(settings)
     return Services(
         settings=settings,
         database=database,
-        callers=Callers(database, settings.admin_addresses),
-        offers=Offers(database),
-        presence=Presence(database, settings.lease_seconds),
         network=NETWORKS[settings.network],
-        deployment=deployment,
-        chain=ChainViews.connect(settings, deployment),
-        acknowledger=Acknowledger(
-            acknowledger,
-            omissions_domain(deployment.chain_id, deployment.address("Omissions")),
-            settings.inclusion_seconds,
-        ),
-        liveness=Liveness(
-            acknowledger.derived(b"zoo-liveness-1"),
-            Domain(deployment.chain_id, deployment.address("JobEscrow")),
-            settings.heartbeat_timeout_seconds,
-        ),
-        storage=Storage(settings.ipfs_api),
+        domain=domain,
         redis=connect_redis(settings.redis_url),
         metrics=Metrics(),
+        parts={
+            Callers: Callers(database, settings.admin_addresses),
+            Registry: Registry(kind_of),
+            Offers: Offers(database),
+            Presence: Presence(database, settings.lease_seconds),
+            Deployment: deployment,
+            ChainViews: ChainViews.connect(settings, deployment),
+            Storage: Storage(settings.ipfs_api),
+            Acknowledger: Acknowledger(
+                acknowledger,
+                omissions_domain(deployment.chain_id, deployment.address("Omissions")),
+                settings.inclusion_seconds,
+            ),
+            Liveness: Liveness(acknowledger.derived(b"zoo-liveness-1"), domain, settings.heartbeat_timeout_seconds),
+        },
     )
 
 
 async def _report(app: FastAPI) -> None:
     """Say again and again that calls are taken here."""
     while True:
-        presence = app.state.services.presence
+        presence = app.state.services.part(Presence)
         await presence.report_soon()
         await asyncio.sleep(presence.period)
 

@@ -1,43 +1,47 @@
-"""What every request handler may need, built once per process by the composition root."""
+"""Connections and parts of a process that request handlers use, built once by the composition root."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar, cast
 
 from redis import Redis
 
-from market.accounts.callers import Callers
-from market.chain.contracts import Deployment
-from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import NetworkParameters
-from market.jobs.acknowledgements import Acknowledger
-from market.jobs.offers import Offers
-from market.jobs.presence import Presence
 from market.observability.metrics import Metrics
-from market.providers.liveness import Liveness
 from market.settings import Settings
-from market.storage.service import Storage
 from zoo_protocol.messages import Domain
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The process's connections and fixed facts. All of them may be used from several threads."""
+    """The process's connections and fixed facts. All of them may be used from several threads.
+
+    Attributes:
+        domain: EIP-712, of all that is signed for this deployment.
+        parts: objects of the features and of the chain, each under its type; see :meth:`part`.
+    """
 
     settings: Settings
     database: Database
-    callers: Callers
-    offers: Offers
-    presence: Presence
     network: NetworkParameters
-    deployment: Deployment
-    chain: ChainViews
-    acknowledger: Acknowledger
-    liveness: Liveness
-    storage: Storage
+    domain: Domain
     redis: Redis
     metrics: Metrics
+    parts: Mapping[type, object]
 
-    @property
-    def domain(self) -> Domain:
-        """The EIP-712 domain of everything that is signed for this deployment."""
-        return Domain(self.deployment.chain_id, self.deployment.address("JobEscrow"))
+    def part(self, kind: type[Part]) -> Part:
+        """Return the process's part of this type.
+
+        Raises:
+            LookupError: the composition root gave none.
+        """
+        if kind not in self.parts:
+            raise LookupError(f"{kind.__name__} is no part of these services. Add it in market.app.build_services.")
+        return cast(Part, self.parts[kind])
+
+    def with_part(self, kind: type[Part], part: Part) -> Self:
+        """Return the same services with another part of this type."""
+        return replace(self, parts={**self.parts, kind: part})

@@ -10,6 +10,7 @@ from market.accounts.errors import NotAuthenticated
 from market.api.deps import Reads, ServicesDep, Uow
 from market.api.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.api.openapi import refusals
+from market.chain.contracts import Deployment
 from market.disputes import repository, verdicts
 from market.disputes.errors import (
     CommitteeNotJudging,
@@ -126,7 +127,7 @@ def post_verdict(
     dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep
 ) -> RefereeVerdict:
     """Deliver a verdict that a member of the present committee signed. The same again is answered like the first."""
-    domain = disputes_domain(services.deployment.chain_id, services.deployment.address("Disputes"))
+    domain = disputes_domain(services.part(Deployment).chain_id, services.part(Deployment).address("Disputes"))
     (view,) = _views([verdicts.give(session, domain, dispute_id, body)])
     return view
 

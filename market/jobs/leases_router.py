@@ -13,6 +13,7 @@ from market.api.errors import InvalidSignature, StorageDown
 from market.api.openapi import refusals
 from market.api.services import Services
 from market.jobs import leases, results
+from market.jobs.acknowledgements import Acknowledger
 from market.jobs.errors import CommitmentChanged, CommitmentRepeated, LeaseLost, ResultRefused, WrongStep
 from market.jobs.lease_schemas import (
     Commit,
@@ -26,13 +27,16 @@ from market.jobs.lease_schemas import (
     LeaseView,
     NextLease,
 )
+from market.jobs.offers import Offers
+from market.jobs.presence import Presence
+from market.storage.service import Storage
 from market.verification.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 
 
 async def _present(services: ServicesDep) -> None:
     """No lease is judged before it is known for how long nobody could keep it."""
-    if services.presence.is_due:
-        await services.presence.report_soon()
+    if services.part(Presence).is_due:
+        await services.part(Presence).report_soon()
 
 
 PRESENT = Depends(_present)
@@ -60,7 +64,7 @@ async def next_lease(
         left = until - time.monotonic()
         if left <= 0:
             break
-        await services.offers.wait(account.address, body.kinds, left)
+        await services.part(Offers).wait(account.address, body.kinds, left)
     return Response(status_code=204)
 
 
@@ -102,7 +106,7 @@ def commit_lease(
 
     For a unit you get our acknowledgement, the same again if you repeat the call. Reveal nothing without it.
     """
-    given = results.commit(session, services.domain, services.acknowledger, lease_id, account.address, body)
+    given = results.commit(session, services.domain, services.part(Acknowledger), lease_id, account.address, body)
     return CommitState(id=lease_id, status="active", acknowledgement=given)
 
 
@@ -114,7 +118,7 @@ def commit_lease(
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Repeating it is harmless."""
-    results.complete(services.database, services.storage, lease_id, account.address, body)
+    results.complete(services.database, services.part(Storage), lease_id, account.address, body)
     return LeaseState(id=lease_id, status="done")
 
 

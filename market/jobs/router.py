@@ -23,6 +23,8 @@ from market.api.openapi import refusals
 from market.api.scopes import scoped
 from market.api.services import Services
 from market.auctions import service as auctions
+from market.chain.contracts import Deployment
+from market.chain.views import ChainViews
 from market.db.base import utc_now
 from market.db.session import UnitOfWork
 from market.jobs import cloning, matching, operations, quotes, submission, views
@@ -62,6 +64,7 @@ from market.jobs.series import job_metrics
 from market.jobs.why import why
 from market.jobs.why_schemas import Why
 from market.organisations.errors import OrganisationNotFound
+from market.storage.service import Storage
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
 
@@ -97,9 +100,9 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         body,
         payer,
         network=services.network,
-        deployment=services.deployment,
-        chain=services.chain,
-        storage=services.storage,
+        deployment=services.part(Deployment),
+        chain=services.part(ChainViews),
+        storage=services.part(Storage),
         longest_round_seconds=services.settings.round_patience_seconds,
         last_price=last_price,
         now=utc_now(),
@@ -133,9 +136,9 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         body,
         account.address,
         network=services.network,
-        deployment=services.deployment,
-        chain=services.chain,
-        storage=services.storage,
+        deployment=services.part(Deployment),
+        chain=services.part(ChainViews),
+        storage=services.part(Storage),
         longest_round_seconds=services.settings.round_patience_seconds,
         now=utc_now(),
     )

@@ -22,6 +22,7 @@ from market.jobs.lease_schemas import Token
 from market.jobs.leases_router import PRESENT, LeaseId
 from market.storage.errors import StorageError
 from market.storage.router import BINARY_BODY, received
+from market.storage.service import Storage
 from zoo_protocol.cid import InvalidCid
 from zoo_protocol.unixfs import PIECE_BYTES
 
@@ -81,7 +82,7 @@ def read_file(
 def file_view(services: Services, asked: uploads.Asked, cid: str) -> FileView:
     """What is here of a file. Raises as ``asked``; StorageDown."""
     with _storage_errors():
-        found = uploads.progress(services.database, services.storage, asked, cid)
+        found = uploads.progress(services.database, services.part(Storage), asked, cid)
     limit = found.expected.max_bytes
     return FileView(cid=cid, max_bytes=limit, piece_bytes=PIECE_BYTES, pieces=found.pieces, complete=found.complete)
 
@@ -118,7 +119,7 @@ async def take_piece(
             await run_in_threadpool(
                 uploads.take_piece,
                 services.database,
-                services.storage,
+                services.part(Storage),
                 asked,
                 address,
                 cid,
@@ -147,5 +148,5 @@ def joined_view(services: Services, asked: uploads.Asked, address: str, cid: str
     """Make one file of the pieces. Raises as :func:`uploads.join`; StorageDown."""
     with _storage_errors():
         most = services.settings.blob_bytes_per_day
-        size = uploads.join(services.database, services.storage, asked, address, cid, most)
+        size = uploads.join(services.database, services.part(Storage), asked, address, cid, most)
     return JoinedView(cid=cid, size=size)

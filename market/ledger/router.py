@@ -10,7 +10,9 @@ from market.api.deps import ServicesDep
 from market.api.errors import ChainDown
 from market.api.openapi import refusals
 from market.api.types import WeiOut
+from market.chain.contracts import Deployment
 from market.chain.errors import ChainError
+from market.chain.views import ChainViews
 from market.ledger.errors import LedgerBehind, NotYetIndexed
 from market.ledger.reconciliation import reconcile
 
@@ -60,7 +62,7 @@ class TreasuryView(BaseModel):
 def get_treasury(services: ServicesDep) -> TreasuryView:
     """What the treasury received, holds and may spend for each purpose, as the chain says now."""
     try:
-        return TreasuryView.model_validate(asdict(services.chain.treasury()))
+        return TreasuryView.model_validate(asdict(services.part(ChainViews).treasury()))
     except ChainError as error:
         raise ChainDown(str(error)) from error
 
@@ -69,7 +71,9 @@ def get_treasury(services: ServicesDep) -> TreasuryView:
 def get_reconciliation(services: ServicesDep) -> ReconciliationView:
     """Compare every balance that the contracts hold with our ledger, at the newest final block."""
     try:
-        found: dict[str, Any] = reconcile(services.database, services.chain.client, services.deployment).as_json()
+        found: dict[str, Any] = reconcile(
+            services.database, services.part(ChainViews).client, services.part(Deployment)
+        ).as_json()
     except NotYetIndexed as error:
         raise LedgerBehind(str(error)) from error
     except ChainError as error:

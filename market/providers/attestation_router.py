@@ -13,6 +13,7 @@ from market.api.deps import ServicesDep, Uow
 from market.api.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
 from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.api.openapi import refusals
+from market.chain.contracts import Deployment
 from market.providers import attesting
 from market.providers.attestation_schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
 from market.providers.errors import (
@@ -44,7 +45,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, as POST /v1/a
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
     """Ask for a challenge: the bytes that your environment has to have quoted. It takes the place of an open one."""
     challenge = attesting.start(session, account.address)
-    deployment = services.deployment
+    deployment = services.part(Deployment)
     bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
     return ChallengeView(
         id=challenge.id,

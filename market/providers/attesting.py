@@ -15,7 +15,9 @@ from sqlalchemy.orm import Session
 
 from market.api.services import Services
 from market.chain.bindings import Attestations
+from market.chain.contracts import Deployment
 from market.chain.service import queue_intent
+from market.chain.views import ChainViews
 from market.db.base import from_unix, utc_now
 from market.domain.lifecycle import ProviderStatus
 from market.providers import repository, service
@@ -29,6 +31,7 @@ from market.providers.errors import (
     ProviderJailed,
 )
 from market.providers.models import AttestationChallenge
+from market.storage.service import Storage
 from zoo_protocol.attestation import Evidence, Verified, key_of
 from zoo_protocol.gpus import GpuStatement
 from zoo_protocol.hashing import sha256, to_hex
@@ -101,7 +104,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
     with services.database.transaction() as session:
         nonce = _open_challenge(session, challenge_id, address, now).nonce
         needed = service.gpus_to_attest(session, services.network, address)
-    deployment = services.deployment
+    deployment = services.part(Deployment)
     registry = deployment.address("Attestations")
     evidence = Evidence(deployment.chain_id, registry, address, nonce, answer.quote, answer.collateral, answer.gpus)
     try:
@@ -113,7 +116,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
             f"you registered {needed} GPUs or your tier stands for them, and the quote covers {len(verified.gpus)}",
             field="gpu_statement",
         )
-    if not services.chain.accepts_measurement(verified.measurement):
+    if not services.part(ChainViews).accepts_measurement(verified.measurement):
         raise MeasurementNotAccepted(
             f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
         )
@@ -123,7 +126,7 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
             f"the collateral ends at {until:%Y-%m-%d %H:%M} UTC already", field="collateral", extra={"reason": "ending"}
         )
     content = evidence.to_bytes()
-    report, cid = to_hex(sha256(content)), services.storage.put_block(content).cid
+    report, cid = to_hex(sha256(content)), services.part(Storage).put_block(content).cid
     with services.database.transaction() as session:
         challenge = _open_challenge(session, challenge_id, address, now)
         challenge.answered_at = now

@@ -41,6 +41,7 @@ from market.providers.errors import (
     VerifierNeedsNone,
     WalletInUse,
 )
+from market.providers.liveness import Liveness
 from market.providers.models import AskRow, DowntimePenalty, Provider, ProviderEpoch
 from market.providers.schemas import (
     AnswerRequest,
@@ -61,6 +62,7 @@ from market.providers.schemas import (
     WorkCommitment,
     WorkView,
 )
+from market.storage.service import Storage
 from zoo_protocol.messages import Ask
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
@@ -127,7 +129,7 @@ def send_heartbeat(
     """Say that your node is alive; who does not gets no work. It counts if your wallet signed the last challenge."""
     at, address, silence = utc_now(), account.address, services.settings.heartbeat_timeout_seconds
     now = at.timestamp()
-    counted = services.liveness.is_answered(address, body.challenge, body.signature, now)
+    counted = services.part(Liveness).is_answered(address, body.challenge, body.signature, now)
     named = counted and bool(body.session)
     if named and not sessions.take(services.redis, address, body.session, body.predecessors, silence):
         raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
@@ -140,7 +142,7 @@ def send_heartbeat(
         tier=_tier_name(services.network, provider.tier_id),
         benchmark_by=benchmark_by,
         counted=counted,
-        challenge=services.liveness.challenge(address, now),
+        challenge=services.part(Liveness).challenge(address, now),
         next_within_seconds=silence,
         verifiers_of_class=service.verifiers_of_class(
             session, services.settings, provider.environment_class, address, at
@@ -219,7 +221,7 @@ def answer_benchmark(
 ) -> VerdictView:
     """Answer a challenge with the CID of the uploaded result; passing it earns the tier."""
     verdict = benchmarks.finish_benchmark(
-        services.database, services.storage, services.network, account.address, benchmark_id, body.cid
+        services.database, services.part(Storage), services.network, account.address, benchmark_id, body.cid
     )
     return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, mflops=verdict.mflops)
 

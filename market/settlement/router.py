@@ -10,6 +10,8 @@ from market.accounts.deps import CurrentAccount
 from market.accounts.errors import NotAuthenticated
 from market.api.deps import Reads, ServicesDep
 from market.api.openapi import refusals
+from market.chain.contracts import Deployment
+from market.chain.views import ChainViews
 from market.jobs.access import visible_job
 from market.jobs.errors import CommitmentNotFound, JobNotFound
 from market.ledger.reconciliation import reconcile
@@ -18,6 +20,7 @@ from market.settlement.errors import NotSettledYet
 from market.settlement.receipt import job_receipt
 from market.settlement.record import decided_record
 from market.settlement.schemas import ClaimPage, ClaimView, DecidedUnits, Receipt, ReceiptSeconds
+from market.storage.service import Storage
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -36,8 +39,8 @@ def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -
         seconds = ReceiptSeconds(
             first_step=_seconds(job.created_at, job.first_step_at), total=_seconds(job.created_at, job.settled_at)
         )
-    receipt = job_receipt(services.database, services.storage, services.chain, job_id)
-    reconciled = reconcile(services.database, services.chain.client, services.deployment).agrees
+    receipt = job_receipt(services.database, services.part(Storage), services.part(ChainViews), job_id)
+    reconciled = reconcile(services.database, services.part(ChainViews).client, services.part(Deployment)).agrees
     return Receipt(**receipt, ledger_reconciled=reconciled, seconds=seconds)
 
 

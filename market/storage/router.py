@@ -17,7 +17,7 @@ from market.api.services import Services
 from market.providers import benchmarks
 from market.storage import quota
 from market.storage.errors import StorageError
-from market.storage.service import StoredBlob
+from market.storage.service import Storage, StoredBlob
 
 router = APIRouter(prefix="/v1", tags=["storage"])
 
@@ -76,7 +76,7 @@ def _store(services: Services, account: str, file: BinaryIO, size: int, most: in
     with services.database.transaction() as session:
         upload = quota.take_room(session, account, size, most)
     try:
-        stored = services.storage.put(file, max_bytes=size)
+        stored = services.part(Storage).put(file, max_bytes=size)
     except StorageError:
         with services.database.transaction() as session:
             quota.give_room_back(session, upload)

@@ -1,6 +1,5 @@
 """Jobs to quote and to submit over HTTP: a payer with a balance, a body, and an ordinary wallet's signatures."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from sqlalchemy import func, select
 
 from market.api.services import Services
 from market.chain.models import TxIntent
+from market.chain.views import ChainViews
 from market.events.models import IdempotentRequest
 from market.jobs.models import Job
 from market.providers.models import SignerNonce
@@ -29,7 +29,7 @@ def fake_chain() -> FakeChain:
 
 @pytest.fixture(name="app")
 def app_on_chain(app: FastAPI, chain: FakeChain) -> FastAPI:
-    app.state.services = replace(app.state.services, chain=chain)
+    app.state.services = app.state.services.with_part(ChainViews, chain)
     return app
 
 

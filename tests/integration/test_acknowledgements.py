@@ -24,6 +24,7 @@ from unit_work import Work
 from market.accounts.models import Account
 from market.app import build_services
 from market.chain.models import TxIntent
+from market.chain.views import ChainViews
 from market.db.base import utc_now
 from market.domain.network import DEVNET
 from market.jobs import leases, window_repository
@@ -117,7 +118,9 @@ class Stage:
         sender = self.chain.sender(self.world.database)
         indexer = self.chain.indexer(self.world.database, handlers)
         for _ in range(blocks):
-            verification.advance(self.world.database, self.world.storage, self.settings, DEVNET, self.services.chain)
+            verification.advance(
+                self.world.database, self.world.storage, self.settings, DEVNET, self.services.part(ChainViews)
+            )
             while sender.step():
                 pass
             self.chain.anvil.mine()

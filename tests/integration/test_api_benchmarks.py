@@ -24,6 +24,7 @@ from market.db.session import Database
 from market.domain.network import DEVNET
 from market.providers import benchmarks, reviews
 from market.providers.models import BenchmarkRun, Provider
+from market.storage.service import Storage
 from zoo_protocol.unixfs import cid_of_file
 
 
@@ -76,7 +77,7 @@ def test_an_answer_may_be_as_large_as_the_proof_and_is_kept_until_it_is_checked(
     assert len(right) > 1_000_000
     said = answer_benchmark(api, node, run, right).json()
     assert said["passed"]
-    assert not services.storage.is_pinned(cid_of_file(right))
+    assert not services.part(Storage).is_pinned(cid_of_file(right))
     again = {"cid": cid_of_file(right)}
     assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == said
     refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")

@@ -30,6 +30,7 @@ from market.db.session import Database
 from market.domain.network import DEVNET, ZEN
 from market.events.models import AuditEvent
 from market.providers import service
+from market.providers.liveness import Liveness
 from market.providers.models import Provider
 from market.settings import Settings
 from zoo_protocol.attestation import COLLATERAL_FIELDS, Evidence, Verified
@@ -148,7 +149,7 @@ def test_only_heartbeats_that_answer_the_last_challenge_count(
     assert seen() == before
     assert send(told["challenge"], node)
     assert seen() != before
-    old = services.liveness.challenge(node.address, time.time() - 3 * 60)
+    old = services.part(Liveness).challenge(node.address, time.time() - 3 * 60)
     assert not send(old, node)  # recorded beforehand
 
 

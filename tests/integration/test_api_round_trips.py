@@ -21,7 +21,7 @@ from market.accounts.callers import Callers
 from market.accounts.models import Credential
 from market.accounts.service import Principal
 from market.api.services import Services
-from market.chain.contracts import encode_call
+from market.chain.contracts import Deployment, encode_call
 from market.chain.models import TxIntent
 from market.chain.views import ChainViews, Funds
 from market.db.base import utc_now
@@ -224,7 +224,7 @@ class _CountingClient:
 
 def test_funds_are_one_batch_and_as_old_as_allowed(services: Services) -> None:
     client = _CountingClient()
-    views = ChainViews(client, services.deployment)  # type: ignore[arg-type]
+    views = ChainViews(client, services.part(Deployment))  # type: ignore[arg-type]
     address = "0x" + "11" * 20
     assert views.funds(address, 60) == views.funds(address, 60) == Funds(5, 1)
     assert views.funds(address) == Funds(5, 2)

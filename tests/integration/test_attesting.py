@@ -21,7 +21,9 @@ from support.chain import Wallet as ChainWallet
 from support.dcap import Vendor
 from support.nras import AttestationService, tool_in
 
+from market.chain.contracts import Deployment
 from market.chain.indexer import Indexer
+from market.chain.views import ChainViews
 from market.db.session import Database
 from market.domain.network import DEVNET, MAINNET
 from market.providers.models import Provider
@@ -106,7 +108,8 @@ def world(
             "public_rpc_url": chain.anvil.url,
         }
     )
-    app.state.services = replace(app.state.services, settings=changed, chain=chain.views, deployment=chain.deployment)
+    services = replace(app.state.services, settings=changed)
+    app.state.services = services.with_part(ChainViews, chain.views).with_part(Deployment, chain.deployment)
     return AttestedWorld(chain, database, vendor, nvidia, api, root)
 
 

@@ -1,13 +1,13 @@
 """Why a job waits, from the command line, against the real API."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from api_support import Cli
 from fastapi import FastAPI
 from jobs_world import ZEN, FakeChain, World, store_dataset
 
+from market.chain.views import ChainViews
 from market.settings import Settings
 from market.storage.service import Storage
 from zoo_compute.errors import ExitCode
@@ -40,7 +40,7 @@ def test_why_tells_its_payer_what_removes_the_nodes_and_what_would_help(cli: Cli
 def test_a_quote_shows_what_the_models_size_decided_and_what_to_look_at(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
 ) -> None:
-    app.state.services = replace(app.state.services, chain=FakeChain())
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
     model = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
     job = tmp_path / "job.json"
     asked = {

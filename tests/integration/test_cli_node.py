@@ -10,8 +10,10 @@ from rewards_world import DAYS_BASE, STAKE, RewardsWorld
 from support.chain import PAYER, PROVIDER
 
 from market.api.services import Services
+from market.chain.contracts import Deployment
 from zoo_compute.amounts import format_zen
 from zoo_compute.errors import ExitCode
+from zoo_protocol.messages import Domain
 
 
 @pytest.fixture
@@ -19,7 +21,9 @@ def node(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.Monke
     """The first provider's command line; the API names its chain."""
     services: Services = app.state.services
     settings = services.settings.model_copy(update={"public_rpc_url": market.chain.anvil.url})
-    app.state.services = replace(services, settings=settings, deployment=market.chain.deployment)
+    deployment = market.chain.deployment
+    domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
+    app.state.services = replace(services, settings=settings, domain=domain).with_part(Deployment, deployment)
     monkeypatch.setattr("market.rewards.router.utc_now", market.now)
     cli.be(PROVIDER.key)
     return cli

@@ -14,6 +14,7 @@ from submission_world import app_on_chain, fake_chain  # noqa: F401  (fixtures)
 
 from market.auctions import service as auctions
 from market.auctions.models import AuctionRound
+from market.chain.views import ChainViews
 from market.db.base import utc_now
 from market.domain.network import DEVNET, NETWORKS
 from market.jobs import aggregation, matching, operations
@@ -187,7 +188,7 @@ def test_the_client_signs_what_was_asked_for_and_nothing_else(
         world.deliver(node)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     wallet = world.wallets[world.read(job_id).payer]
-    app.state.services.chain.balances[wallet.address] = 10 * ZEN
+    app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]

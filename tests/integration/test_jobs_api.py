@@ -27,6 +27,7 @@ from market.jobs import submission
 from market.jobs.facts import get, start_settling
 from market.jobs.models import Job
 from market.jobs.payment import jobs_to_settle
+from market.storage.service import Storage
 from training_gym.config import METHODS
 from zoo_protocol.messages import struct_hash
 
@@ -112,7 +113,7 @@ def test_a_signed_quote_becomes_a_job_and_a_deposit(
     assert arguments[0]["nonce"] == submission_body["nonce"]  # type: ignore[index,call-overload]
     assert arguments[3] in ("27", "28")
     encode_call("JobEscrow", "openJob", arguments)
-    assert services.storage.get(job["spec_cid"], max_bytes=10_000)
+    assert services.part(Storage).get(job["spec_cid"], max_bytes=10_000)
 
     assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
     assert api.get("/v1/jobs", headers=payer.headers).json() == {"jobs": [job], "next": None}

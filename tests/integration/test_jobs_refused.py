@@ -20,6 +20,7 @@ from submission_world import (  # noqa: F401  (fixtures)
 )
 
 from market.api.services import Services
+from market.storage.service import Storage
 from training_gym.config import MAX_SEGMENTS
 from zoo_protocol.cid import cid_of_raw
 
@@ -43,7 +44,7 @@ def test_a_dataset_whose_manifest_has_a_key_that_is_no_text_is_refused(
 ) -> None:
     """Half a surrogate pair can be written in JSON, and encoded by nobody."""
     manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
-    dataset = services.storage.put(manifest, max_bytes=1000).cid
+    dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
     answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")
     assert "\\ud800" in answer.json()["detail"]

@@ -11,6 +11,7 @@ from api_support import Caller, refusal, sign_in
 from fastapi import FastAPI
 from jobs_world import SPEC, ZEN, FakeChain, World, store_dataset
 
+from market.chain.views import ChainViews
 from market.domain.network import DEVNET
 from market.jobs import operations
 from market.storage.service import Storage
@@ -20,7 +21,7 @@ from market.storage.service import Storage
 def payer(api: httpx.Client, app: FastAPI) -> Caller:
     caller, chain = sign_in(api), FakeChain()
     chain.balances[caller.address] = 100 * ZEN
-    app.state.services = replace(app.state.services, chain=chain)
+    app.state.services = app.state.services.with_part(ChainViews, chain)
     return caller
 
 

@@ -5,7 +5,6 @@ name, or a body that does not fit its schema. Half of the requests go to things 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -28,6 +27,7 @@ from market.api.problem import MEDIA_TYPE
 from market.api.services import Services
 from market.chain.client import ChainClient
 from market.chain.errors import ChainError
+from market.chain.views import ChainViews
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 14
@@ -47,8 +47,8 @@ class AwayChain(FakeChain):
 def app(app: FastAPI) -> Iterator[FastAPI]:
     services: Services = app.state.services
     chain = AwayChain()
-    chain.client = services.chain.client
-    app.state.services = replace(services, chain=chain)
+    chain.client = services.part(ChainViews).client
+    app.state.services = services.with_part(ChainViews, chain)
     services.settings.webhooks_to_private_addresses = True
     yield app
     services.settings.webhooks_to_private_addresses = False
@@ -61,7 +61,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
     job_id = world.running(nodes)
     world.deliver(nodes[0])
     caller = sign_in(api, world.wallets[world.read(job_id).payer])
-    app.state.services.chain.balances[caller.address] = 100 * ZEN
+    app.state.services.part(ChainViews).balances[caller.address] = 100 * ZEN
     with world.database.transaction() as session:
         session.connection().exec_driver_sql(
             "UPDATE accounts SET roles = '{admin}' WHERE address = %s", (caller.address,)

@@ -19,6 +19,7 @@ from market.db.session import Database
 from market.domain.network import DEVNET
 from market.jobs import leases
 from market.jobs.models import Lease, Unit
+from market.jobs.presence import Presence as ApiPresence
 from market.outages import service as outages
 from market.outages.models import Outage, Presence
 from market.providers import benchmarks, records
@@ -127,7 +128,7 @@ def test_the_first_call_after_an_outage_is_not_refused_for_it(
     lease = pull.json()
     _seen(world, outages.API, 5 * MINUTE)
     _run_out(world, lease["id"], 4 * MINUTE)
-    services.presence._reported = time.time() - 300
+    services.part(ApiPresence)._reported = time.time() - 300
     body = {"token": lease["token"], "step": 1}
     answer = api.post(f"/v1/leases/{lease['id']}/heartbeat", json=body, headers=caller.headers)
     assert answer.status_code == 200, answer.text

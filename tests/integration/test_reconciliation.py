@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from fastapi import FastAPI
 from support.chain import OTHER, PROVIDER, Chain
 from support.faulty_rpc import FaultyRpc
 
+from market.chain.contracts import Deployment
 from market.chain.service import queue_intent
 from market.chain.views import ChainViews
 from market.db.session import Database
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def market(app: FastAPI, chain: Chain) -> Chain:
     """The API before a real chain."""
-    app.state.services = replace(app.state.services, chain=chain.views, deployment=chain.deployment)
+    app.state.services = app.state.services.with_part(ChainViews, chain.views).with_part(Deployment, chain.deployment)
     return chain
 
 
@@ -101,7 +101,7 @@ def test_a_silent_node_leaves_the_last_result_and_is_no_alarm(
             watch(database, market.client(proxy.url), market.deployment)
         assert [(entry["log_level"], entry["reason"]) for entry in logs] == [("warning", "rpc_unavailable")]
         silent = ChainViews(market.client(proxy.url), market.deployment)
-        app.state.services = replace(app.state.services, chain=silent)
+        app.state.services = app.state.services.with_part(ChainViews, silent)
         refusal(api.get("/v1/ledger/reconciliation"), 503, "chain-unavailable")
     assert metric(api, "zoo_ledger_reconciled") == 1
     assert metric(api, "zoo_ledger_reconciled_timestamp_seconds") == compared_at
