@@ -35,6 +35,7 @@ from market.domain.network import NETWORKS
 from market.events.router import router as events
 from market.jobs.acknowledgements import Acknowledger
 from market.jobs.leases_router import router as leases
+from market.jobs.matching import is_at_work
 from market.jobs.offers import Offers
 from market.jobs.presence import Presence
 from market.jobs.router import router as jobs
@@ -46,6 +47,7 @@ from market.observability.metrics import Metrics
 from market.observability.tracing import UNTRACED, configure_tracing
 from market.organisations.router import router as organisations
 from market.providers.attestation_router import router as attestations
+from market.providers.benchmarks import Workload
 from market.providers.liveness import Liveness
 from market.providers.router import router as providers
 from market.providers.service import kind_of
@@ -93,6 +95,7 @@ def build_services(settings: Settings) -> Services:
         parts={
             Callers: Callers(database, settings.admin_addresses),
             Registry: Registry(kind_of),
+            Workload: Workload(is_at_work),
             Offers: Offers(database),
             Presence: Presence(database, settings.lease_seconds),
             Deployment: deployment,

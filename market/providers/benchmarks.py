@@ -7,6 +7,7 @@ are opened afterwards are drawn when it is too late to change any (``training_gy
 import secrets
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -18,7 +19,6 @@ from market.db.base import utc_now
 from market.db.session import Database
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
-from market.jobs import service as jobs
 from market.outages import service as outages
 from market.providers import repository, service
 from market.providers.errors import (
@@ -46,6 +46,17 @@ _CHECKS = threading.BoundedSemaphore(1)
 _log = structlog.get_logger(__name__)
 
 
+IsAtWork = Callable[[Session, str], bool]
+"""True if a node holds a slot or a lease; if not, no job gets it in this transaction's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Lookup of the nodes in jobs, given by the composition root: benchmarks cannot import the training features."""
+
+    is_at_work: IsAtWork
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What came of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 operations per second."""
@@ -67,7 +78,9 @@ def seconds_of(benchmark: Benchmark) -> float:
     return work.flops / (benchmark.min_mflops * 10**6) + work.walk_bytes / (benchmark.min_walk_mbps * 10**6)
 
 
-def start_benchmark(session: Session, network: NetworkParameters, address: str, tier_name: str) -> BenchmarkRun:
+def start_benchmark(
+    session: Session, network: NetworkParameters, address: str, tier_name: str, is_at_work: IsAtWork
+) -> BenchmarkRun:
     """A fresh challenge for a tier: the pool that has to be made before the clock runs.
 
     Raises:
@@ -83,7 +96,7 @@ def start_benchmark(session: Session, network: NetworkParameters, address: str, 
         raise UnknownTier(f"no tier {tier_name!r}; there are {names}", field="tier") from None
     _check_may_benchmark(service.require(session, address), tier)
     _check_no_failure(session, network, address)
-    if jobs.is_at_work(session, address):
+    if is_at_work(session, address):
         raise BenchmarkAtWork(f"{address} holds a slot or a lease")
     run = BenchmarkRun(
         id=str(uuid.uuid4()),
@@ -255,7 +268,9 @@ def demote_overdue(database: Database, now: datetime) -> None:
                 service.advance(session, provider, ProviderEvent.DEMOTE, reason=service.REBENCHMARK_MISSED)
 
 
-def due_by(session: Session, network: NetworkParameters, provider: Provider, now: datetime) -> datetime | None:
+def due_by(
+    session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
+) -> datetime | None:
     """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.
 
     It is not told while it is in a job, and is placed in none once it was told: it could not do both at once. The
@@ -263,7 +278,7 @@ def due_by(session: Session, network: NetworkParameters, provider: Provider, now
     """
     is_drawn = provider.rebenchmark_at is not None and provider.rebenchmark_at <= now
     is_due = is_drawn and provider.rebenchmark_by is None and provider.status in _WITH_TIER
-    if is_due and not jobs.is_at_work(session, provider.address):
+    if is_due and not is_at_work(session, provider.address):
         provider.rebenchmark_by = now + timedelta(seconds=network.rebenchmark_within_seconds)
     return provider.rebenchmark_by
 

@@ -20,6 +20,7 @@ from market.domain.network import NetworkParameters
 from market.domain.uptime import uptime_bps
 from market.providers import asks, benchmarks, records, service, sessions
 from market.providers.attestations import attested_until
+from market.providers.benchmarks import Workload
 from market.providers.classes import reason_of, require_accepted
 from market.providers.errors import (
     AnswerNotFound,
@@ -71,13 +72,13 @@ ProviderAddress = Annotated[AddressString, Path(description="The node's wallet."
 BenchmarkId = Annotated[str, Path(description="The challenge's id, as POST /v1/benchmarks gave it.")]
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
 
-_ONCE = (KeyReused, RequestInFlight)
+ONCE_REFUSALS = (KeyReused, RequestInFlight)
 
 
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *_ONCE),
+    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *ONCE_REFUSALS),
     dependencies=[ANSWERED_ONCE],
 )
 def register_provider(
@@ -135,11 +136,14 @@ def send_heartbeat(
         raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
     provider = service.heartbeat(session, address, body.round_trip_ms) if counted else service.require(session, address)
     # Who has no more than a session's token does not start the time in which the wallet has to show its hardware.
-    benchmark_by = benchmarks.due_by(session, services.network, provider, at) if counted else provider.rebenchmark_by
+    benchmark_by = provider.rebenchmark_by
+    if counted:
+        is_at_work = services.part(Workload).is_at_work
+        benchmark_by = benchmarks.due_by(session, services.network, provider, at, is_at_work)
     return HeartbeatView(
         status=provider.status,
         reason=reason_of(services.settings, provider),
-        tier=_tier_name(services.network, provider.tier_id),
+        tier=tier_name(services.network, provider.tier_id),
         benchmark_by=benchmark_by,
         counted=counted,
         challenge=services.part(Liveness).challenge(address, now),
@@ -162,7 +166,7 @@ def send_heartbeat(
         HardwareInsufficient,
         BenchmarkPaused,
         BenchmarkAtWork,
-        *_ONCE,
+        *ONCE_REFUSALS,
     ),
     dependencies=[ANSWERED_ONCE],
 )
@@ -170,7 +174,8 @@ def start_benchmark(
     body: BenchmarkRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ChallengedView:
     """Ask for a tier's challenge. No clock runs yet: make its pool first."""
-    run = benchmarks.start_benchmark(session, services.network, account.address, body.tier)
+    is_at_work = services.part(Workload).is_at_work
+    run = benchmarks.start_benchmark(session, services.network, account.address, body.tier, is_at_work)
     work = WorkView(**run.work)
     return ChallengedView(id=run.id, seed=run.seed, work=work, tier=body.tier, deadline_at=run.deadline_at)
 
@@ -239,7 +244,7 @@ def answer_benchmark(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
-        *_ONCE,
+        *ONCE_REFUSALS,
     ),
     dependencies=[ANSWERED_ONCE],
 )
@@ -264,7 +269,7 @@ def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
     asks.cancel_ask(session, account.address, ask_id)
 
 
-def _tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
+def tier_name(network: NetworkParameters, tier_id: int | None) -> str | None:
     return next((tier.name for tier in network.tiers if tier.id == tier_id), None)
 
 
@@ -287,7 +292,7 @@ def _provider_view(services: Services, provider: Provider, stake_wei: int, attes
         round_trip_ms=provider.round_trip_ms,
         status=provider.status,
         reason=reason_of(services.settings, provider),
-        tier=_tier_name(services.network, provider.tier_id),
+        tier=tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
         reliability_bps=provider.reliability_bps,
         last_seen_at=provider.last_seen_at,
@@ -325,7 +330,7 @@ def _ask_view(network: NetworkParameters, ask: AskRow) -> AskView:
     return AskView(
         id=ask.id,
         provider=ask.provider,
-        tier=str(_tier_name(network, ask.tier_id)),
+        tier=str(tier_name(network, ask.tier_id)),
         gpus=ask.gpus,
         min_price_wei=ask.min_price_wei,
         valid_until=ask.valid_until,
