@@ -98,11 +98,11 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
         scope = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
         operation[SCOPE_KEY] = scope
         for refusal in (NotAuthenticated, ScopeMissing):
-            _add(responses, refusal)
+            add_refusal(responses, refusal)
         if method != "get":  # a lifecycle has no such move, and the route has no better word for it
-            _add(responses, StateConflict)
+            add_refusal(responses, StateConflict)
     for common in _ALWAYS:  # a route's own responses of the same status took the place of the common ones
-        _add(responses, common)
+        add_refusal(responses, common)
     if (
         method == "get"
         and path.startswith("/v1/")
@@ -111,7 +111,7 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
         responses["304"] = _NOT_MODIFIED
 
 
-def _add(responses: dict[str, Any], error: type[MarketError]) -> None:
+def add_refusal(responses: dict[str, Any], error: type[MarketError]) -> None:
     """Name one more refusal, unless it is named."""
     response = responses.setdefault(str(error.status), _response())
     if error.code not in response["content"][MEDIA_TYPE]["examples"]:
