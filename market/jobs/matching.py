@@ -23,7 +23,7 @@ from market.providers import service as providers
 from market.settings import Settings
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
-_CANCELLED = "cancelled_by_payer"
+CANCELLED_BY_PAYER = "cancelled_by_payer"
 _REFUNDED = "escrow_refunded"
 
 
@@ -124,7 +124,7 @@ def cancel(session: Session, principal: Principal, job_id: str) -> Job:
         NotCancellable: its training is over.
     """
     job = lock_own_job(session, principal, job_id)
-    if job.reason == _CANCELLED:
+    if job.reason == CANCELLED_BY_PAYER:
         return job
     if job.status == JobStatus.SUBMITTED:  # the deposit cannot be called back; once it is final, it is refunded
         job.cancelled_by = principal.address
@@ -152,7 +152,7 @@ def on_job_refunded(session: Session, event: ChainEvent) -> None:
         cancel_now(session, job, MARKET, _REFUNDED)
 
 
-def cancel_now(session: Session, job: Job, actor: str, reason: str = _CANCELLED) -> None:
+def cancel_now(session: Session, job: Job, actor: str, reason: str = CANCELLED_BY_PAYER) -> None:
     """Cancel a funded, matching or running job whose row the caller has locked."""
     trains = job.status == JobStatus.RUNNING
     move_job(session, job, JobEvent.CANCEL, reason=reason, actor=actor)

@@ -10,19 +10,19 @@ from sqlalchemy.orm import Session, aliased
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.jobs.models import Checkpoint, Job, Lease, Pin, StatePin, Unit
 
-_OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
+OVER = (JobStatus.SETTLED, JobStatus.REJECTED)
 
 
 def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str]:
     """Jobs that ended before then and of which all is kept, the oldest first."""
     ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected one never began
-    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(_OVER), ended_at < before)
+    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(OVER), ended_at < before)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
 
 
 def rounds_of_unended(session: Session) -> set[int]:
     """The auction rounds in which jobs were matched that are not over."""
-    query = select(Job.auction_round_id).where(Job.status.not_in(_OVER), Job.auction_round_id.is_not(None))
+    query = select(Job.auction_round_id).where(Job.status.not_in(OVER), Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}
 
 

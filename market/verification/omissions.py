@@ -68,7 +68,7 @@ def inclusion(session: Session, leaf: str) -> Inclusion | None:
         samples = repository.samples_of_units(session, [unit.id]).get(unit.id, [])
         states = {sample.segment: sample.state_cid for sample in samples if sample.state_cid is not None}
     window = None if unit.window_id is None else repository.window(session, unit.window_id)
-    root, proof = (None, []) if window is None else (window.root, _proof(session, window, leaf))
+    root, proof = (None, []) if window is None else (window.root, inclusion_proof(session, window, leaf))
     return Inclusion(given, root, proof, trace, states)
 
 
@@ -100,7 +100,7 @@ def answer_claims(database: Database) -> None:
                 key=f"answer_omission:{claim.leaf}",
                 kind="answer_omission",
                 subject=f"omission:{claim.leaf}",
-                **Omissions.respond(unit, window.root, _proof(session, window, claim.leaf)),
+                **Omissions.respond(unit, window.root, inclusion_proof(session, window, claim.leaf)),
             )
 
 
@@ -140,9 +140,9 @@ def on_compensated(session: Session, event: ChainEvent) -> None:
 
 def proof_of(session: Session, window: Window, commitment: UnitCommitment) -> list[str]:
     """The way from a commitment's leaf to the root of its window, 0x hex."""
-    return _proof(session, window, to_hex(leaf_of(commitment)))
+    return inclusion_proof(session, window, to_hex(leaf_of(commitment)))
 
 
-def _proof(session: Session, window: Window, leaf: str) -> list[str]:
+def inclusion_proof(session: Session, window: Window, leaf: str) -> list[str]:
     leaves = jobs.window_leaves(session, window.id)
     return [to_hex(node) for node in merkle.proof(leaves, leaves.index(from_hex(leaf)))]

@@ -70,14 +70,14 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
-        rates = {unit.id: _least_rate(session, network, unit) for unit in units}
+        rates = {unit.id: min_rate_bps(session, network, unit) for unit in units}
         jobs.assign_window(session, rates, window.id)
         _ask_for_commitment(session, window)
 
 
-def _least_rate(session: Session, network: NetworkParameters, unit: UnitFacts) -> int | None:
+def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitFacts) -> int | None:
     """What is known of the provider before anybody can know the seed; None of a unit that was not delivered."""
-    return _rate(session, network, unit) if unit.status == UnitStatus.UPLOADED else None
+    return rate_bps(session, network, unit) if unit.status == UnitStatus.UPLOADED else None
 
 
 def commit_windows(database: Database) -> None:
@@ -166,7 +166,7 @@ def draw_samples(database: Database, settings: Settings, network: NetworkParamet
 
 def _draw(session: Session, settings: Settings, network: NetworkParameters, window: Window, unit: UnitFacts) -> None:
     assert window.seed is not None  # latched windows have one
-    rate = max(unit.sampling_bps or 0, _rate(session, network, unit))
+    rate = max(unit.sampling_bps or 0, rate_bps(session, network, unit))
     jobs.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
     deadline = reveal_by(session, settings, unit, drawn)
@@ -221,7 +221,7 @@ def reveal_by(session: Session, settings: Settings, unit: UnitFacts, segments: S
     return max(utc_now() + leases, before or utc_now()) + transfer
 
 
-def _rate(session: Session, network: NetworkParameters, unit: UnitFacts) -> int:
+def rate_bps(session: Session, network: NetworkParameters, unit: UnitFacts) -> int:
     """The rate at which the unit's segments would be drawn now, in basis points."""
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
     doubted = jobs.is_doubted(session, unit)
