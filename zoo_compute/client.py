@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute import jobspec, orders, rewards
 from zoo_compute.amounts import parse_zen
 from zoo_compute.blockstore import BlockNotFound
@@ -29,7 +30,7 @@ from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
 from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
-from zoo_compute.wallet import Wallet, chain_errors
+from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
 
@@ -114,8 +115,6 @@ class Client:
 
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
         """Put a byte-token dataset of two splits on storage; returns the CID of its manifest."""
-        from training_gym.data.dataset import DatasetManifest, describe_split
-
         splits = [describe_split(self.upload(content), content) for content in map(_read, (train, validation))]
         return self.upload(DatasetManifest(*splits).to_bytes())
 
@@ -307,18 +306,6 @@ def storage_errors() -> Iterator[None]:
         ) from error
     except ContentError as error:
         raise Mismatch("content-mismatch", str(error)) from error
-
-
-@contextmanager
-def evidence_errors() -> Iterator[None]:
-    """Errors of what checks go by, storage and the chain, as this package's."""
-    from zoo_compute.settlement_events import ChainDisagrees
-
-    try:
-        with storage_errors(), chain_errors():
-            yield
-    except ChainDisagrees as error:
-        raise Mismatch(error.code.replace("_", "-"), str(error)) from error
 
 
 def _read(content: bytes | Path) -> bytes:
