@@ -19,7 +19,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m training_gym.compiled
+	$(BIN)/python -m training_gym.warm_up
 	@touch $@
 
 contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.installed
@@ -42,7 +42,7 @@ contracts: setup ## compile the contracts and write the committed artifacts
 
 test: check ## the whole suite: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
 	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
-	$(BIN)/python -m training_gym.compiled # so that no two processes compile the same loop
+	$(BIN)/python -m training_gym.warm_up # so that no two processes compile the same loop
 	$(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
 
 PEERS := .peers

@@ -158,7 +158,7 @@ def undecided_share(silent: int, *, struck: bool = True) -> float:
     """Share of disputes that stay undecided if so many of ``VERIFIERS`` referees sign nothing, the others as assumed.
 
     Exact, over all that can be drawn. ``struck``: who was silent in a committee, honest or not, is in no later one of
-    the dispute (docs/decisions/0053); else all are in every draw, as it was before.
+    the dispute (decision 11); else all are in every draw, as it was before.
     """
     if struck:
         return undecided_chance(VERIFIERS - silent, silent, _TERMS)

@@ -64,7 +64,7 @@ REFUSALS = (
     Refusal("one that refuses all but first segments and copies those", only_first=True, copies=True),
 )
 SECOND_OPINIONS = 0.095
-"""Share of the replays of first segments that are for a second opinion (decision 0047)."""
+"""Share of the replays of first segments that are for a second opinion (decision 8)."""
 
 
 def refusing_outcomes(lives: int, seed: int, prices: Prices, samples: int = 1_000) -> Iterator[Outcome]:

@@ -21,11 +21,11 @@ MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
 
 LARGE_MODEL = 100_000_000
-"""Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 0045)."""
+"""Parameters from which on settings that are left out suit slow links (``settings_by_size``, decision 16)."""
 
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
 """AdamW's peak rate beside Muon, at any width. Where AdamW trains the hidden matrices too that suits models of this
-``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 0051)."""
+``hidden_size``, and wider ones want proportionally less (Yang et al., 2022, Tensor Programs V; decision 16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How each unit (one slot's one round) trains, compresses and how the rounds are joined. Defaults: decision 0022.
+    """How each unit (one slot's one round) trains, compresses and how the rounds are joined. Defaults: decision 16.
 
     Attributes:
         rounds: outer rounds of the job.
@@ -141,7 +141,7 @@ METHODS: dict[str, dict[str, Any]] = {
 that: the trace, the payload and the checkpoint are the same for all of them. ``sparseloco`` (Sarfi et al., 2025) and
 ``diloco`` (Douillard et al., 2023, with eight bits) are as published, with the inner optimiser of one's choice for the
 latter; it runs 500 steps a round. ``slow_links`` is for large models between homes (``docs/planning.md``). The defaults
-were chosen by measurement (``docs/decisions/0022``)."""
+were chosen by measurement (decision 16)."""
 
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 
@@ -248,7 +248,7 @@ def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, 
     A large model takes what ``slow_links`` stands for. Nothing of it is decided where a method is named, where
     gradients are averaged at every step, and where no error feedback would keep what sparse payloads leave out. The
     lengths of rounds and segments are decided together or not at all, so that whatever fits the plain defaults fits
-    these. Where AdamW trains all of a wide model its rate is lower than the default (decision 0051).
+    these. Where AdamW trains all of a wide model its rate is lower than the default (decision 16).
     """
     return _slow_links(model, given) | _adamw_rate(model, METHODS[given.get("method", "default")] | {**given})
 

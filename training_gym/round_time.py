@@ -1,7 +1,7 @@
 """How long a round of a job takes over slow links, and how much of that is compute: an estimate in closed form.
 
 It is of nodes that are alike, stay, and are waited for, after the first rounds (in which they fetch model and data).
-``docs/decisions/0045`` says how near it comes to the simulation of the market's own rules. No torch.
+``benchmarks/trials.md`` says how near it comes to the simulation of the market's own rules. No torch.
 """
 
 from dataclasses import dataclass

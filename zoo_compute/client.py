@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute import jobspec, orders, rewards
 from zoo_compute.amounts import parse_zen
 from zoo_compute.blockstore import BlockNotFound
@@ -29,7 +30,7 @@ from zoo_compute.http import Connection
 from zoo_compute.job import Job
 from zoo_compute.jobspec import JobSpec, LocalDataset
 from zoo_compute.models import Claim, JobState, Network, OmissionClaim, Provider, Quote, RewardProof, Rewards
-from zoo_compute.wallet import Wallet, chain_errors
+from zoo_compute.wallet import Wallet
 from zoo_protocol.cid import ContentError
 from zoo_protocol.unixfs import cid_of_file
 
@@ -114,8 +115,6 @@ class Client:
 
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
         """Put a byte-token dataset of two splits on storage; returns the CID of its manifest."""
-        from training_gym.data.dataset import DatasetManifest, describe_split
-
         splits = [describe_split(self.upload(content), content) for content in map(_read, (train, validation))]
         return self.upload(DatasetManifest(*splits).to_bytes())
 
@@ -136,17 +135,17 @@ class Client:
             ConfigError: there is no wallet to sign with.
         """
         request = self._request(spec)
-        return self._submit(request, self._quote(request))
+        return Job(self, self._submit(request, self._quote(request)))
 
-    def submit_proposed(self, job: Job, what: str, changes: dict[str, Any]) -> Job:
-        """Sign and submit what the market proposes as ``clone`` or ``extend`` of a job. See :meth:`Job.clone`.
+    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any]) -> str:
+        """Sign and submit what the market proposes as ``clone`` or ``extend`` of a job; return the new job's id.
 
-        The terms that it proposes must be those of the job, but for the changes asked for.
+        The proposed terms must be those of the job, except for the requested changes. See :meth:`Job.clone`.
         """
-        state = job.state()
+        state = Job(self, job_id).state()
         amounts = {name: str(changes[name]) for name in ("budget_max", "max_price") if name in changes}
         body = changes | amounts
-        proposed = self.connection.post(f"/v1/jobs/{job.id}/{what}", body, repeatable=True)
+        proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
         expected = {
             "budget_max": str(state.budget_wei),
@@ -163,7 +162,7 @@ class Client:
             raise Mismatch("quote-mismatch", "the market proposes another dataset")
         return self._submit(request, Quote.model_validate(proposed["quote"]))
 
-    def _submit(self, request: dict[str, Any], quote: Quote) -> Job:
+    def _submit(self, request: dict[str, Any], quote: Quote) -> str:
         if self.wallet is None:
             raise ConfigError(
                 "wallet-missing", "an order must be signed", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
@@ -174,7 +173,7 @@ class Client:
         state = JobState.model_validate(accepted)
         if state.id != job_id:
             raise Mismatch("job-id-mismatch", f"the market accepted job {state.id}, but {job_id} was signed")
-        return Job(self, state.id)
+        return state.id
 
     def train(self, config: str | Path, max_budget: str | int | Decimal | None = None) -> Job:
         """Submit the job in a YAML or JSON file (see :func:`zoo_compute.jobspec.load`).
@@ -307,18 +306,6 @@ def storage_errors() -> Iterator[None]:
         ) from error
     except ContentError as error:
         raise Mismatch("content-mismatch", str(error)) from error
-
-
-@contextmanager
-def evidence_errors() -> Iterator[None]:
-    """Errors of what checks go by, storage and the chain, as this package's."""
-    from zoo_compute.settlement_events import ChainDisagrees
-
-    try:
-        with storage_errors(), chain_errors():
-            yield
-    except ChainDisagrees as error:
-        raise Mismatch(error.code.replace("_", "-"), str(error)) from error
 
 
 def _read(content: bytes | Path) -> bytes:

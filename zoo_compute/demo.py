@@ -29,7 +29,7 @@ from zoo_compute.receipt import DISPUTE
 from zoo_compute.settlement_events import ChainReader
 
 SLOW_LINK_MBPS = 4.0
-"""As fast as states that are drawn have to be shown (decision 0034): over less an honest node might not be in time."""
+"""As fast as states that are drawn have to be shown (decision 13): over less an honest node might not be in time."""
 OPTIONS = Options(
     providers=5,
     verifiers=3,

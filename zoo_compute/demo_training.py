@@ -173,7 +173,7 @@ def promises(training: Mapping[str, Any]) -> dict[str, bool]:
     """What the demonstration promises of its slow link, its late payload and its leaver, and whether it is so.
 
     What the slow link is told to send is what goes up in a twentieth of a unit's time by its own last report (decision
-    0023): less than all, unless the machine is so slow that each unit took longer than ``LONG_UNIT_SECONDS``.
+    17): less than all, unless the machine is so slow that each unit took longer than ``LONG_UNIT_SECONDS``.
     """
     slow, late, absent = training["slow_link"], training["late"], training["leaver"]
     joined = late["joined"] if late is not None else []

@@ -6,14 +6,12 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo_compute.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
 from zoo_compute.http import NoAnswer
+from zoo_compute.job_source import JobSource
 from zoo_compute.models import Checkpoint, Event, JobState
-
-if TYPE_CHECKING:
-    from zoo_compute.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +26,9 @@ class Job:
         id: 0x hex of 32 bytes: the hash of the signed order, the same on the chain.
     """
 
-    def __init__(self, client: "Client", job_id: str) -> None:
+    def __init__(self, source: JobSource, job_id: str) -> None:
         self.id = job_id
-        self._client = client
+        self._source = source
         self._path = f"/v1/jobs/{job_id}"
 
     def __repr__(self) -> str:
@@ -38,11 +36,11 @@ class Job:
 
     def state(self) -> JobState:
         """Where it is now."""
-        return JobState.model_validate(self._client.connection.get(self._path))
+        return JobState.model_validate(self._source.connection.get(self._path))
 
     def why(self) -> dict[str, Any]:
         """Why it has not been matched: findings with stable codes, what removes how many nodes, and what would help."""
-        answer: dict[str, Any] = self._client.connection.get(f"{self._path}/why")
+        answer: dict[str, Any] = self._source.connection.get(f"{self._path}/why")
         return answer
 
     def wait(self, timeout: float | None = None) -> JobState:
@@ -89,7 +87,7 @@ class Job:
 
     def _stream(self, after: int) -> Iterator[Event]:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-        with self._client.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
+        with self._source.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
             yield from parse_events(response.iter_lines())
 
     def cancel(self) -> JobState:
@@ -98,7 +96,7 @@ class Job:
         Raises:
             ApiError: it is too late for that.
         """
-        return JobState.model_validate(self._client.connection.post(f"{self._path}/cancel"))
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/cancel"))
 
     def amend(self, *, max_price: int | None = None, wait_until: datetime | None = None) -> JobState:
         """Bid less (in wei per GPU-hour) or wait shorter, within the signed order.
@@ -111,15 +109,15 @@ class Job:
             "wait_until": None if wait_until is None else wait_until.isoformat(),
         }
         body = {name: value for name, value in given.items() if value is not None}
-        return JobState.model_validate(self._client.connection.call("PATCH", self._path, repeatable=True, json=body))
+        return JobState.model_validate(self._source.connection.call("PATCH", self._path, repeatable=True, json=body))
 
     def pause(self) -> JobState:
         """Give out no more work; what is leased is finished and paid. Raises ApiError if it has ended."""
-        return JobState.model_validate(self._client.connection.post(f"{self._path}/pause", repeatable=True))
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/pause", repeatable=True))
 
     def resume(self) -> JobState:
         """Go on after a pause. Raises ApiError if the job has ended."""
-        return JobState.model_validate(self._client.connection.post(f"{self._path}/resume", repeatable=True))
+        return JobState.model_validate(self._source.connection.post(f"{self._path}/resume", repeatable=True))
 
     def clone(self, **changes: Any) -> "Job":
         """Sign and submit the same job once more.
@@ -131,7 +129,7 @@ class Job:
             Mismatch: the market proposes another job than the one asked for.
             ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
         """
-        return self._client.submit_proposed(self, "clone", changes)
+        return Job(self._source, self._source.submit_proposed(self.id, "clone", changes))
 
     def extend(self, **changes: Any) -> "Job":
         """Sign and submit a job that goes on from this one's last checkpoint.
@@ -142,30 +140,30 @@ class Job:
         Raises:
             Mismatch, ApiError, ConfigError: as for :meth:`clone`.
         """
-        return self._client.submit_proposed(self, "extend", changes)
+        return Job(self._source, self._source.submit_proposed(self.id, "extend", changes))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Losses, times and included work, by round."""
-        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/metrics")["rounds"]
+        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/metrics")["rounds"]
         return found
 
     def efficiency(self) -> dict[str, Any]:
         """Tokens per second, time in compute, transfer and wait, and bytes, against the same work in one place."""
-        found: dict[str, Any] = self._client.connection.get(f"{self._path}/efficiency")
+        found: dict[str, Any] = self._source.connection.get(f"{self._path}/efficiency")
         return found
 
     def units(self) -> list[dict[str, Any]]:
         """The units of work, by round and slot."""
-        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/units")
+        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/units")
         return found
 
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints, by round."""
-        return [Checkpoint.model_validate(item) for item in self._client.connection.get(f"{self._path}/checkpoints")]
+        return [Checkpoint.model_validate(item) for item in self._source.connection.get(f"{self._path}/checkpoints")]
 
     def receipt(self) -> dict[str, Any]:
         """The receipt of a settled job, as the market reads it from the chain and from storage."""
-        found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
+        found: dict[str, Any] = self._source.connection.get(f"{self._path}/receipt")
         return found
 
     def download(self, path: str | Path) -> int:
@@ -174,7 +172,7 @@ class Job:
         Raises:
             ZooError: there is no model yet.
         """
-        return self._client.download(self._model_cid(), Path(path))
+        return self._source.download(self._model_cid(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Text that the trained model writes after ``prompt``. Runs here, and needs torch.
@@ -190,7 +188,7 @@ class Job:
         from training_gym.models.generate import generate
 
         spec = TrainingSpec.from_dict(self.state().spec)
-        model = self._client.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
+        model = self._source.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
         text = generate(spec.model, load_state(spec, model), prompt.encode(), length, temperature, seed)
         return text.decode(errors="replace")
 

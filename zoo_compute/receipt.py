@@ -158,7 +158,7 @@ def _check_unit(
         result.expect("foreign_signature", where, unit.provider, signer)
     except ValueError as error:
         result.expect("foreign_signature", where, unit.provider, str(error))
-    # In overlapped rounds a unit may start from the checkpoint before its round's (decision 0032).
+    # In overlapped rounds a unit may start from the checkpoint before its round's (decision 17).
     starts = [one.cid for one in record.checkpoints if one.round in (unit.round - 1, unit.round)]
     result.expect("wrong_start", where, True, unit.start_checkpoint_cid in starts)
     _check_draw(result, chain, record, order, unit, where)

@@ -1,6 +1,6 @@
 """Units of a settled job trained again, each from what it began with.
 
-A unit starts from a slot state that its node keeps unless somebody needed it (decision 0030). Where nobody has the
+A unit starts from a slot state that its node keeps unless somebody needed it (decision 18). Where nobody has the
 file, it is made again: the slot's earlier units are replayed from the nearest start that is public. What they give
 counts only if it has the CID that the record names.
 """

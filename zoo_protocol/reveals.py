@@ -1,4 +1,4 @@
-"""How long a provider has to show the states that its drawn segments start from (decision 0034)."""
+"""How long a provider has to show the states that its drawn segments start from (decision 13)."""
 
 LEASES = 4
 """A provider has this many lease periods, and"""

@@ -15,7 +15,7 @@ HAS_ORDERS = text("book <> '{}'::jsonb")
 class AuctionRound(Base, CreatedAt):
     """One round of one book (tier and zone), from its opening to its clearing.
 
-    ``book`` and ``owners`` are emptied some months later (docs/decisions/0060).
+    ``book`` and ``owners`` are emptied some months later (decision 21).
     """
 
     __tablename__ = "auction_rounds"

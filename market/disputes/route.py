@@ -1,7 +1,7 @@
 """Who decides over work that replays refute: a committee in the contract Disputes, or the operator's key. Pure.
 
 A committee decides whatever it can decide, since nobody needs to trust the operator then. What is left to the operator
-(docs/decisions/0005) is named by a reason, which is published with the penalty.
+(decision 12) is named by a reason, which is published with the penalty.
 """
 
 from dataclasses import dataclass

@@ -9,14 +9,14 @@ PRESENT = 0.9
 
 MOST_UNDECIDED = 0.01
 """Chance of no verdict up to which a committee is asked. Price bounds allow for 34 % of convictions that fail, of which
-a quarter of the referees bought takes 7 % (docs/decisions/0043): one in a hundred more changes neither (0063)."""
+a quarter of the referees bought takes 7 % (decision 11): one in a hundred more changes neither (decision 12)."""
 
 
 def undecided_chance(able: int, mute: int, terms: DisputeTerms) -> float:
     """The chance, exactly, that all committees of a dispute miss their quorum; 1 if there are too few to draw from.
 
     Who was silent in a committee is struck, and drawn again only to fill seats that nobody else can
-    (docs/decisions/0053).
+    (decision 11).
 
     Args:
         able: referees on the list that can judge; each signs with the chance ``PRESENT``, whenever it is drawn.

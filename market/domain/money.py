@@ -72,7 +72,7 @@ def judged_unit_price(referee_fee_wei: int, segments: int) -> int:
     """Highest gross price in wei of a unit whose disputes do not cost referees more than they bring.
 
     A referee replays one of the unit's ``segments`` for a fixed fee. What the replay costs is less than the segment's
-    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 0043).
+    share of the unit's price, or no provider would work for it; so that share may be the fee at most (decision 2).
     """
     _require_not_negative(referee_fee_wei=referee_fee_wei, segments=segments)
     return referee_fee_wei * segments

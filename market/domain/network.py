@@ -185,7 +185,7 @@ MAINNET = NetworkParameters(
     name="mainnet",
     tiers=(
         # Each lane's pool fills two thirds of a device's memory. The rates are a fraction of what such devices reach,
-        # by their makers' figures; they were not measured on them (decision 0040).
+        # by their makers' figures; they were not measured on them (decision 14).
         # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
         Tier(
             1,

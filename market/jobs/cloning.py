@@ -1,7 +1,7 @@
 """New jobs made of old ones: a clone, or a continuation from the last checkpoint.
 
 Both give a request and its quote, to be signed like any other job's: an order on chain cannot grow, so more money for a
-job is a further job (docs/decisions/0017).
+job is a further job (decision 3).
 """
 
 from collections.abc import Mapping

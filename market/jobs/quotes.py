@@ -303,7 +303,7 @@ def _tier(name: str, network: NetworkParameters) -> Tier:
 
 def _least_sampling(request: JobSpec, network: NetworkParameters) -> int:
     """The payer's own lowest rate, or the network's: stakes cover no lower one, and no higher one is what rewards for
-    replays are made for (docs/decisions/0056)."""
+    replays are made for (decision 2)."""
     least, most = network.sampling_floor_bps, network.newcomer_sampling_bps
     wanted = least if request.sampling_bps is None else request.sampling_bps
     if not least <= wanted <= most:

@@ -1,4 +1,4 @@
-"""What the market keeps no longer of jobs that ended long ago (docs/decisions/0060).
+"""What the market keeps no longer of jobs that ended long ago (decision 21).
 
 Receipts are recomputed from the chain and storage for good, so the record, all models with their manifests, payloads
 and evidence stay. What goes: outer states, updates and slot states on storage, which only training needs; leases and

@@ -18,7 +18,7 @@ def require_accepted(settings: Settings, environment_class: str) -> None:
     """Refuse a class that the operator has not named, if it has named any.
 
     Only verifiers of a class replay its work. A class is what a node says it is, so who made one up and brought its
-    verifiers too would judge itself (docs/decisions/0038).
+    verifiers too would judge itself (decision 9).
 
     Raises:
         EnvironmentNotAccepted: it is none of them.

@@ -4,8 +4,8 @@ The verifier computes nothing for its friend: it is told the leaves that the pro
 What the two can get through with is what the lot gives them. A segment for which the accomplice is asked first, and
 alone, passes on its word, which is even paid; a unit passes if that happens in all segments that are drawn of it. In
 every other segment somebody honest dissents, the accomplice is outvoted, and the unit is refuted
-(``docs/decisions/0028``). Canaries and second opinions, which are asked for in secret, find the accomplice by itself
-(``docs/decisions/0037``, ``0047``).
+(decision 13). Canaries and second opinions, which are asked for in secret, find the accomplice by itself
+(decision 8).
 """
 
 from collections.abc import Callable, Iterator

@@ -13,8 +13,9 @@ from eth_account import Account
 from training_gym.config import TrainingSpec
 from zoo_compute import jobspec, orders
 from zoo_compute.amounts import format_zen, parse_zen
-from zoo_compute.client import Client, _read, evidence_errors
+from zoo_compute.client import Client, _read
 from zoo_compute.errors import ConfigError, Mismatch
+from zoo_compute.evidence import evidence_errors
 from zoo_compute.jobspec import LocalDataset
 from zoo_compute.models import JobState, Network, Quote
 from zoo_compute.settlement_events import ChainDisagrees

@@ -51,7 +51,7 @@ def open_(
     Replay it first: zoo-compute verify unit ID.
     """
     from zoo_compute.challenge import find_challenge
-    from zoo_compute.client import evidence_errors
+    from zoo_compute.evidence import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
     from zoo_compute.unit_record import Place, told_by

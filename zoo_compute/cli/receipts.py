@@ -6,8 +6,9 @@ from typing import Any
 
 from zoo_compute.amounts import format_zen
 from zoo_compute.cli.output import in_zen, note, print_facts, print_table
-from zoo_compute.client import Client, evidence_errors
+from zoo_compute.client import Client
 from zoo_compute.errors import Mismatch
+from zoo_compute.evidence import evidence_errors
 from zoo_compute.gateway import GatewayClient
 from zoo_compute.receipt import differences, verify_job
 from zoo_compute.settlement_events import ChainReader

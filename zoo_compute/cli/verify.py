@@ -47,7 +47,7 @@ def unit(
 
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
-    from zoo_compute.client import evidence_errors
+    from zoo_compute.evidence import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.node import hardware
     from zoo_compute.node.executor import Executor, ExecutorError
@@ -101,7 +101,7 @@ def attestation(
     Ends with exit code 6 if the registry holds something else than the quote says.
     """
     from zoo_compute.attestation_check import check_attestation
-    from zoo_compute.client import evidence_errors
+    from zoo_compute.evidence import evidence_errors
     from zoo_compute.gateway import GatewayClient
     from zoo_compute.settlement_events import ChainReader
     from zoo_compute.wallet import checked_address

@@ -1,4 +1,4 @@
-"""The state in a first segment that a verifier shows by its digest, beside the segment's end (decision 0047).
+"""The state in a first segment that a verifier shows by its digest, beside the segment's end (decision 8).
 
 Imports torch.
 """
