@@ -48,7 +48,7 @@ test: check ## the whole suite: lint, types, layers, Solidity, Python (JOBS=1 on
 PEERS := .peers
 
 test-kubo: setup $(PEERS)/js-ipfs/.installed ## the storage adapter's tests against js-ipfs, a real IPFS daemon (installing takes minutes)
-	ZOO_TEST_JSIPFS=$(CURDIR)/$(PEERS)/js-ipfs $(BIN)/pytest tests/integration/test_storage_adapter.py
+	ZOO_TEST_JSIPFS=$(CURDIR)/$(PEERS)/js-ipfs $(BIN)/pytest tests/integration/storage/test_storage_adapter.py
 
 $(PEERS)/js-ipfs/.installed: | $(VENV)/.installed
 	mkdir -p $(PEERS)/js-ipfs

@@ -18,11 +18,11 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contr
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
-from support.anvil import AnvilProcess
-from support.chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
-from market.chain.contracts import decode_result, encode_call
+from market.chain.contracts.codec import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
 from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol import merkle, trace

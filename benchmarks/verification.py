@@ -15,12 +15,14 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import bounds, consistency, gas, hardware_check, lazy_verifiers, profits, replays
-from benchmarks.bounds import Comparison
+from benchmarks import gas
+from benchmarks.detection import bounds, consistency, hardware_check, replays
+from benchmarks.detection.bounds import Comparison
+from benchmarks.incentives import lazy_verifiers, profits
 from benchmarks.report import Row, progress, row, run, wilson
-from market.domain.tolerance import CAP, tolerance
-from market.domain.verification import Verdict, may_judge, verdict
-from training_gym.profile import CPU
+from market.domain.verification.sampling import Verdict, may_judge, verdict
+from market.domain.verification.tolerance import CAP, tolerance
+from training_gym.runtime.profile import CPU
 from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol.sampling import detection_probability, draw_segments
 

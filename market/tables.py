@@ -1,22 +1,20 @@
 """All tables in one metadata: what Alembic compares and what tests create."""
 
 from market.accounts import models as accounts
+from market.accounts.organisations import models as organisations
 from market.auctions import models as auctions
 from market.chain import models as chain
-from market.db.base import Base
-from market.disputes import challenger_models as challenges
-from market.disputes import models as disputes
-from market.events import models as events
-from market.jobs import ddl as jobs_ddl
 from market.jobs import models as jobs
 from market.ledger import models as ledger
-from market.organisations import models as organisations
-from market.outages import models as outages
+from market.payments.rewards import models as rewards
+from market.payments.settlement import models as settlement
+from market.platform.db.base import Base
+from market.platform.events import models as events
+from market.platform.storage import models as storage
 from market.providers import models as providers
-from market.rewards import models as rewards
-from market.settlement import models as settlement
-from market.storage import models as storage
-from market.verification import models as verification
+from market.providers.outages import models as outages
+from market.verification.disputes import challenge_models as challenges
+from market.verification.disputes import models as disputes
 from market.webhooks import models as webhooks
 
 __all__ = [

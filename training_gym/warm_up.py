@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from training_gym.aggregation import aggregate
-from training_gym.compression.wire import decode, encode
-from training_gym.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.models.layout import initial_parameters
-from training_gym.outer import catch_up
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import catch_up
+from training_gym.compress.payload_format import decode, encode
+from training_gym.model.layout import initial_parameters
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 
 
 def compile_all() -> None:

@@ -29,7 +29,7 @@ from benchmarks.simulator.real_market import (
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
-from training_gym.round_time import MBIT, Link
+from training_gym.exchange.round_time import MBIT, Link
 
 LINKS = (Link(8.0, 4.0, 0.08), Link(8.0, 0.5, 0.08))
 """Without a round delay, and with one: there a payload takes half a second, so that it matters what overlaps."""

@@ -1,4 +1,4 @@
-"""The market and its nodes at work on one job, as ``market.jobs.dispatch`` and ``zoo_compute.node`` do it.
+"""The market and its nodes at work on one job, as ``market.training.rounds.service`` and ``zoo_compute.node`` do it.
 
 When a round closes is decided by the market's own code: ``RoundState`` over ``lateness``. What follows it here is how
 slots are filled and freed, what a node fetches and sends, and in which order. For which round a slot gets a unit, and
@@ -18,12 +18,13 @@ from benchmarks.simulator.scenario import Scenario
 from benchmarks.simulator.state import Recent, Slot, State, Unit
 from benchmarks.simulator.work import LEAST_SPEED, NodeWork
 from market.domain.lifecycle import UnitStatus
-from market.jobs import spares
-from market.jobs.dispatch import RoundState, round_to_offer
-from market.jobs.spares import MAX_FAILURES
 from market.settings import NO_CAPACITY_AFTER
-from training_gym import lateness
-from training_gym.round_time import MBIT, Link
+from market.training.matching import spares
+from market.training.matching.spares import MAX_FAILURES
+from market.training.rounds.service import round_to_offer
+from market.training.rounds.state import RoundState
+from training_gym.exchange import deadlines
+from training_gym.exchange.round_time import MBIT, Link
 
 _HOUR = 3600.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -98,7 +99,7 @@ class _Job:
         self._rounds: list[Round] = []
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
-        share = lateness.OVERLAPPED_SLACK if scenario.round_delay else lateness.LEAST_SLACK
+        share = deadlines.OVERLAPPED_SLACK if scenario.round_delay else deadlines.LEAST_SLACK
         self._recent = Recent(market.round_slack_seconds, share, market.round_deadline_seconds)
         self._recent.add(self._next)
 
@@ -187,7 +188,7 @@ class _Job:
         self._consider()
 
     def _go_on(self) -> None:
-        """Fill vacant slots and offer all units that are due, as ``market.jobs.dispatch`` does."""
+        """Fill vacant slots and offer all units that are due, as ``market.training.rounds.service`` does."""
         self._fill()
         found = self._round_state(always=True)
         for number, slot in enumerate(self._slots):
@@ -236,7 +237,7 @@ class _Job:
             self._offer((self._round, self._next)[which], number, node)
 
     def _have_spares_follow(self) -> None:
-        """As ``market.jobs.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
+        """As ``market.training.matching.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
@@ -348,10 +349,10 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """As ``market.jobs.dispatch.round_state`` makes it of the job's rows; without a quorum no deadline is needed
+        """As ``market.training.rounds.state.round_state`` makes it of the job's rows; without a quorum no deadline is needed
         to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
-        longest, quorum = market.round_deadline_seconds, lateness.quorum(len(self._slots))
+        longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))
         limits = self._recent.limits() if always or state.delivered >= quorum else None
         deadline, last_offer, last_ahead = longest, math.inf, None
         began = state.began_at if self._scenario.round_delay and state.began_at is not None else state.opened_at

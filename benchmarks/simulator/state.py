@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulator.clock import Timer
 from benchmarks.simulator.node import Node, Task
-from market.jobs.dispatch import DEADLINE_ROUNDS
-from training_gym import lateness
+from market.training.rounds.state import DEADLINE_ROUNDS
+from training_gym.exchange import deadlines
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class State:
         self.units[unit.slot] = unit
         self.open += 1
         self.offered += 1
-        if self.offered == lateness.quorum(self.expected):  # what ``lateness.begun`` finds: offers come in their order
+        if self.offered == deadlines.quorum(self.expected):  # what ``lateness.begun`` finds: offers come in their order
             self.began_at = unit.offered_at
 
     def deliver(self, unit: Unit, now: float) -> None:
@@ -120,13 +120,13 @@ class Recent:
         return self.found
 
     def _limits(self, taken: list[float]) -> "Limits":
-        deadline = min(lateness.deadline(taken, *self._slack), self._longest)
-        return Limits(deadline, lateness.last_offer(taken, deadline), lateness.last_ahead(taken, deadline))
+        deadline = min(deadlines.deadline(taken, *self._slack), self._longest)
+        return Limits(deadline, deadlines.last_offer(taken, deadline), deadlines.last_ahead(taken, deadline))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after a round's beginning, as of ``market.jobs.dispatch.RoundState``."""
+    """Seconds after a round's beginning, as of ``market.training.rounds.state.RoundState``."""
 
     deadline: float
     last_offer: float

@@ -19,12 +19,12 @@ from typing import Any
 
 import httpx
 
-from training_gym.profile import CPU
-from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.inputs import unit_task
-from zoo_compute.node.trainer import Trainer
-from zoo_compute.node.workspace import Workspace
-from zoo_protocol.unixfs import cid_of_file
+from training_gym.runtime.profile import CPU
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution.trainer import Trainer
+from zoo_compute.node.work.inputs import unit_task
+from zoo_protocol.content.unixfs import cid_of_file
 
 
 class _Stopped(Exception):

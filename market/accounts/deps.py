@@ -9,12 +9,12 @@ from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from sqlalchemy.orm import Session
 
-from market.accounts.callers import Callers
+from market.accounts.caller_lookup import Callers
 from market.accounts.errors import NotAuthenticated, NotPermitted, ScopeMissing, SessionRequired
 from market.accounts.service import Principal
-from market.api.deps import services_of
-from market.api.ratelimit import count_by_account
-from market.api.scopes import required_scope
+from market.platform.http.deps import services_of
+from market.platform.http.ratelimit import count_by_account
+from market.platform.http.scopes import required_scope
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

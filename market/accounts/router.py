@@ -17,6 +17,7 @@ from market.accounts.errors import (
     SignInRefused,
     TooManyKeys,
 )
+from market.accounts.idempotency import ANSWERED_ONCE, IdempotentRoute
 from market.accounts.models import Credential
 from market.accounts.schemas import (
     AccountView,
@@ -33,13 +34,12 @@ from market.accounts.schemas import (
     SignInRequest,
     SpendingView,
 )
-from market.api.deps import Reads, ServicesDep, Uow
-from market.api.errors import KeyReused, RequestInFlight
-from market.api.idempotency import ANSWERED_ONCE, IdempotentRoute
-from market.api.openapi import refusals
-from market.api.scopes import scoped
-from market.api.types import AddressString, RowId
-from market.chain.contracts import Deployment
+from market.chain.contracts.codec import Deployment
+from market.platform.http.deps import Reads, ServicesDep, Uow
+from market.platform.http.errors import KeyReused, RequestInFlight
+from market.platform.http.refusals import refusals
+from market.platform.http.scopes import scoped
+from market.platform.http.types import AddressString, RowId
 
 router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Spending, SpendingLimit
-from market.db.base import utc_now
 from market.domain.money import spelled_out
+from market.platform.db.base import utc_now
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from market.api.deps import ServicesDep
-from market.api.services import Services
 from market.chain.service import indexed_head, waiting_intents
 from market.chain.views import ChainViews
-from market.db.base import utc_now
 from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
+from market.payments.rewards import service as rewards
+from market.payments.settlement.service import void_batches
+from market.platform.db.base import utc_now
+from market.platform.http.deps import ServicesDep
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
 from market.providers import service as providers
-from market.rewards import service as rewards
-from market.settlement.service import void_batches
-from market.storage.service import Storage
-from market.verification.service import outstanding
+from market.verification.windows.omissions import outstanding
 
 router = APIRouter(tags=["operations"])
 

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from market.api.deps import ServicesDep
-from market.api.types import WeiOut
-from market.chain.client import split_urls
-from market.chain.contracts import Deployment
+from market.chain.contracts.codec import Deployment
+from market.chain.rpc.client import split_urls
 from market.domain.network import Tier
+from market.platform.http.deps import ServicesDep
+from market.platform.http.types import WeiOut
 
 router = APIRouter(prefix="/v1", tags=["network"])
 

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Index, Integer, String, UniqueConstraint, tex
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
+from market.platform.db.base import Base, CreatedAt, Hash32, UtcDateTime, Wei
 
 HAS_ORDERS = text("book <> '{}'::jsonb")
 

@@ -6,14 +6,14 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from market.api.deps import ServicesDep
-from market.api.errors import ChainDown
-from market.api.services import Services
 from market.auctions import service as auctions
-from market.chain.contracts import Deployment
+from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
 from market.domain.money import format_zen
+from market.platform.http.deps import ServicesDep
+from market.platform.http.errors import ChainDown
+from market.platform.http.services import Services
 from market.providers import service as providers
 
 router = APIRouter(prefix="/console", include_in_schema=False)

@@ -22,7 +22,7 @@ EPOCH_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The hardware proof of work that earns a tier (``training_gym.hardware_proof`` says what each part shows).
+    """The hardware proof of work that earns a tier (``training_gym.hardware.challenge`` says what each part shows).
 
     ``size``, ``pool``, ``lanes``, ``rounds``, ``steps`` and ``opened`` are the work; ``min_mflops`` is the least rate
     of its chain (10**6 floating-point operations per second, over all lanes), ``min_walk_mbps`` of each lane's walk

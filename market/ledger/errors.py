@@ -1,6 +1,6 @@
 """Errors of the ledger."""
 
-from market.api.problem import MarketError
+from market.platform.http.problem import MarketError
 
 
 class LedgerError(Exception):

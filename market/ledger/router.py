@@ -6,15 +6,15 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from market.api.deps import ServicesDep
-from market.api.errors import ChainDown
-from market.api.openapi import refusals
-from market.api.types import WeiOut
-from market.chain.contracts import Deployment
+from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
 from market.ledger.errors import LedgerBehind, NotYetIndexed
 from market.ledger.reconciliation import reconcile
+from market.platform.http.deps import ServicesDep
+from market.platform.http.errors import ChainDown
+from market.platform.http.refusals import refusals
+from market.platform.http.types import WeiOut
 
 router = APIRouter(prefix="/v1", tags=["ledger"])
 

@@ -2,12 +2,12 @@
 
 from sqlalchemy.orm import Session
 
-from market.chain.contracts import ChainEvent
-from market.db.base import from_unix
-from market.db.session import wake_after_commit
+from market.chain.contracts.codec import ChainEvent
 from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import NetworkParameters
-from market.events.service import MARKET, move
+from market.platform.db.base import from_unix
+from market.platform.db.session import wake_after_commit
+from market.platform.events.service import MARKET, move
 from market.providers import repository
 from market.providers.models import Provider
 

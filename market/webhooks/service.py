@@ -17,10 +17,10 @@ import httpx
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from market.db.base import utc_now
-from market.db.session import Database, wake_after_commit
-from market.events.models import JobEventRow
 from market.jobs import service as jobs
+from market.platform.db.base import utc_now
+from market.platform.db.session import Database, wake_after_commit
+from market.platform.events.models import JobEventRow
 from market.webhooks import sending
 from market.webhooks.errors import DeliveryNotFound, TooManyWebhooks, WebhookAddressRefused, WebhookNotFound
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint

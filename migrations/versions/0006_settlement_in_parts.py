@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from market.jobs.ddl import DROP_STATEMENTS, STATEMENTS
+from market.training.units.ddl import DROP_STATEMENTS, STATEMENTS
 
 revision = "0006"
 down_revision = "0005"

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 from eth_account import Account
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYEE, PROVIDER, Chain, queue_payment
 from pydantic import SecretStr, ValidationError
 from sqlalchemy import text
-from support.chain import OPERATOR, OTHER, PAYEE, PROVIDER, Chain, queue_payment
 
 from market.chain.errors import UnusableKey
-from market.chain.sender import Sender
+from market.chain.sending.sender import Sender
+from market.chain.sending.signer import Signer
 from market.chain.service import intents_about
-from market.chain.signer import Signer
-from market.db.session import Database
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET, ZEN
+from market.platform.db.session import Database
 from market.settings import Settings
-from market.verification import slashes
-from market.verification.models import Slash
+from market.verification.penalties import service as penalties
+from market.verification.penalties.models import Slash
 from worker.context import event_handlers
 from zoo_protocol.messages import Acknowledgement, omissions_domain, recover_strictly, typed_data
 
@@ -203,7 +203,7 @@ def test_what_slashes_can_burn_shares_the_days_limit_with_payments(chain: Chain,
         with database.transaction() as session:
             evidence = "0x" + f"{number:064x}"
             slash = Slash(job_id=PAYEE, provider=staker.address, offence="incorrect_computation", evidence=evidence)
-            slashes._ask_for_slash(session, slash)
+            penalties._ask_for_slash(session, slash)
     careful = limited(chain, database, max_zen_per_day=10)
     step(chain, careful)
     first, second = (f"slash:0x{number:064x}:0" for number in range(2))

@@ -6,10 +6,10 @@ import time
 
 import httpx
 import psutil
-from support.devnet import Devnet
+from kit.engines.devnet import Devnet
 from web3 import HTTPProvider, Web3
 
-from zoo_compute import Client
+from zoo_compute.client.client import Client
 
 ACCOUNTS = {"operator", "acknowledger", "challenger", "admin", "treasury", "user", "providers", "verifiers"}
 

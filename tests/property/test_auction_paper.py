@@ -19,7 +19,7 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from market.domain.auction import AskOrder, BidOrder, clear_sbba
+from market.domain.auctions.clearing import AskOrder, BidOrder, clear_sbba
 
 SEED = bytes(range(32))
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from training_gym.compression import wire
-from training_gym.compression.bits import packed_size
-from training_gym.compression.quantise import _sum_whole, chunk_count
-from training_gym.compression.wire import (
+from training_gym.compress import bits as compress_bits
+from training_gym.compress import payload_format
+from training_gym.compress.bits import packed_size
+from training_gym.compress.payload_format import (
     Format,
     Payload,
     decode,
@@ -24,9 +24,10 @@ from training_gym.compression.wire import (
     encode_vector,
     payload_size,
 )
-from training_gym.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.errors import PayloadError
-from training_gym.tensors import Vector
+from training_gym.compress.quantise import _sum_whole, chunk_count
+from training_gym.model.tensors import Vector
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.errors import PayloadError
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "payloads.json").read_text())
 HEADER_BYTES = 66
@@ -179,7 +180,7 @@ def test_other_scales_for_the_same_magnitudes_are_refused(monkeypatch: pytest.Mo
             vector = (1 + (np.array([0, *dice.integers(0, 127, 3), 126]) + 0.9) / 128).astype(np.float32)
         right, sent = encode_step(format_, vector)
         with monkeypatch.context() as patched:
-            patched.setattr(wire, "narrowest", lambda low, high, meaning, counts: (low, high))
+            patched.setattr(payload_format, "narrowest", lambda low, high, meaning, counts: (low, high))
             other, same = encode_step(format_, vector)
         assert sent.dense().tobytes() == same.dense().tobytes()
         if other != right:
@@ -283,7 +284,9 @@ def test_another_rice_parameter_than_the_best_is_refused(
     format_ = format_of(8, 512)
     vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
     with monkeypatch.context() as patched:
-        patched.setattr(wire, name, lambda numbers, _: (other, wire.rice_sizes(numbers, range(9))[other]))
+        patched.setattr(
+            payload_format, name, lambda numbers, _: (other, compress_bits.rice_sizes(numbers, range(9))[other])
+        )
         payload = encode_vector(format_, vector)
     assert payload != encode_vector(format_, vector)
     with pytest.raises(PayloadError) as refusal:

@@ -6,7 +6,7 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.verification import Verdict, outvoted, sampling_rate_bps, verdict
+from market.domain.verification.sampling import Verdict, outvoted, sampling_rate_bps, verdict
 from zoo_protocol.sampling import draw, draw_weighted
 
 CLAIM = "claim"

@@ -18,11 +18,11 @@ def loaded(statement: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import zoo_compute", "from zoo_compute import Client", "import zoo_compute.client"]
+    "statement", ["import zoo_compute", "from zoo_compute import Client", "import zoo_compute.client.client"]
 )
 def test_client_loads_no_node_devnet_or_torch(statement: str) -> None:
     assert loaded(statement) == []
 
 
 def test_probe_sees_forbidden_modules() -> None:
-    assert "zoo_compute.node.frames" in loaded("import zoo_compute.node.frames")
+    assert "zoo_compute.node.execution.frames" in loaded("import zoo_compute.node.execution.frames")

@@ -1,1 +1,1 @@
-"""Tasks: each calls one service function. The names are what :func:`market.db.session.wake_after_commit` sends."""
+"""Tasks: each calls one service function. The names are what :func:`market.platform.db.session.wake_after_commit` sends."""

@@ -18,28 +18,28 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training_gym.errors import GymError
-from training_gym.profile import ExecutionProfile
-from zoo_compute.blockstore import BlockNotFound
-from zoo_compute.errors import ApiError, Unreachable, ZooError
-from zoo_compute.gateway import GatewayUnavailable
-from zoo_compute.http import Connection
-from zoo_compute.link import Link
-from zoo_compute.node import hardware
-from zoo_compute.node.acknowledgements import Acknowledgements, Journal, NotAcknowledged
-from zoo_compute.node.chores import DISK_REFUSES, Trouble, is_out_of_room
+from training_gym.runtime.profile import ExecutionProfile
+from training_gym.spec.errors import GymError
+from zoo_compute.base.errors import ApiError, Unreachable, ZooError
+from zoo_compute.base.link import Link
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client.http import Connection
+from zoo_compute.content.blockstore import BlockNotFound
+from zoo_compute.content.gateway import GatewayUnavailable
+from zoo_compute.node.background_services import Parts, Watch
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.executor import Executor, ExecutorError
-from zoo_compute.node.held import HeldLease, LeaseLost
-from zoo_compute.node.inputs import SlotStateMissing
-from zoo_compute.node.market import WALLET_IN_USE, Lease, Market
-from zoo_compute.node.standing import Standing
-from zoo_compute.node.states import Unmade
-from zoo_compute.node.watching import Parts, Watch
-from zoo_compute.node.work import LinkTooSlow, Worker
-from zoo_compute.node.workspace import Workspace
-from zoo_compute.wallet import Wallet
-from zoo_protocol.cid import ContentError
+from zoo_compute.node.disk.workspace import Workspace
+from zoo_compute.node.execution import hardware
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.lifecycle import Standing
+from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market
+from zoo_compute.node.periodic_tasks import DISK_REFUSES, Trouble, is_out_of_room
+from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
+from zoo_compute.node.work.inputs import SlotStateMissing
+from zoo_compute.node.work.states import Unmade
+from zoo_compute.node.work.worker import LinkTooSlow, Worker
+from zoo_protocol.content.cid import ContentError
 from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
