@@ -1,7 +1,8 @@
 """What liars cost: eight workers train a byte model on real text while some of them attack.
 
 ``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload goes through
-the wire format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate`` itself. Peers are the textbook rules on the
+the wire format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate`` itself. Peers are the textbook
+rules on the
 decoded vectors, told to expect a quarter of liars. A value is the validation loss relative to that of eight honest
 workers under the plain mean, minus one. The attackers know every honest payload of the round and work together:
 

@@ -6,9 +6,11 @@ the settings that docs/planning.md recommends for such links and so many paramet
 30 steps, 64 of 4,096 entries at 2 bits both ways, ``round_delay`` 1; and a checkpoint kept every 24 rounds. ``_unset``
 is a job that sets nothing: a model of this size takes the same settings then, and keeps every round's checkpoint.
 ``_plain_defaults`` is one with ``method: default``. Payloads have as many entries as the market tells nodes of such a
-link (``training_gym.compress.link_adaptation``), from the first round on. Sizes and the market's times are measured on real payloads
+link (``training_gym.compress.link_adaptation``), from the first round on. Sizes and the market's times are measured
+on real payloads
 and extrapolated by parameter (``benchmarks.simulator.measured``). Whether a model learns as well at sparser settings is
-not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.exchange.round_time``) is from these rows, and
+not asked here. ``quote_error`` is how far a quote's estimate (``training_gym.exchange.round_time``) is from these
+rows, and
 ``quote_error_no_churn`` from the same scenarios without nodes that leave, of which it speaks.
 
 Assumed, and not measured:

@@ -1,7 +1,8 @@
 """The job record: what a settlement was decided on, published before it is paid; and the units that a batch pays.
 
 The market stores it as a file of canonical JSON and puts the SHA2-256 digest of its CID into ``JobEscrow.settle``: the
-chain says which record is the right one, and its CID follows (:func:`zoo_protocol.content.cid.cids_of_digest`). With the
+chain says which record is the right one, and its CID follows (:func:`zoo_protocol.content.cid.cids_of_digest`). With
+the
 record, the chain and a gateway anybody recomputes the settlement (:mod:`zoo_compute.audit.receipt`).
 """
 
@@ -49,7 +50,8 @@ class UnitRecord:
     ``status`` is verified, rejected or lost. It started from the slot state ``start_slot_state_cid`` (None: a fresh
     one), to which the payload ``start_restored_payload_cid`` was added back unless that is None, and handed on
     ``slot_state_cid``; such files stay on their nodes unless somebody needed them. Its parameters were the
-    checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None (``training_gym.exchange.early_start``).
+    checkpoint's, moved by the payload ``start_eager_payload_cid`` unless that is None
+    (``training_gym.exchange.early_start``).
     ``top_k`` is how many entries of each chunk it was told to send; None is what the specification says. ``window`` is
     the id in the WorkWindows contract, None if the unit never entered one; ``window_index`` its leaf there.
     ``sampling_bps`` is the rate its segments are drawn at, None if it was not delivered. ``tolerated_segments`` are

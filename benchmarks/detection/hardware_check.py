@@ -2,7 +2,8 @@
 
 Some products are computed, and an answer of one lane is checked, at a tier's own size, by a process with one thread.
 The chain has that product many times. The work is the chain's products alone: pools and walks, which take a prover time
-as well, are left out. Run by ``benchmarks.verification`` as ``python -m benchmarks.detection.hardware_check SIZE OPENED``.
+as well, are left out. Run by ``benchmarks.verification`` as ``python -m benchmarks.detection.hardware_check SIZE
+OPENED``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What it brings to be late with every state, and to refuse replays, by the rules of :mod:`benchmarks.incentives.strategies`."""
+"""Profit of late states and of refused replays, by the rules of :mod:`benchmarks.incentives.strategies`."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The market's part in a real run: rounds of real processes, closed and filled as ``market.training.rounds.service`` does it."""
+"""The market's part in a real run: it closes and fills rounds as ``market.training.rounds.service`` does."""
 
 import contextlib
 import json

@@ -237,7 +237,7 @@ class _Job:
             self._offer((self._round, self._next)[which], number, node)
 
     def _have_spares_follow(self) -> None:
-        """As ``market.training.matching.spares`` asks them to: each is asked once for a checkpoint, those that follow come first."""
+        """Offer prefetches as ``market.training.matching.spares`` does: once a checkpoint, followers first."""
         state, market = self._round, self._scenario.market
         if not market.spares_follow:
             return
@@ -349,7 +349,8 @@ class _Job:
         )
 
     def _round_state(self, *, always: bool) -> RoundState:
-        """As ``market.training.rounds.state.round_state`` makes it of the job's rows; without a quorum no deadline is needed
+        """As ``market.training.rounds.state.round_state`` makes it of the job's rows; without a quorum no deadline
+        is needed
         to see that a round cannot close, so it is found then only if it is ``always`` wanted."""
         state, market = self._round, self._scenario.market
         longest, quorum = market.round_deadline_seconds, deadlines.quorum(len(self._slots))

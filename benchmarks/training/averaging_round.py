@@ -1,6 +1,7 @@
 """The processes of one of our rounds: workers that encode, upload, download and apply, and one aggregator.
 
-``python -m benchmarks.training.averaging_round worker|aggregator SETTINGS`` is driven by lines of JSON on standard input, which
+``python -m benchmarks.training.averaging_round worker|aggregator SETTINGS`` is driven by lines of JSON on standard
+input, which
 stand for the market's calls; payloads and updates go through the store alone. ``SETTINGS`` is a JSON object with the
 ``spec`` and the addresses ``rpc`` and ``gateway`` of the store.
 """

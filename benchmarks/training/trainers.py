@@ -35,7 +35,7 @@ from training_gym.units.slot_state import SlotState, fresh_slot_state, load_slot
 from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import run_unit
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 WORKERS = 8

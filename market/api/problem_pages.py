@@ -65,7 +65,7 @@ def known_problems() -> dict[str, type[MarketError]]:
 
 
 def problems_page() -> str:
-    """The page of all codes in Markdown, as it stands in ``docs/problems.md`` (``python -m market.api.problem_pages``)."""
+    """Return the Markdown of ``docs/problems.md`` (``python -m market.api.problem_pages``)."""
     rows = [
         f"| `{problem.code}` | {problem.status} | {problem.title} | {problem.default_remedy or _SAYS_ITSELF} |"
         for problem in sorted(known_problems().values(), key=lambda problem: problem.code)

@@ -9,7 +9,8 @@ A job stands in the book of every zone that it accepts, but in one closing at a 
 after the other under one lock, in random order, and a job that a closed round holds is in no other until that round is
 cleared. So no order can trade twice, and none is kept from a book for long.
 
-Asks that meet must be alike to the bids that they meet: a round clears one part of its book (market.domain.auctions.books), and
+Asks that meet must be alike to the bids that they meet: a round clears one part of its book
+(market.domain.auctions.books), and
 which one comes first rotates with the round's number. Nodes that are reserved for a job that has waited long are held
 back until there are enough for it; then its part comes first.
 """

@@ -11,7 +11,7 @@ from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
-from market.jobs import repository as jobs_repository
+from market.jobs import service as jobs
 from market.platform.db.session import Database
 
 
@@ -207,7 +207,7 @@ def forget_orders(database: Database, kept: timedelta, now: datetime) -> int:
     forgotten = 0
     while True:
         with database.transaction() as session:
-            needed = jobs_repository.rounds_of_unended(session)
+            needed = jobs.rounds_of_unended(session)
             dropped = repository.drop_orders(session, now - kept, needed, _ROUNDS_AT_ONCE)
         forgotten += dropped
         if dropped < _ROUNDS_AT_ONCE:

@@ -62,7 +62,8 @@ class Job(Base, CreatedAt):
     clearing_price_wei: Mapped[int | None] = mapped_column(Wei)
     auction_round_id: Mapped[int | None] = mapped_column(ForeignKey("auction_rounds.id"))
     environment_class: Mapped[str | None] = mapped_column(Hash32)  # fixed at matching; replays compare within it
-    # Nodes of this book and class are held for it until then, so that its gang can gather (market.training.matching.reservations).
+    # Nodes of this book and class are held for it until then, so that its gang can gather
+    # (market.training.matching.reservations).
     reserved_zone: Mapped[str | None] = mapped_column(String(32))
     reserved_class: Mapped[str | None] = mapped_column(Hash32)
     reserved_until: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,4 +1,4 @@
-"""Jobs as settlement, verification and events see them, and the moves of a job's settlement."""
+"""Facts of jobs for other packages."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -58,6 +58,11 @@ def ids_of(session: Session, payer: str) -> set[str]:
 def count_by_status(session: Session) -> dict[str, int]:
     """How many jobs there are of each status."""
     return repository.count_by_status(session)
+
+
+def rounds_of_unended(session: Session) -> set[int]:
+    """Ids of the auction rounds that matched jobs which have not ended."""
+    return repository.rounds_of_unended(session)
 
 
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:

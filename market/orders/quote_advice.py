@@ -18,7 +18,8 @@ POOR_SHARE = 0.5
 class ExpectedThroughput(BaseModel):
     """How much of the nodes' time a job's rounds leave for training, over the link that is named here.
 
-    An estimate in closed form (``training_gym.exchange.round_time``), of nodes that are alike and stay. It takes their devices
+    An estimate in closed form (``training_gym.exchange.round_time``), of nodes that are alike and stay. It takes
+    their devices
     to have the tier's reference speed, all GPUs together, as ``expected_seconds`` does: slower devices compute for
     longer, which leaves a larger share and takes more time. The market is taken to join rounds on one core.
     """

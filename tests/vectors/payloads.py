@@ -15,11 +15,7 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent.parent))  # run as a file, installed or not
 
-from training_gym.compress.payload_format import (
-    Format,  # noqa: E402
-    decode_vector,  # noqa: E402
-    encode_vector,  # noqa: E402
-)
+from training_gym.compress.payload_format import Format, decode_vector, encode_vector  # noqa: E402
 from training_gym.spec.errors import PayloadError  # noqa: E402
 
 LAYOUT = bytes(range(32))

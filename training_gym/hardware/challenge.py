@@ -1,4 +1,5 @@
-"""The hardware proof of work: what is asked, how an answer is checked. No torch; :mod:`training_gym.hardware.prover` answers.
+"""The hardware proof of work: what is asked, how an answer is checked. No torch; :mod:`training_gym.hardware.prover`
+answers.
 
 All entries are residues modulo the prime P = 61, taken as -30..30; a float32 (or TF32) product of them is exact, since
 size * 30**2 < 2**24, so every honest device gives the same bytes.

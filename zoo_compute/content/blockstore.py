@@ -1,7 +1,8 @@
 """Blocks and pins in a directory: a node's cache, and the store behind the embedded IPFS service.
 
 ``packs/`` holds files of blocks, one for each file that was added and some for blocks that came one by one;
-``index.sqlite`` says where in them each block lies, and which roots are pinned (:mod:`zoo_compute.content.packs`). Several
+``index.sqlite`` says where in them each block lies, and which roots are pinned (:mod:`zoo_compute.content.packs`).
+Several
 processes may share a directory, and may be killed at any moment: an added file is there whole or not at all. A
 block is its own checksum: whatever a power cut or a failing disk tore is noticed when it is read, and counts as
 absent. A pin is a promise, so its blocks are forced to disk before it is recorded, and the record is too.

@@ -1,7 +1,8 @@
 """The examples of the OpenAPI document: one market, one job of four Bronze nodes, told by the names of fields.
 
 Its money adds up: 32 units (8 rounds, 4 nodes) of an eighth of a GPU-hour at 2.5 ZEN are 10 ZEN, 9.5 for the nodes and
-0.5 for the treasury; of the 12 ZEN in escrow 2 go back. :func:`market.api.openapi.document.install_openapi` puts each value
+0.5 for the treasury; of the 12 ZEN in escrow 2 go back. :func:`market.api.openapi.document.install_openapi` puts
+each value
 where its name occurs; a test holds every one to the schema that it stands for.
 """
 

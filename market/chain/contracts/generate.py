@@ -1,4 +1,5 @@
-"""Writes ``market/chain/contracts/bindings.py``: what the market calls and reads of the contracts, typed, from their artifacts.
+"""Writes ``market/chain/contracts/bindings.py``: what the market calls and reads of the contracts, typed, from their
+artifacts.
 
 python -m market.chain.contracts.generate            write it; do so whenever the artifacts or ``USED`` change
 python -m market.chain.contracts.generate --check    compare it with what is there (exit 1 if it differs)
@@ -62,7 +63,8 @@ USED: Mapping[str, Sequence[str]] = {
 TARGET = Path(__file__).with_name("bindings.py")
 
 
-_HEADER = '''"""The contracts' functions that the market uses. Written by ``python -m market.chain.contracts.generate``; do not edit.
+_HEADER = '''"""The contracts' functions that the market uses. Written by ``python -m
+market.chain.contracts.generate``; do not edit.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.

@@ -74,7 +74,8 @@ class Pool:
         scarcity: Mapping[Hashable, float] | None = None,
         missing: Mapping[str, float] | None = None,
     ) -> list[Candidate]:
-        """The nodes that :func:`~market.domain.nodes.placement.choose` would choose of all in the pool; none is removed.
+        """The nodes that :func:`~market.domain.nodes.placement.choose` would choose of all in the pool; none is
+        removed.
 
         Args:
             size: how many; fewer are chosen if there are not so many.

@@ -109,7 +109,7 @@ def covers(stake_wei: int, segment_wei: int) -> bool:
 
 
 class Fault(StrEnum):
-    """How a verifier gave no result, each with a weight of its own in its score (:mod:`market.domain.nodes.reliability`)."""
+    """Ways to give no result; :mod:`market.domain.nodes.reliability` weighs each of them."""
 
     REFUSED = "refused"  # it said so, whatever for: somebody else is asked at once
     SILENT = "silent"  # its lease ran out, or it took too long

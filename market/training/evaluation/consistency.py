@@ -1,7 +1,8 @@
 """Statistics of a round's payloads: what is unusual has more of its node's segments replayed, and nothing else.
 
 They are computed beside the rounds, as losses are, over the newest round alone. What is left out of an aggregate is
-decided when that is made, by rules that anybody recomputes (:mod:`training_gym.aggregate.robust`); such a verdict is a doubt too.
+decided when that is made, by rules that anybody recomputes (:mod:`training_gym.aggregate.robust`); such a verdict is
+a doubt too.
 """
 
 from contextlib import suppress
@@ -31,7 +32,7 @@ MOST_VALUES = 1 << 27
 
 
 EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
-"""Verdicts of :mod:`training_gym.aggregate.robust` that say something about the node; others are about time or format."""
+"""Verdicts of :mod:`training_gym.aggregate.robust` that concern the node; others concern time or format."""
 
 
 def is_doubted(session: Session, unit: UnitFacts) -> bool:

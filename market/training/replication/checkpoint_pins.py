@@ -7,7 +7,8 @@ The proof of a ``pin`` lease whose task is ``{"checkpoint_cid", "round", "nonce"
 ``nonce`` is 32 fresh random bytes (0x hex in the task), ``file(cid)`` the whole content of the file (not its IPFS
 blocks with their framing). ``cids`` are, in this order: the manifest itself, the model, and the outer state, the update
 and the aggregation record if the manifest names them. Slot states are not among them: they come later, or not at all
-(:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares. The node keeps all of them
+(:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
+The node keeps all of them
 until a later lease names the checkpoint in ``release``: a newer one is then proven to be kept by enough nodes
 (:func:`releasable`).
 """

@@ -1,7 +1,8 @@
 """Published slot states kept by distinct nodes, like the checkpoints that name them.
 
 Each state is pinned by as many nodes as a checkpoint, but by itself, each by others: a node keeps a few states, not one
-of every slot. The lease and the proof are those of a checkpoint (:mod:`market.training.replication.checkpoint_pins`), with the state's own CID for
+of every slot. The lease and the proof are those of a checkpoint
+(:mod:`market.training.replication.checkpoint_pins`), with the state's own CID for
 what is kept. An older state of a slot is released once a newer one, and a checkpoint newer than the older state, are
 proven to be kept; then storage drops it too (:mod:`market.training.retention.slot_states`).
 """

@@ -1,7 +1,8 @@
 """What storage need not keep any longer: slot states, and states that were revealed for replays.
 
 A state that was shown because a unit was drawn is released when no dispute of that unit is possible any more; the
-published one of a checkpoint, when a newer one is proven to be kept (:mod:`market.training.replication.slot_state_pins`). States of
+published one of a checkpoint, when a newer one is proven to be kept
+(:mod:`market.training.replication.slot_state_pins`). States of
 convicted units stay: they are evidence.
 """
 

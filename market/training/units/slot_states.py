@@ -2,8 +2,10 @@
 
 The market knows a state by its CID and by the digest that the last leaf of its unit binds, both as the node declared
 them. It says what each unit starts from: the slot's state where the node made it or storage has it, else a fresh one.
-The file is asked for when a drawn segment needs it (:mod:`market.verification.replays.service`), and in the background when a
-checkpoint that is kept names it (:mod:`market.training.replication.slot_state_uploads`); what arrives is compared with what was declared.
+The file is asked for when a drawn segment needs it (:mod:`market.verification.replays.service`), and in the
+background when a
+checkpoint that is kept names it (:mod:`market.training.replication.slot_state_uploads`); what arrives is compared
+with what was declared.
 """
 
 from collections.abc import Sequence

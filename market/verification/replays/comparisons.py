@@ -1,7 +1,8 @@
 """Replays in another environment class, where no verifier of the unit's own is there.
 
 Such a verifier commits to the state that it ends in and uploads it; only then is the provider asked for the state that
-it claims there, and the market compares the two (:mod:`market.domain.verification.tolerance`). If they are near, the segment passes,
+it claims there, and the market compares the two (:mod:`market.domain.verification.tolerance`). If they are near, the
+segment passes,
 and the unit says so openly. If not, the segment waits for a verifier of its class, which alone can refute it: nothing
 here fails a sample. Its rows are no replays of the sample, so the verdict never counts them.
 """

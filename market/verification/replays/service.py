@@ -1,7 +1,8 @@
 """Samples: verifiers replay a drawn segment from the state that its provider served, results are compared.
 
 A verifier commits to its result before it reveals it. Where its result is not the claimed leaf, a second verifier is
-asked; :func:`market.domain.verification.sampling.verdict` says when it is enough. Decisions about units, which need storage and
+asked; :func:`market.domain.verification.sampling.verdict` says when it is enough. Decisions about units, which need
+storage and
 touch other jobs, are left to the background (:mod:`market.verification.judgement.decisions`).
 """
 

@@ -1,7 +1,8 @@
 """Samples: the provider serves the state in which a drawn segment starts, in time, late, or not at all.
 
 Which of these it was is decided here; what being late costs, once the unit is decided, in
-:mod:`market.verification.judgement.late_states`. Time in which the market could not be reached, or storage took nothing, counts
+:mod:`market.verification.judgement.late_states`. Time in which the market could not be reached, or storage took
+nothing, counts
 towards neither limit.
 """
 

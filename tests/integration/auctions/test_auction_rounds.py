@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from kit.jobs.auction_rounds import Blocks, clear_when_due, thick
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World, at_once
 from sqlalchemy import case, select, update
 
@@ -15,7 +16,6 @@ from market.domain.lifecycle import JobStatus, ProviderStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Job, Slot
 from market.orders import amendments, cancellation
-from market.platform.db.base import utc_now
 from market.platform.db.session import database_now
 from market.providers import asks
 from market.providers.models import AskRow, Provider
@@ -27,39 +27,13 @@ RESERVE = DEVNET.tier("bronze").reserve_price_wei
 OTHER_CLASS = "0x" + "0f" * 32
 
 
-class Blocks:
-    """A chain whose blocks are made by hand; ``head`` is the newest."""
-
-    def __init__(self) -> None:
-        self.head = 100
-
-    def head_number(self) -> int:
-        return self.head
-
-    def block_hash(self, number: int) -> str | None:
-        return f"0x{number:064x}" if number <= self.head else None
-
-
 class SilentBlocks(Blocks):
     def head_number(self) -> int:
         raise RpcUnavailable("no answer")
 
 
-def clear_when_due(world: World) -> int:
-    """Open the books if need be, let the open rounds become due, and clear."""
-    matched = clearing.clear_due(world.database, world.settings, DEVNET)
-    with world.database.transaction() as session:
-        session.execute(update(AuctionRound).values(closes_at=utc_now()))
-    return matched + clearing.clear_due(world.database, world.settings, DEVNET)
-
-
 def rounds(world: World, **where: object) -> Sequence[AuctionRound]:
     return world.rows(lambda s: s.scalars(select(AuctionRound).filter_by(**where).order_by(AuctionRound.id)).all())
-
-
-def thick(world: World) -> tuple[list[str], list[str]]:
-    """Five jobs of one node, the last one's limit the lowest, and five nodes, of which the lot leaves one out."""
-    return [world.job(nodes=1, max_price=(8 - rank) * ZEN) for rank in range(5)], [world.node() for _ in range(5)]
 
 
 def statuses(world: World, jobs: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ from kit.disputes.adjudication_fixtures import MARKET
 from kit.disputes.dispute_fixtures import TERMS, ZEN, chain_of_disputes, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.job_end_fixtures import EndingsWorld
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, LiveMaker, Node
+from kit.verification.replay_records import replay_records
 from sqlalchemy import update
 from structlog.testing import capture_logs
-from test_overruled_verifiers import replay_records
 
 from market.chain.models import TxIntent
 from market.chain.requests import RETRY_AFTER

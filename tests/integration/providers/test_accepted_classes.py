@@ -7,10 +7,10 @@ import httpx
 from fastapi import FastAPI
 from kit.api.clients import sign_in
 from kit.api.provider_calls import CLASS_A, beat, register
+from kit.jobs.auction_rounds import Blocks, clear_when_due, thick
 from kit.jobs.jobs_fixtures import ENVIRONMENT, World
 from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (fixture)
 from sqlalchemy import update
-from test_auction_rounds import Blocks, clear_when_due, thick
 
 from market.auctions import clearing
 from market.auctions import service as auctions

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kit.jobs.jobs_fixtures import Work, World
 from sqlalchemy import text, update
-from test_overlap import _checkpoint, _close, _committed, _deliver, _unit
+from test_overlapped_rounds import _checkpoint, _close, _committed, _deliver, _unit
 
 from market.platform.db.base import utc_now
 from market.training.aggregation import service as aggregation

@@ -1,9 +1,9 @@
 """Canaries and comparisons of units that go to a committee on chain: they wait for it, and convict nobody."""
 
 import pytest
+from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
 from sqlalchemy import func, select, update
-from test_overruled_verifiers import OTHER_LEAF, asked_of, replay_records
 
 from market.domain.verification.dispute_routes import Path, Route
 from market.jobs import service as jobs

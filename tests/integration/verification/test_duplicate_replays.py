@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kit.verification.replay_records import replay_records
 from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (a fixture)
 from sqlalchemy import select, text, update
 from test_migrations import empty, migrate, put  # noqa: F401  (a fixture)
-from test_overruled_verifiers import replay_records
 
 from market.jobs import service as jobs
 from market.platform.storage.client import Storage

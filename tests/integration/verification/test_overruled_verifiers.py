@@ -5,6 +5,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
     VerificationWorld,
     delivered_units,
@@ -32,20 +33,6 @@ from market.verification.penalties import service as penalties
 from market.verification.samples.models import Replay, Sample
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import to_hex
-
-OTHER_LEAF = "0x" + "ee" * 32
-
-
-def replay_records(world: VerificationWorld) -> dict[str, tuple[int, int, int]]:
-    """(right replays, gross price of their segments, wrong replays) by verifier."""
-    rows = world.rows(lambda session: list(session.scalars(select(ProviderEpoch).where(ProviderEpoch.verified == 0))))
-    return {row.provider: (row.replays, row.replayed_wei, row.rejected) for row in rows if row.replays or row.rejected}
-
-
-def asked_of(world: VerificationWorld, sample_id: int) -> str:
-    """The verifier that holds an open replay of the sample."""
-    (verifier,) = [r.verifier for r in world.replays() if r.sample_id == sample_id and r.status == "assigned"]
-    return verifier
 
 
 def warn(world: VerificationWorld, verifiers: list[str], ago: timedelta) -> None:

@@ -1,6 +1,7 @@
 """The world of verification with nothing played: real training, replays by real nodes, windows and slashes on a chain.
 
-Nodes run the code that they run everywhere (``zoo_compute.node.work.worker.Worker`` and its training child). Only HTTP is left
+Nodes run the code that they run everywhere (``zoo_compute.node.work.worker.Worker`` and its training child). Only
+HTTP is left
 out: their market calls the services. Jobs are put in as funded; what the chain knows is stakes, windows and penalties.
 """
 

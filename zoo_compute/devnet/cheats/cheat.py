@@ -3,7 +3,8 @@
 They exist so that a demonstration and the tests meet real cheats, which statistics do not catch. Nothing in a
 provider's node refers to this module; the development network puts one of these executors in the place of its cheat's.
 
-``fabricate`` never trains (:mod:`zoo_compute.devnet.cheats.fabrication`). ``copy`` hands in its neighbour's work. ``withhold``
+``fabricate`` never trains (:mod:`zoo_compute.devnet.cheats.fabrication`). ``copy`` hands in its neighbour's work.
+``withhold``
 and ``refuse`` train, and when they are asked for a state, the one shows none that the market takes, and says nothing;
 the other says that it has none. The others are :class:`training_gym.verify.adversaries.Cheat`,
 in every segment.

@@ -1,6 +1,7 @@
 """The training child: a process that gives up network and programs, then trains what it is told.
 
-Started by ``executor.py`` as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's variables
+Started by ``executor.py`` as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's
+variables
 already set. It reads tasks from standard input and answers on standard output (``frames.py``): once ``ready``, then
 per task any number of ``progress`` and one ``result`` or ``error``. It ends when its standard input does.
 """
