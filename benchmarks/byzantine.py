@@ -38,7 +38,7 @@ from training_gym.data.dataset import Tokens
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.slot_state import fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 

@@ -33,7 +33,7 @@ from training_gym.model.tensors import tensor_digest
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
-from training_gym.units.slot_state import fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from zoo_compute.content.blockstore import BlockStore

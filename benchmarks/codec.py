@@ -27,7 +27,7 @@ from training_gym.compress.quantise import chunk_count, quantise
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.slot_state import fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 

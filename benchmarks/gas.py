@@ -25,12 +25,13 @@ from benchmarks.report import Row, progress, row, run
 from market.chain.contracts.codec import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
 from zoo_compute.devnet.binaries import find_anvil
-from zoo_protocol import merkle, trace
+from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
-from zoo_protocol.receipt import net_unit_price
-from zoo_protocol.record import unit_leaf
-from zoo_protocol.settlement import JobLine, claim_leaf, lines_hash
+from zoo_protocol.payments.job_record import unit_leaf
+from zoo_protocol.payments.receipt import net_unit_price
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, lines_hash
+from zoo_protocol.verification import trace
 
 PROVIDERS, JOBS = 20, 10
 PRICE = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei

@@ -23,7 +23,7 @@ Assumed, and not measured:
   rounds on one core, and validates models on others;
 - two of a hundred segments are sampled, three nodes pin each checkpoint, the training split is 2 GB;
 - the operator has raised what waits for rounds of minutes (``ZOO_ROUND_DEADLINE_SECONDS`` and
-  ``ZOO_INCLUSION_SECONDS`` to a day) and the largest upload (64 MB).
+  ``ZOO_INCLUSION_DEADLINE_SECONDS`` to a day) and the largest upload (64 MB).
 
 The product refuses these jobs today, whatever its operator sets: a model has at most 500,000,000 parameters
 (``TrainingSpec`` refuses the 1,007,765,504 of these rows) and a job at most 64 nodes. Both are constants of the code.

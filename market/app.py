@@ -49,8 +49,8 @@ from market.providers.service import kind_of
 from market.settings import Settings
 from market.training.commitments.acknowledgements import Acknowledger
 from market.training.deliveries.router import router as leases
-from market.training.leases.api_liveness import Presence
-from market.training.leases.long_poll import Offers
+from market.training.leases.api_liveness import ApiLivenessReporter
+from market.training.leases.long_poll import LeaseWaiters
 from market.training.leases.service import is_at_work
 from market.training.uploads.blobs_router import UPLOAD_PATH
 from market.training.uploads.blobs_router import router as storage
@@ -96,15 +96,15 @@ def build_services(settings: Settings) -> Services:
             Callers: Callers(database, settings.admin_addresses),
             Registry: Registry(kind_of),
             Workload: Workload(is_at_work),
-            Offers: Offers(database),
-            Presence: Presence(database, settings.lease_seconds),
+            LeaseWaiters: LeaseWaiters(database),
+            ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
             Deployment: deployment,
             ChainViews: ChainViews.connect(settings, deployment),
             Storage: Storage(settings.ipfs_api),
             Acknowledger: Acknowledger(
                 acknowledger,
                 omissions_domain(deployment.chain_id, deployment.address("Omissions")),
-                settings.inclusion_seconds,
+                settings.inclusion_deadline_seconds,
             ),
             Liveness: Liveness(acknowledger.derived(b"zoo-liveness-1"), domain, settings.heartbeat_timeout_seconds),
         },
@@ -114,7 +114,7 @@ def build_services(settings: Settings) -> Services:
 async def _report(app: FastAPI) -> None:
     """Say again and again that calls are taken here."""
     while True:
-        presence = app.state.services.part(Presence)
+        presence = app.state.services.part(ApiLivenessReporter)
         await presence.report_soon()
         await asyncio.sleep(presence.period)
 

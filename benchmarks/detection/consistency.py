@@ -17,17 +17,17 @@ import torch
 
 from benchmarks.byzantine import ATTACKS
 from benchmarks.training.corpus import standard_library
-from training_gym.aggregate.aggregation import admit, aggregate, gauge, sketch_seed
+from training_gym.aggregate.aggregation import admit, aggregate, measure_payloads, sketch_seed
 from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import decide
-from training_gym.compress.link_adaptation import decode_adapted, ladder, with_top_k
+from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode
 from training_gym.data.dataset import Tokens
 from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.slot_state import fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from training_gym.verify.consistency import Statistics, doubts, held_out, measure
@@ -115,7 +115,7 @@ def _rounds(
         for round_ in range(spec.training.rounds):
             arrived = {}
             for slot in range(SLOTS):
-                told = with_top_k(spec, ladder(spec)[RUNG[slot]])
+                told = with_top_k(spec, top_k_levels(spec)[RUNG[slot]])
                 text = other if slot == OTHER_DATA else usual
                 unit = Unit(told, _NO_HASH, round_, slot, parameters, text, states[slot], _NO_HASH)
                 result = run_unit(unit, Path(directory))
@@ -168,7 +168,7 @@ def _judged(
     windows = held_out(spec, held, seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
     last = np.zeros(spec.num_parameters(), np.float32)
-    decision = decide(gauge(admit(spec, payloads, last), last, seed))
+    decision = decide(measure_payloads(admit(spec, payloads, last), last, seed))
     found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
     return found, {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from benchmarks.report import Row, progress, row
 from market.domain.network import MAINNET
 from market.providers.benchmarks.service import work_of
-from training_gym.hardware.challenge import Challenge, Work, state_digest, verify
+from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
 
 _SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
 
@@ -75,7 +75,7 @@ def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     from training_gym.hardware.prover import Prover
 
     def made(rounds: int) -> tuple[float, bytes, Prover]:
-        work = Work(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)
+        work = ProofParameters(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)
         prover = Prover(work, _SEED, [torch.device("cpu")])
         seconds, committed = _timed(lambda: prover.work(_NONCE))
         return seconds, committed, prover
@@ -83,7 +83,7 @@ def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     once, committed, prover = made(1)
     more, _, _ = made(1 + _PRODUCTS)
     answer = prover.open(_SECRET)
-    challenge = Challenge(Work(size, 2, 1, 1, 1, opened), _SEED, _NONCE)
+    challenge = Challenge(ProofParameters(size, 2, 1, 1, 1, opened), _SEED, _NONCE)
     checks = []
     for _ in range(_CHECKS):
         seconds, right = _timed(lambda: verify(challenge, committed, _SECRET, answer))

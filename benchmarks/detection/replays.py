@@ -23,7 +23,7 @@ from training_gym.data.dataset import Tokens
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.runtime.profile import CPU, ExecutionProfile
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.slot_state import error_feedback_digest, fresh_slot_state
+from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state
 from training_gym.units.trace import Unit, state_path
 from zoo_protocol.hashing import from_hex, to_hex
 
@@ -191,16 +191,16 @@ def _cheat(directory: Path, environment: str, specs: list[str]) -> Any:
     """Every smallest cheat in every single segment of a unit of each specification: whether its replay finds it."""
     from training_gym.units.trace import check_result, load_boundary_state
     from training_gym.units.unit import replay_segment, run_unit
-    from training_gym.verify.adversaries import Cheat, cheating, movement
+    from training_gym.verify.adversaries import Attack, cheating, movement
 
-    found: dict[str, list[bool]] = {cheat.value: [] for cheat in Cheat}
+    found: dict[str, list[bool]] = {cheat.value: [] for cheat in Attack}
     for spec in specs:
         honest = unit_of(spec, 0, environment)
         run_unit(honest, directory)
         middle = state_path(directory, honest.spec.segments - 1).read_bytes()
         earlier = movement(honest, load_boundary_state(honest.spec, middle))
         unit = unit_of(spec, 1, environment)
-        for cheat in Cheat:
+        for cheat in Attack:
             for segment in range(unit.spec.segments):
                 result = run_unit(unit, directory, train=cheating(cheat, {segment}, earlier))
                 check_result(unit, result)  # all that is checked without a replay
@@ -216,7 +216,7 @@ def _drift(directory: Path, others: list[str]) -> Any:
     Segment by segment from the other's own start state, as a verifier replays; the last end is what payload and slot
     state say.
     """
-    from training_gym.units.slot_state import load_slot_state
+    from training_gym.units.replica_state import load_slot_state
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import replayed
     from training_gym.verify.tolerance import claimed_end, difference
@@ -247,7 +247,7 @@ def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
     """How far each smallest cheat's state at a segment's end is from the honest one: (whole, widest) by spec, cheat."""
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import run_unit, steps_of, train_steps
-    from training_gym.verify.adversaries import Cheat, cheating, movement
+    from training_gym.verify.adversaries import Attack, cheating, movement
     from training_gym.verify.tolerance import difference
 
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -258,7 +258,7 @@ def _cheats_apart(directory: Path, environment: str, specs: list[str]) -> Any:
         earlier = movement(before, load_boundary_state(before.spec, middle))
         unit = unit_of(spec, 1, environment)
         run_unit(unit, directory)
-        for cheat in Cheat:
+        for cheat in Attack:
             for segment in range(unit.spec.segments):
                 start, steps = (
                     load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
@@ -278,7 +278,7 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
     """
     from training_gym.compress.payload_format import decode, encode
     from training_gym.spec.errors import ResultMismatch
-    from training_gym.units.slot_state import load_slot_state
+    from training_gym.units.replica_state import load_slot_state
     from training_gym.units.unit import run_unit
     from training_gym.verify.tolerance import claimed_end
 

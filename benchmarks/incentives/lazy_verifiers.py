@@ -29,9 +29,9 @@ from benchmarks.incentives.strategies import DEAREST, SEGMENTS, USUAL, Outcome, 
 from benchmarks.report import Row, progress, row
 from market.domain.network import BPS
 from market.domain.verification.canaries import agreed_digest, answer, is_due, is_settled
-from market.domain.verification.sampling import Overruled, Verdict, outvoted, overruled, verdict
+from market.domain.verification.sampling import Verdict, VerifierSanction, outvoted, sanction_for, verdict
 from market.settings import Settings
-from zoo_protocol.sampling import draw
+from zoo_protocol.verification.sampling import draw
 
 VERIFIERS = 5
 
@@ -87,7 +87,7 @@ class Life:
     lazy: int = 0
     lazy_when_found: int = 0
     found_after: int | None = None
-    follows: tuple[Overruled, ...] = ()
+    follows: tuple[VerifierSanction, ...] = ()
 
     def profit_wei(self, prices: Prices, *, careful: bool) -> int:
         """Gain on replaying everything. Who is ``careful`` replays from its first suspension on."""
@@ -118,11 +118,11 @@ def chance(laziness: Laziness, share: float, replays: int) -> float:
 def live(laziness: Laziness, share: float, dice: random.Random) -> Life:
     """One life, of ``REPLAYS`` at most."""
     life, warned_at, now = Life(), None, _BEGIN
-    while life.replays < REPLAYS and Overruled.SLASHED not in life.follows:
+    while life.replays < REPLAYS and VerifierSanction.SLASHED not in life.follows:
         now += timedelta(minutes=1)
         for copied in _drawn_segment(laziness, share, life, dice):
-            follows = overruled(now, warned_at, now + timedelta(seconds=1), copied=copied)
-            warned_at = now if follows is Overruled.SUSPENDED else warned_at
+            follows = sanction_for(now, warned_at, now + timedelta(seconds=1), copied=copied)
+            warned_at = now if follows is VerifierSanction.SUSPENDED else warned_at
             if life.found_after is None:
                 life.found_after, life.lazy_when_found = life.replays, life.lazy
             life.follows += (follows,)

@@ -19,7 +19,7 @@ from functools import partial
 
 from benchmarks.incentives.strategies import SEGMENTS, VERIFIERS, Outcome, Prices
 from market.domain.network import BPS, MAINNET
-from market.domain.verification.committees import MOST_UNDECIDED, PRESENT, undecided_chance
+from market.domain.verification.committees import MOST_UNDECIDED, PRESENT, inconclusive_probability
 from market.verification.disputes.referee_evidence import LEAST_MEMBERS
 
 DISPUTES = 50
@@ -168,8 +168,8 @@ def undecided_share(silent: int, *, struck: bool = True) -> float:
     the dispute (decision 11); else all are in every draw, as it was before.
     """
     if struck:
-        return undecided_chance(VERIFIERS - silent, silent, _TERMS)
-    return float(undecided_chance(VERIFIERS - silent, silent, replace(_TERMS, draws=1)) ** _TERMS.draws)
+        return inconclusive_probability(VERIFIERS - silent, silent, _TERMS)
+    return float(inconclusive_probability(VERIFIERS - silent, silent, replace(_TERMS, draws=1)) ** _TERMS.draws)
 
 
 def worst_mix() -> tuple[int, int, float]:
@@ -179,11 +179,11 @@ def worst_mix() -> tuple[int, int, float]:
     for count in range(_TERMS.seats, LONGEST_LIST + 1):
         is_routed = partial(_is_routed, count)
         able = bisect_left(range(count), True, key=is_routed)
-        shares.append((undecided_chance(able, count - able, _TERMS), able, count - able))
+        shares.append((inconclusive_probability(able, count - able, _TERMS), able, count - able))
     share, able, mute = max(shares)
     return able, mute, share
 
 
 def _is_routed(count: int, able: int) -> bool:
     """Whether a committee decides where so many of ``count`` referees can judge; the more, the rather."""
-    return undecided_chance(able, count - able, _TERMS) <= MOST_UNDECIDED
+    return inconclusive_probability(able, count - able, _TERMS) <= MOST_UNDECIDED

@@ -25,19 +25,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from market.domain.money import deterred_unit_price, judged_unit_price
+from market.domain.money import max_deterred_unit_price, max_disputable_unit_price
 from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
 from market.domain.verification.sampling import (
     STAKE_COVER,
-    Overruled,
     Verdict,
+    VerifierSanction,
     outvoted,
-    overruled,
     sampling_rate_bps,
+    sanction_for,
     verdict,
 )
-from zoo_protocol.sampling import draw, draw_segments
+from zoo_protocol.verification.sampling import draw, draw_segments
 
 SEGMENTS = 4
 
@@ -104,18 +104,18 @@ class Prices:
 
 def _dearest(tier: Tier) -> Prices:
     """The highest price that the market takes in an order of the tier, whose units have ``SEGMENTS``."""
-    deterred = deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
-    judged = judged_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
+    deterred = max_deterred_unit_price(tier.least_cheat_penalty_wei, SEGMENTS, MAINNET.sampling_floor_bps)
+    judged = max_disputable_unit_price(MAINNET.disputes.referee_fee_wei, SEGMENTS)
     return Prices(f"the dearest unit of {tier.name}", min(deterred, judged), tier)
 
 
-def overruling_wei(follows: Overruled, prices: Prices) -> int:
+def overruling_wei(follows: VerifierSanction, prices: Prices) -> int:
     """What follows for an overruled verifier, as its loss: the reward on stake that it misses, or the penalty."""
     match follows:
-        case Overruled.SUSPENDED:
+        case VerifierSanction.SUSPENDED:
             yearly = prices.verifier_stake_wei * MAINNET.base_apy_bps // BPS
             return yearly * MAINNET.suspension_seconds // (365 * 86_400)
-        case Overruled.SLASHED:
+        case VerifierSanction.SLASHED:
             return prices.verifier_stake_wei * _PENALTY["wrong_replay"] // BPS
     return 0
 
@@ -241,10 +241,10 @@ class Bench:
 
     def _overrule(self, verifier: int, assigned_at: datetime) -> int:
         """What it costs the verifier, wei."""
-        follows = overruled(assigned_at, self._warned.get(verifier), self._now)
-        if follows is Overruled.SUSPENDED:
+        follows = sanction_for(assigned_at, self._warned.get(verifier), self._now)
+        if follows is VerifierSanction.SUSPENDED:
             self._warned[verifier] = self._now
-        elif follows is Overruled.SLASHED:
+        elif follows is VerifierSanction.SLASHED:
             self._jailed.add(verifier)
         return overruling_wei(follows, self.prices)
 

@@ -18,7 +18,7 @@ from benchmarks.incentives.strategies import (
 from market.domain.network import BPS, MAINNET
 from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
 from market.domain.verification.late_states import BANDWIDTH_VIOLATION, violation
-from market.domain.verification.sampling import Overruled
+from market.domain.verification.sampling import VerifierSanction
 
 
 def late_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
@@ -92,7 +92,7 @@ def refusing_life(refusal: Refusal, prices: Prices, samples: int, dice: random.R
         if luck < refusal.share or (refusal.only_first and not is_first):
             refused += 1
         elif refusal.copies and luck < SECOND_OPINIONS:
-            return earned - overruling_wei(Overruled.SLASHED, prices)
+            return earned - overruling_wei(VerifierSanction.SLASHED, prices)
         else:
             replays += 1
             earned += prices.replay_wei if refusal.copies else honest_verifier_wei(prices)

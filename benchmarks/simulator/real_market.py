@@ -239,11 +239,11 @@ class Run:
         own, ahead = (
             None if (unit := round_.units.get(slot)) is None else unit.status for round_ in (self._now, self._next)
         )
-        state, now, began = self._state(), datetime.now(UTC), deadlines.begun(self._next.offers, self._slots)
+        state, now, began = self._state(), datetime.now(UTC), deadlines.round_start(self._next.offers, self._slots)
         may_go_ahead = (
             bool(self._delay)
             and self._next.number < self._count
-            and state.is_worth_going_ahead(now, None if began is None else _moment(began))
+            and state.can_start_next_round(now, None if began is None else _moment(began))
         )
         return round_to_offer(state, now, own, ahead, may_go_ahead=may_go_ahead)
 
@@ -316,7 +316,7 @@ class Run:
         last_offer = deadlines.last_offer(taken, deadline) if taken else LONGEST_SECONDS
         if self._closing is not None:
             last_offer = -1.0
-        began = deadlines.begun(now.offers, self._slots) if self._delay else None
+        began = deadlines.round_start(now.offers, self._slots) if self._delay else None
         began = now.opened_at if began is None else began
         return RoundState(
             nodes=self._slots,
@@ -325,9 +325,9 @@ class Run:
             started_at=_moment(began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=LONGEST_SECONDS),
-            hopeless=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
+            infeasible=sum(unit.result is None and unit.offered_at > began + last_offer for unit in units),
             last_offer=timedelta(seconds=last_offer),
-            last_ahead=timedelta(seconds=deadlines.last_ahead(taken, deadline)) if taken else None,
+            last_ahead=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
         )
 
     def _begin_closing(self) -> None:

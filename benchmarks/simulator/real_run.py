@@ -118,7 +118,7 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
         lease_seconds=LEASE_SECONDS,
         sweep_seconds=SWEEP_SECONDS,
         round_deadline_seconds=LONGEST_SECONDS,
-        round_slack_seconds=SLACK_SECONDS,
+        round_grace_seconds=SLACK_SECONDS,
         spares_follow=False,
     )
     nodes = Nodes(

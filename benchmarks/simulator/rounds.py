@@ -100,7 +100,7 @@ class _Job:
         self._failed = False
         self._round, self._next = State(-1, nodes.slots), State(0, nodes.slots)
         share = deadlines.OVERLAPPED_SLACK if scenario.round_delay else deadlines.LEAST_SLACK
-        self._recent = Recent(market.round_slack_seconds, share, market.round_deadline_seconds)
+        self._recent = Recent(market.round_grace_seconds, share, market.round_deadline_seconds)
         self._recent.add(self._next)
 
     def run(self) -> Outcome:
@@ -227,7 +227,7 @@ class _Job:
         may_go_ahead = (
             bool(self._scenario.round_delay)
             and self._next.number < self._scenario.rounds
-            and found.is_worth_going_ahead(now, ahead_began)
+            and found.can_start_next_round(now, ahead_began)
         )
         return round_to_offer(found, now, own, ahead, may_go_ahead=may_go_ahead)
 
@@ -311,7 +311,7 @@ class _Job:
             unit.node.serve(reveal)
         if state.number < self._round.number and holder is not None:
             self._offer_next(unit.slot, holder, self._round_state(always=True))
-        if state is self._round and (state.open <= state.hopeless or state.timer is None):
+        if state is self._round and (state.open <= state.infeasible or state.timer is None):
             self._consider()
 
     def _consider(self) -> None:
@@ -331,7 +331,7 @@ class _Job:
             state.closed_at = self._clock.now
             included = [unit for unit in state.units.values() if unit.delivered]
             self._clock.after(market.joining_seconds(len(included)), lambda: self._join(included))
-        elif found.is_hopeless(now):
+        elif found.is_infeasible(now):
             self._failed = True
         elif found.delivered >= found.quorum:
             ends = (found.started_at + found.deadline - now).total_seconds()
@@ -368,7 +368,7 @@ class _Job:
             started_at=_EPOCH + timedelta(seconds=began),
             deadline=timedelta(seconds=deadline),
             patience=timedelta(seconds=NO_CAPACITY_AFTER * longest),
-            hopeless=state.hopeless,
+            infeasible=state.infeasible,
             last_offer=None if last_offer == math.inf else timedelta(seconds=last_offer),
             last_ahead=last_ahead,
         )

@@ -109,8 +109,8 @@ class Market:
     lease_seconds: float = _setting("lease_seconds")
     sweep_seconds: float = _setting("sweep_interval_seconds")
     round_deadline_seconds: float = _setting("round_deadline_seconds")
-    round_slack_seconds: float = _setting("round_slack_seconds")
-    upload_seconds: float = _setting("inclusion_seconds") / 2
+    round_grace_seconds: float = _setting("round_grace_seconds")
+    upload_seconds: float = _setting("inclusion_deadline_seconds") / 2
 
     def joining_seconds(self, payloads: int) -> float:
         """From a closed round to its next checkpoint: parts one after another per process, then pairwise merges."""

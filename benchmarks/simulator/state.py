@@ -47,7 +47,7 @@ class Unit:
 class State:
     """Of the round at hand or the next: units by slot (lost ones are gone), counts, and what its nodes failed.
 
-    ``hopeless``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
+    ``infeasible``: of the open units, those that are not awaited: offered too late, and not committed. ``offered``: how
     many units were, lost ones too; ``began_at``: when a quorum of them was. ``taken``: seconds from offer to delivery.
     """
 
@@ -59,7 +59,7 @@ class State:
     delivered: int = 0
     lost: int = 0
     failures: Counter[Node] = field(default_factory=Counter)
-    hopeless: int = 0
+    infeasible: int = 0
     offered: int = 0
     began_at: float | None = None
     taken: list[float] = field(default_factory=list)
@@ -89,12 +89,12 @@ class State:
         self.failures[unit.node] += 1
 
     def count_hopeless(self, too_late: float) -> None:
-        """Those are hopeless that were offered after ``too_late``: the last ones, since units are kept as offered."""
-        self.hopeless = 0
+        """Those are infeasible that were offered after ``too_late``: the last ones, since units are kept as offered."""
+        self.infeasible = 0
         for unit in reversed(self.units.values()):
             if unit.offered_at <= too_late:
                 return
-            self.hopeless += not unit.committed  # one that is coming in time, whenever it was offered
+            self.infeasible += not unit.committed  # one that is coming in time, whenever it was offered
 
 
 class Recent:
@@ -121,7 +121,7 @@ class Recent:
 
     def _limits(self, taken: list[float]) -> "Limits":
         deadline = min(deadlines.deadline(taken, *self._slack), self._longest)
-        return Limits(deadline, deadlines.last_offer(taken, deadline), deadlines.last_ahead(taken, deadline))
+        return Limits(deadline, deadlines.last_offer(taken, deadline), deadlines.latest_early_start(taken, deadline))
 
 
 @dataclass(frozen=True, slots=True)

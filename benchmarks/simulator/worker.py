@@ -80,7 +80,7 @@ class _Worker:
         state = self._workspace.keep_slot_state(task["job_id"], task["slot"], Path(result["slot_state"]))
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
-        self._workspace.have(cid, payload)  # where the slot's next unit looks for it
+        self._workspace.add_file(cid, payload)  # where the slot's next unit looks for it
         if order["unit"] in self._stopped:
             raise _Stopped
         marks.append(time.monotonic())

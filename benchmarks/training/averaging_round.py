@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from market.platform.storage.client import Storage
-from training_gym.aggregate.aggregation import Taken, admit, join
+from training_gym.aggregate.aggregation import DecodedPayload, admit, aggregate_decoded
 from training_gym.aggregate.outer_step import catch_up, downlink, initial_outer_state
 from training_gym.compress.payload_format import encode, payload_size
 from training_gym.model.tensors import Vector, flatten, unflatten
@@ -82,23 +82,23 @@ class Aggregator:
         self._state = initial_outer_state(spec)
         self._start = unflatten(spec.model, np.zeros(spec.num_parameters(), np.float32))
         self._pool = ThreadPoolExecutor(2)  # one waits for storage while another decodes
-        self._taking: list[Future[dict[int, Taken]]] = []
+        self._taking: list[Future[dict[int, DecodedPayload]]] = []
 
     def take(self, slot: int, cid: str) -> dict[str, Any]:
         """Begin to; the round's close waits for it."""
         self._taking.append(self._pool.submit(self._take, slot, cid))
         return {}
 
-    def _take(self, slot: int, cid: str) -> dict[int, Taken]:
+    def _take(self, slot: int, cid: str) -> dict[int, DecodedPayload]:
         payload = self._storage.get(cid, max_bytes=payload_size(self._spec))
         return admit(self._spec, {slot: payload}, self._state.aggregate)
 
     def close(self) -> dict[str, Any]:
-        taken: dict[int, Taken] = {}
+        taken: dict[int, DecodedPayload] = {}
         for future in self._taking:
             taken |= future.result()
         self._taking.clear()
-        joined = join(self._spec, self._start, taken, None, self._state)
+        joined = aggregate_decoded(self._spec, self._start, taken, None, self._state)
         stored = self._storage.put(joined.update, max_bytes=len(joined.update))
         included = [slot for slot, verdict in joined.verdicts.items() if verdict.included]
         return {"cid": stored.cid, "included": included}

@@ -31,7 +31,7 @@ from training_gym.model.layout import Arrays, initial_parameters, parameter_shap
 from training_gym.model.tensors import load_arrays
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import SlotState, fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import run_unit
 
@@ -96,11 +96,11 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, everybody_fet
 
 def handed_on(
     spec: TrainingSpec,
-    after: Mapping[int, SlotState],
+    after: Mapping[int, ReplicaState],
     payloads: Mapping[int, bytes],
     left_out: Mapping[int, str],
     restored: Collection[int],
-) -> tuple[dict[int, SlotState], set[int]]:
+) -> tuple[dict[int, ReplicaState], set[int]]:
     """What each slot goes on from, as in the market, and the slots that got back what they sent.
 
     Args:
@@ -112,7 +112,7 @@ def handed_on(
     """
     given_back = {slot for slot in after if left_out.get(slot) in RESTORED_FOR and slot not in restored}
     states = {
-        slot: deadlines.restored(spec, state, payloads[slot]) if slot in given_back else state
+        slot: deadlines.restore_error_feedback(spec, state, payloads[slot]) if slot in given_back else state
         for slot, state in after.items()
     }
     return states, given_back

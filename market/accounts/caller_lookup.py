@@ -30,7 +30,7 @@ class Callers:
         self._asking: asyncio.Task[None] | None = None
         self._remembered: dict[bytes, tuple[Principal, float]] = {}
 
-    def remembered(self, secret: str) -> Principal | None:
+    def cached_principal(self, secret: str) -> Principal | None:
         """Who held this secret when it was last looked up, if that was within a minute.
 
         It may be revoked since. So this is for requests that write only if it is live (``service.still_live``), and

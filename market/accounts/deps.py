@@ -63,7 +63,7 @@ class _CallerByBearer(HTTPBearer):
         endpoint = getattr(request.scope.get("route"), "endpoint", None)
         principal = None
         if getattr(endpoint, _CONFIRMS, False) and "idempotency-key" not in request.headers:
-            principal = callers.remembered(secret)
+            principal = callers.cached_principal(secret)
             request.state.unconfirmed_secret = None if principal is None else secret
         if principal is None:
             principal = await callers.find(secret)

@@ -37,7 +37,7 @@ Work = Callable[[Session], Answer]
 Statement = Callable[[UnitOfWork], Answer]
 
 
-class Once:
+class IdempotentCall:
     """One request that may carry an Idempotency-Key. Without one the work simply runs."""
 
     def __init__(self, database: Database, caller: str, key: str | None, body_hash: str) -> None:
@@ -114,23 +114,23 @@ def _rendered(status: int, body: BaseModel) -> Response:
 _LOCK_SPACE = zlib.crc32(b"idempotency") - 2**31  # advisory locks take two signed 32-bit numbers
 
 
-async def once(
+async def idempotent_call(
     request: Request,
     account: CurrentAccount,
     idempotency_key: Annotated[
         str | None,
         Header(min_length=1, max_length=255, description="Repeat it to retry safely: the same answer comes back."),
     ] = None,
-) -> Once:
+) -> IdempotentCall:
     """The request's :class:`Once`; the key belongs to the caller, the body hash covers method, path and body."""
     database = services_of(request).database
     if idempotency_key is None:
-        return Once(database, account.address, None, "")
+        return IdempotentCall(database, account.address, None, "")
     content = f"{request.method} {request.url.path}\n".encode() + await request.body()
-    return Once(database, account.address, idempotency_key, to_hex(sha256(content)))
+    return IdempotentCall(database, account.address, idempotency_key, to_hex(sha256(content)))
 
 
-Idempotent = Annotated[Once, Depends(once)]
+Idempotent = Annotated[IdempotentCall, Depends(idempotent_call)]
 
 
 class Replayed(Exception):

@@ -26,12 +26,12 @@ from sqlalchemy.orm import Session
 from market.auctions import repository
 from market.auctions.models import AuctionRound
 from market.auctions.sealed_orders import clear_book, seal
-from market.domain.auctions.books import Part, StandingBid, parts
+from market.domain.auctions.books import StandingBid, SubBook, partition_book
 from market.domain.auctions.clearing import Clearing
 from market.domain.lifecycle import AUCTION, AuctionEvent, AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
-from market.platform.db.session import Database, database_now, wake_after_commit
+from market.platform.db.session import Database, database_now, enqueue_after_commit
 from market.platform.events.service import move
 from market.providers import service as providers
 from market.providers.service import Offer
@@ -121,7 +121,7 @@ def _close_books(session: Session, settings: Settings, network: NetworkParameter
         _open_round(session, tier.id, auction.zone, auction.number + 1, now + interval)
         if clearing.drawn:
             held |= set(auction.owners["bids"].values())
-            wake_after_commit(session, DRAW)
+            enqueue_after_commit(session, DRAW)
         else:
             matched += _clear(session, settings, auction, clearing)
     return matched
@@ -144,15 +144,15 @@ def _in_turn(
     offers: Sequence[Offer],
     auction: AuctionRound,
     reservation: reservations.Reservation | None,
-) -> list[Part[Offer]]:
+) -> list[SubBook[Offer]]:
     """The parts of a book in the order in which they may trade."""
-    found = parts(bids, offers, auction.number)
+    found = partition_book(bids, offers, auction.number)
     if reservation is not None and reservation.zone == auction.zone:
         found.sort(key=lambda part: not _serves(part, reservation))
     return found
 
 
-def _serves(part: Part[Offer], reservation: reservations.Reservation) -> bool:
+def _serves(part: SubBook[Offer], reservation: reservations.Reservation) -> bool:
     return part.environment_class == reservation.environment_class and any(
         bid.id == reservation.job_id for bid in part.bids
     )
@@ -163,7 +163,7 @@ def _close(
     network: NetworkParameters,
     tier: Tier,
     auction: AuctionRound,
-    ordered: Sequence[Part[Offer]],
+    ordered: Sequence[SubBook[Offer]],
     now: datetime,
 ) -> Clearing | None:
     """Fix the orders of the first part in which somebody can trade; None if nobody can.
@@ -229,7 +229,7 @@ def _deal(
         return clearing.fills
     names = {address: name for name, address in nodes_by_name.items()}
     sizes = {jobs_by_name[bid]: len(asks) for bid, asks in clearing.fills.items()}
-    dealt = assignment.deal(session, settings, sizes, sold)
+    dealt = assignment.assign_nodes(session, settings, sizes, sold)
     return {bid: [names[address] for address in dealt[jobs_by_name[bid]]] for bid in clearing.fills}
 
 

@@ -189,7 +189,7 @@ def last_price(session: Session, tier_id: int, zone: str | None = None) -> int |
     return repository.last_traded(session, tier_id, zone)
 
 
-def standing(session: Session, tier_id: int, job_id: str) -> Rounds:
+def book_status(session: Session, tier_id: int, job_id: str) -> Rounds:
     """Where the books of a tier stand, for a job that waits in them."""
     newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
     prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}

@@ -67,7 +67,7 @@ class Indexer:
         """
         if self._is_current():
             return 0
-        with self._database.exclusive(_LOCK) as held:
+        with self._database.advisory_lock(_LOCK) as held:
             if not held or not self._initialised():
                 return 0
             ingested = 0

@@ -18,13 +18,13 @@ RETRY_AFTER = timedelta(seconds=30)
 _log = structlog.get_logger(__name__)
 
 
-def is_to_be_asked(session: Session, *, key: str, subject: str) -> bool:
+def should_retry(session: Session, *, key: str, subject: str) -> bool:
     """Whether :func:`ask` would queue such a call now."""
     made = newest_attempt(session, subject, key)
     return made is None or (made.status == IntentStatus.REVERTED and utc_now() >= made.updated_at + RETRY_AFTER)
 
 
-def ask(
+def request_call(
     session: Session,
     *,
     key: str,
@@ -43,7 +43,7 @@ def ask(
         amount: wei of ZEN that it moves on our word alone.
         account: of the market's accounts, the one that makes it.
     """
-    if not is_to_be_asked(session, key=key, subject=subject):
+    if not should_retry(session, key=key, subject=subject):
         return
     attempt = 0
     if (made := newest_attempt(session, subject, key)) is not None:

@@ -14,7 +14,7 @@ from zoo_protocol.messages import JobOrder
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
+class JobSummary:
     """One job. Amounts in wei; ``times`` by name, None where it has not come to that."""
 
     id: str
@@ -38,7 +38,7 @@ class JobFacts:
     times: Mapping[str, datetime | None]
 
 
-def get(session: Session, job_id: str) -> JobFacts:
+def get(session: Session, job_id: str) -> JobSummary:
     """Facts of one job.
 
     Raises:
@@ -70,8 +70,8 @@ def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
     return repository.payers(session, job_ids)
 
 
-def _facts(job: Job) -> JobFacts:
-    return JobFacts(
+def _facts(job: Job) -> JobSummary:
+    return JobSummary(
         id=job.id,
         payer=job.payer,
         status=job.status,

@@ -7,7 +7,9 @@ from market.jobs.models import Job
 from market.platform.events.service import MARKET, emit, move
 
 
-def move_job(session: Session, job: Job, event: JobEvent, *, reason: str | None = None, actor: str = MARKET) -> None:
+def transition_job(
+    session: Session, job: Job, event: JobEvent, *, reason: str | None = None, actor: str = MARKET
+) -> None:
     """Move a job whose row the caller has locked.
 
     Raises:

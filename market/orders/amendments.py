@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
-from market.domain.money import spelled_out, unit_price
+from market.domain.money import format_amount, unit_price
 from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
 from market.jobs.access import lock_own_job
 from market.jobs.models import Job
 from market.orders.errors import InvalidOrder, NotAmendable, NotPausable, OrderFixed
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET, emit, record
 from market.training.leases.stopping import cancel_now
 
@@ -58,7 +58,7 @@ def amend(
     terms: dict[str, object] = {"max_price": str(job.price_cap_wei), "wait_until": job.expires_at.isoformat()}
     record(session, ("job", job.id), "amended", actor=principal.address, data=terms)
     emit(session, job.id, "status", {"status": job.status, "reason": job.reason, **terms})
-    wake_after_commit(session, "auctions.clear")
+    enqueue_after_commit(session, "auctions.clear")
     return job
 
 
@@ -84,7 +84,7 @@ def pause(session: Session, principal: Principal, job_id: str, network: NetworkP
     job.paused_at = utc_now()
     _tell(session, job, "paused", principal.address)
     if job.status == JobStatus.RUNNING:
-        wake_after_commit(session, "jobs.dispatch", job.id)
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
     return job
 
 
@@ -106,9 +106,9 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
     _tell(session, job, "resumed", principal.address)
     if job.status == JobStatus.RUNNING:
         job.round_started_at = utc_now()  # the deadline of the round begins anew: nobody was at work
-        wake_after_commit(session, "jobs.dispatch", job.id)
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
     else:
-        wake_after_commit(session, "auctions.clear")
+        enqueue_after_commit(session, "auctions.clear")
     return job
 
 
@@ -151,7 +151,7 @@ def end_before_refund(database: Database, network: NetworkParameters, now: datet
 def _require_payable(job: Job, max_price: int) -> None:
     if max_price > job.max_price_wei:
         raise OrderFixed(
-            f"The escrowed order fixes the price cap at {spelled_out(job.max_price_wei)} per GPU-hour.",
+            f"The escrowed order fixes the price cap at {format_amount(job.max_price_wei)} per GPU-hour.",
             field="max_price",
         )
     if unit_price(max_price, job.unit_weight_us) == 0:

@@ -4,7 +4,7 @@ from market.orders.errors import DatasetNotFound, InvalidDataset
 from market.platform.http.errors import StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
-from market.platform.storage.recently_seen import note_seen, seen_lately
+from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from training_gym.data.dataset import DatasetManifest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError
@@ -22,9 +22,9 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         DatasetNotFound, InvalidDataset, StorageDown.
     """
     inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
-    if not seen_lately(storage, inputs):
+    if not was_recently_verified(storage, inputs):
         _look_for_dataset(storage, spec)
-        note_seen(storage, inputs)
+        record_verified(storage, inputs)
 
 
 def _look_for_dataset(storage: Storage, spec: TrainingSpec) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews, Funds
-from market.domain.money import deterred_unit_price, judged_unit_price, spelled_out, unit_price
+from market.domain.money import format_amount, max_deterred_unit_price, max_disputable_unit_price, unit_price
 from market.domain.network import BPS, HOUR_US, NetworkParameters, Tier
 from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.pricing import highest_price
@@ -24,7 +24,7 @@ from market.platform.storage.client import Storage
 from training_gym.spec.config import TrainingSpec, settings_by_size
 from training_gym.spec.errors import SpecError
 from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, typed_data
-from zoo_protocol.sampling import detection_at_rate
+from zoo_protocol.verification.sampling import detection_at_rate
 
 TOKEN_NAME = "ZEN"
 
@@ -346,25 +346,25 @@ def _require_one_unit(request: JobSpec, tier: Tier, weight: int) -> None:
         raise InvalidOrder(
             f"At max_price one unit costs less than {BPS} wei, the smallest amount that is paid.",
             field="max_price",
-            remedy=f"Give at least {spelled_out(least)} per GPU-hour; the reserve of {tier.name} is "
-            f"{spelled_out(tier.reserve_price_wei)}.",
+            remedy=f"Give at least {format_amount(least)} per GPU-hour; the reserve of {tier.name} is "
+            f"{format_amount(tier.reserve_price_wei)}.",
         )
     if request.budget_max < unit:
         raise BudgetBelowOneUnit(
-            f"One unit costs {spelled_out(unit)} at max_price, budget_max is {spelled_out(request.budget_max)}.",
+            f"One unit costs {format_amount(unit)} at max_price, budget_max is {format_amount(request.budget_max)}.",
             field="budget_max",
-            remedy=f"Give at least {spelled_out(unit)}, better the cost of all units, or lower max_price.",
+            remedy=f"Give at least {format_amount(unit)}, better the cost of all units, or lower max_price.",
         )
 
 
 def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segments: int, sampling_bps: int) -> None:
     """The escrow contract's own rule: who falsifies a segment must stand to lose more by the penalty than it gains."""
     unit = unit_price(request.max_price, weight)
-    most = deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
+    most = max_deterred_unit_price(tier.least_cheat_penalty_wei, segments, sampling_bps)
     if weight > _UINT48 or unit > most:
         raise InvalidOrder(
-            f"One unit costs {spelled_out(unit)} at max_price; the penalty that a cheat of tier {tier.name} risks, "
-            f"{spelled_out(tier.least_cheat_penalty_wei)} of its stake, deters cheating up to {spelled_out(most)} "
+            f"One unit costs {format_amount(unit)} at max_price; the penalty that a cheat of tier {tier.name} risks, "
+            f"{format_amount(tier.least_cheat_penalty_wei)} of its stake, deters cheating up to {format_amount(most)} "
             "a unit.",
             field="training_config.inner_steps",
             remedy="Take fewer inner_steps in each round, a lower max_price, or a tier with a higher stake.",
@@ -375,11 +375,11 @@ def _require_stake_covers_gain(request: JobSpec, tier: Tier, weight: int, segmen
 def _require_fee_covers_replay(request: JobSpec, weight: int, segments: int, referee_fee_wei: int) -> None:
     """The market's own rule: referees, who replay a disputed segment for a fixed fee, must not have to pay for it."""
     unit = unit_price(request.max_price, weight)
-    most = judged_unit_price(referee_fee_wei, segments)
+    most = max_disputable_unit_price(referee_fee_wei, segments)
     if unit > most:
         raise InvalidOrder(
-            f"One unit of {segments} segments costs {spelled_out(unit)} at max_price, beyond {spelled_out(most)}: a "
-            f"referee that replays one of them in a dispute is paid {spelled_out(referee_fee_wei)}.",
+            f"One unit of {segments} segments costs {format_amount(unit)} at max_price, beyond {format_amount(most)}: "
+            f"a referee that replays one of them in a dispute is paid {format_amount(referee_fee_wei)}.",
             field="training_config.segment_steps",
             remedy="Take fewer segment_steps, so that a unit has more segments, fewer inner_steps in each round, or a "
             "lower max_price.",

@@ -31,7 +31,7 @@ from market.orders.errors import (
     PermitTooShort,
 )
 from market.orders.reports.efficiency import Efficiency, efficiency
-from market.orders.reports.match_diagnostics import why
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.orders.reports.metrics import job_metrics
 from market.orders.reports.schemas import JobMetrics, Why
 from market.orders.schemas import (
@@ -105,7 +105,7 @@ def _quote(body: JobSpec, payer: str, services: Services) -> Quote:
         deployment=services.part(Deployment),
         chain=services.part(ChainViews),
         storage=services.part(Storage),
-        longest_round_seconds=services.settings.round_patience_seconds,
+        longest_round_seconds=services.settings.round_timeout_seconds,
         last_price=last_price,
         now=utc_now(),
     )
@@ -141,7 +141,7 @@ def submit_job(body: SubmitJob, account: CurrentAccount, services: ServicesDep, 
         deployment=services.part(Deployment),
         chain=services.part(ChainViews),
         storage=services.part(Storage),
-        longest_round_seconds=services.settings.round_patience_seconds,
+        longest_round_seconds=services.settings.round_timeout_seconds,
         now=utc_now(),
     )
 
@@ -172,7 +172,7 @@ def list_jobs(
 @router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Response:
     """One job with its progress."""
-    with services.database.reading_briefly() as session:
+    with services.database.read_throttled() as session:
         return _json(views.job_view(session, services.network, visible_job(session, account, job_id)))
 
 
@@ -185,8 +185,8 @@ def _json(view: BaseModel) -> Response:
 def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
     """Why the job has not been matched: what removes how many nodes, what price would clear now, what would help."""
     job = visible_job(session, account, job_id)
-    rounds = auctions.standing(session, job.tier_id, job.id)
-    return why(session, services.settings, services.network, job, rounds)
+    rounds = auctions.book_status(session, job.tier_id, job.id)
+    return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
 
 
 @router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))

@@ -17,22 +17,22 @@ from market.chain.models import TxIntent
 from market.chain.service import new_intent
 from market.chain.views import ChainViews, Funds
 from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
-from market.domain.money import spelled_out
+from market.domain.money import format_amount
 from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.orders.dataset_check import require_dataset
 from market.orders.errors import InsufficientBalance, PermitTooShort
 from market.orders.quotes import Terms, funds_of, permit_document, require_unit_in_time, terms
 from market.orders.schemas import SignedPermit, SubmitJob
 from market.platform.db.bulk_insert import insert_together
-from market.platform.db.session import UnitOfWork, wake_after_commit
+from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events.service import MARKET, new_event
 from market.platform.http.errors import InvalidSignature, NonceReplayed, StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
-from market.platform.storage.recently_seen import note_seen, seen_lately
+from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from market.providers import service as providers
 from market.training.leases.stopping import cancel_now
 from zoo_protocol.content.unixfs import cid_of_file
@@ -122,7 +122,7 @@ def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget
         document = permit_document(deployment, payer, budget_wei, funds.permit_nonce, permit.deadline)
         signature = _signed_by(payer, document, permit.signature, "permit.signature")
         if funds.balance_wei < budget_wei:
-            detail = f"{payer} holds {spelled_out(funds.balance_wei)}, the budget is {spelled_out(budget_wei)}."
+            detail = f"{payer} holds {format_amount(funds.balance_wei)}, the budget is {format_amount(budget_wei)}."
             raise InsufficientBalance(detail, field="budget_max")
         return signature
 
@@ -135,12 +135,12 @@ def _funded_permit(deployment: Deployment, chain: ChainViews, payer: str, budget
 def _publish(storage: Storage, spec: bytes) -> str:
     """Store the specification, unless the same one was stored within the last minute; its CID."""
     cid = _cid(spec)
-    if not seen_lately(storage, cid):
+    if not was_recently_verified(storage, cid):
         try:
             storage.put(spec, max_bytes=_MAX_SPEC_BYTES)
         except StorageUnavailable as error:
             raise StorageDown(str(error)) from error
-        note_seen(storage, cid)
+        record_verified(storage, cid)
     return cid
 
 
@@ -238,16 +238,16 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     job.fee_bps = event.args["feeBps"]
     job.open_tx = event.tx_hash
     job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
-    move_job(session, job, JobEvent.DEPOSIT_FINAL)
+    transition_job(session, job, JobEvent.DEPOSIT_FINAL)
     if was_rejected:
         cancel_now(session, job, MARKET, reason="deposit_after_rejection")
         return
     if job.cancelled_by is not None:
         cancel_now(session, job, job.cancelled_by)
         return
-    move_job(session, job, JobEvent.LISTED)
-    wake_after_commit(session, "auctions.clear")
-    wake_after_commit(session, "jobs.dispatch", job.id)
+    transition_job(session, job, JobEvent.LISTED)
+    enqueue_after_commit(session, "auctions.clear")
+    enqueue_after_commit(session, "jobs.dispatch", job.id)
 
 
 def on_deposit_intent(session: Session, intent: TxIntent) -> None:
@@ -261,7 +261,7 @@ def on_deposit_intent(session: Session, intent: TxIntent) -> None:
         return
     job = jobs_repository.lock_job(session, intent.subject)
     if job is not None and job.status == JobStatus.SUBMITTED:
-        move_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
+        transition_job(session, job, JobEvent.DEPOSIT_REVERTED, reason=_REVERT_REASONS.get(error, "deposit_reverted"))
         spending.set_cost(session, job.id, 0)
 
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import NetworkParameters, Tier
 from market.platform.db.base import utc_now
-from market.platform.db.session import wake_after_commit
+from market.platform.db.session import enqueue_after_commit
 from market.platform.http.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.providers import repository, service
 from market.providers.errors import AskNotFound, InvalidAsk, ProviderJailed, TierNotEarned, VerifierNeedsNone
@@ -67,7 +67,7 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
     )
     session.add(row)
     session.flush()
-    wake_after_commit(session, "auctions.clear")
+    enqueue_after_commit(session, "auctions.clear")
     return row
 
 

@@ -33,7 +33,7 @@ class Provider(Base, CreatedAt):
     reliability_bps: Mapped[int] = mapped_column(Integer, default=NEWCOMER_BPS, server_default=str(NEWCOMER_BPS))
     # The score at the last benchmark, which that benchmark forgave; None once the score needs no forgiving.
     forgiven_bps: Mapped[int | None] = mapped_column(Integer)
-    # When a verifier was suspended because two others had overruled it (market.domain.verification.sampling.overruled).
+    # When a verifier was last suspended for an outvoted replay (market.domain.verification.sampling.sanction_for).
     warned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # When it will be asked to show its hardware again, which it is not told; and by when it has to, once it was told.
     rebenchmark_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -161,7 +161,7 @@ class BenchmarkRun(Base, CreatedAt):
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     provider: Mapped[str] = mapped_column(ForeignKey("providers.address"), index=True)
     seed: Mapped[str] = mapped_column(Hash32)  # of the pool
-    work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware.challenge.Work
+    work: Mapped[dict[str, int]] = mapped_column(JSONB)  # training_gym.hardware.challenge.ProofParameters
     tier_id: Mapped[int] = mapped_column(Integer)
     deadline_at: Mapped[datetime] = mapped_column(UtcDateTime)  # of the pool; once the work has begun, of the work
     nonce: Mapped[str | None] = mapped_column(Hash32)

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 _log = structlog.get_logger(__name__)
 
 
-def take(redis: Redis, address: str, session: str, predecessors: Sequence[str], seconds: float) -> bool:
+def acquire_wallet_lock(redis: Redis, address: str, session: str, predecessors: Sequence[str], seconds: float) -> bool:
     """Let the process ``session`` have the wallet for ``seconds`` from now on; False if another one has it."""
     key = f"zoo:node:{address}"
     try:

@@ -18,7 +18,7 @@ from market.domain.nodes import uptime
 from market.domain.nodes.placement import Node
 from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.rewards import Work
-from market.domain.verification.sampling import Overruled, overruled
+from market.domain.verification.sampling import VerifierSanction, sanction_for
 from market.platform.db.base import utc_now
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
@@ -54,7 +54,7 @@ class Offer(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierFacts:
+class VerifierSummary:
     """A verifier that could replay now. Its stake last grew at ``raised_at``, by the chain's clock; None: long ago."""
 
     address: str
@@ -231,7 +231,7 @@ def gpus_to_attest(session: Session, network: NetworkParameters, address: str) -
     return network.gpus_to_attest(provider.tier_id, int(str(provider.hardware.get("gpu_count", 0))))
 
 
-def note_gone(session: Session, address: str) -> None:
+def record_shutdown(session: Session, address: str) -> None:
     """The node said that it is about to stop: it gets no work before it is heard of again."""
     repository.forget_seen(session, address)
 
@@ -242,12 +242,12 @@ def working_among(session: Session, settings: Settings, addresses: Collection[st
     return repository.working_among(session, addresses, settings.accepted_classes)
 
 
-def proving_among(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
+def providers_in_benchmark(session: Session, addresses: Collection[str], now: datetime) -> set[str]:
     """Those of the providers that have to show their hardware now, or are about it: they get no new work meanwhile."""
     return repository.proving_among(session, addresses, now)
 
 
-def barred_among(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
+def ineligible_providers(session: Session, network: NetworkParameters, addresses: Collection[str]) -> set[str]:
     """Those of the providers that are jailed, or whose stake does not suffice for their tier any more."""
     return {found.address for found in repository.among(session, addresses) if _is_barred(session, network, found)}
 
@@ -280,11 +280,11 @@ def judged_epochs(session: Session) -> tuple[int, int] | None:
     return None if first is None or last is None else (first, last)
 
 
-def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierFacts]:
+def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[VerifierSummary]:
     """Verifiers that may work (:func:`working_among`) and were seen lately, by address."""
     rows = repository.working_verifiers(session, settings.accepted_classes, _seen_since(settings, now))
     return [
-        VerifierFacts(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
+        VerifierSummary(row.address, stake.stake_wei, stake.raised_at, row.reliability_bps, row.environment_class)
         for row, stake in rows
     ]
 
@@ -309,15 +309,15 @@ def verifiers_of_class(
 
 def note_overruled(
     session: Session, address: str, assigned_at: datetime, at: datetime, *, copied: bool = False
-) -> Overruled:
+) -> VerifierSanction:
     """Two other verifiers overruled this one, or it ``copied`` a claim: what follows.
 
     A first case suspends it here; a slash is the caller's.
     """
     record_repository.add(session, address, epoch_of(at.timestamp()), rejected=1)
     verifier = require(session, address, lock=True)
-    follows = overruled(assigned_at, verifier.warned_at, at, copied=copied)
-    if follows is Overruled.SUSPENDED:
+    follows = sanction_for(assigned_at, verifier.warned_at, at, copied=copied)
+    if follows is VerifierSanction.SUSPENDED:
         verifier.warned_at = at
         if verifier.status in STAKE_DECIDES:
             advance(session, verifier, ProviderEvent.DEMOTE, reason=OVERRULED)

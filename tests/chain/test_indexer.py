@@ -180,7 +180,7 @@ def test_a_chain_that_went_back_is_followed_above_finality_and_refused_below(cha
 
 def test_only_one_indexer_works(chain: Chain, database: Database) -> None:
     chain.send(OPERATOR, "ZenToken", "transfer", PAYER.address, 1)
-    with database.exclusive("chain.indexer") as held:
+    with database.advisory_lock("chain.indexer") as held:
         assert held
         assert chain.indexer(database).step() == 0
     assert chain.indexer(database).step() > 0

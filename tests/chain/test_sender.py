@@ -61,7 +61,7 @@ def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: D
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda root: queue_window(database, root, root), roots * 2))  # each twice: one intent
     sender, rival = chain.sender(database), chain.sender(database)
-    with database.exclusive(f"chain.sender.{sender.address}") as held:
+    with database.advisory_lock(f"chain.sender.{sender.address}") as held:
         assert held
         assert not rival.step()  # one sender per signer
     settle_down(chain, sender)

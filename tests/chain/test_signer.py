@@ -83,12 +83,12 @@ def test_the_acknowledgers_key_is_another_one(monkeypatch: pytest.MonkeyPatch, k
 
 def test_the_challenger_before_this_one_may_keep_its_key(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
     assert Signer.former_challenger(settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key)) is None
-    former = {"ZOO_FORMER_CHALLENGER_KEYSTORE": keystore, "ZOO_FORMER_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
+    former = {"ZOO_PREVIOUS_CHALLENGER_KEYSTORE": keystore, "ZOO_PREVIOUS_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
     given = settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key, **former)
     found = Signer.challenger(given), Signer.former_challenger(given)
     assert [signer and signer.address for signer in found] == [OTHER.address, OPERATOR.address]
-    with pytest.raises(ValidationError, match="ZOO_FORMER_CHALLENGER"):
-        settings(monkeypatch, ZOO_FORMER_CHALLENGER_KEY=OTHER.key)  # and a file as well
+    with pytest.raises(ValidationError, match="ZOO_PREVIOUS_CHALLENGER"):
+        settings(monkeypatch, ZOO_PREVIOUS_CHALLENGER_KEY=OTHER.key)  # and a file as well
 
 
 def test_what_cannot_be_used_is_refused_in_a_sentence(

@@ -85,7 +85,7 @@ def test_two_senders_without_their_lock_still_pay_once(
     chain.anvil.automine(False)
     for number in range(40):
         queue_payment(database, f"pay-{number}", 1)
-    monkeypatch.setattr(database, "exclusive", broken_lock)
+    monkeypatch.setattr(database, "advisory_lock", broken_lock)
 
     def send() -> None:
         sender = chain.sender(database)

@@ -13,8 +13,8 @@ from training_gym.aggregate.aggregation import (
     PartialSum,
     admit,
     aggregate,
-    conclude,
     finish,
+    finish_aggregation,
     merge,
     sketch_seed,
 )
@@ -90,7 +90,7 @@ def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]]
         left = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         right = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         sums.append(merge(left, right))
-    step = conclude(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
+    step = finish_aggregation(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
     assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
     assert step.update == RESULT.update
     assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)

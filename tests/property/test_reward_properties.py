@@ -20,7 +20,7 @@ from market.domain.nodes.uptime import (
 )
 from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
 from zoo_protocol import merkle
-from zoo_protocol.rewards import build_tree, proves, reward_leaf
+from zoo_protocol.payments.reward_tree import build_tree, proves, reward_leaf
 
 addresses = st.integers(1, 2**160 - 1).map(lambda number: f"0x{number:040x}")
 counts = st.integers(0, 10_000)

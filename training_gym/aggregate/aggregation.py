@@ -41,7 +41,7 @@ _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class DecodedPayload:
     """A payload by itself: its SHA2-256, and either its entries with their lengths or why it is left out."""
 
     sha256: bytes
@@ -104,13 +104,13 @@ def aggregate(
         ValueError: if a weight is out of its range or there are more than ``MAX_PAYLOADS``.
     """
     state = outer_state or initial_outer_state(spec)
-    return join(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+    return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
 
 
-def join(
+def aggregate_decoded(
     spec: TrainingSpec,
     parameters: Arrays,
-    taken: Mapping[int, Taken],
+    taken: Mapping[int, DecodedPayload],
     weights: Mapping[int, int] | None,
     state: OuterState,
 ) -> Aggregate:
@@ -119,14 +119,14 @@ def join(
     if len(taken) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in taken):
         raise ValueError(f"takes at most {MAX_PAYLOADS} payloads with weights from 1 to {WEIGHT_ONE}")
     seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
-    decision = decide(gauge(taken, state.aggregate, seed))
+    decision = decide(measure_payloads(taken, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     counted = _counted(admitted, decision.factors, weights)
     mean = _mean_of(counted, state.aggregate) if counted.weight else None
     return _stepped(spec, parameters, decision.verdicts | refusals(taken), mean, state)
 
 
-def conclude(
+def finish_aggregation(
     spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
 ) -> Aggregate:
     """The round's result, from the ``total`` over all payloads; ``state`` is that of the round before."""
@@ -150,30 +150,30 @@ def sketch_seed(digests: Mapping[int, bytes]) -> bytes:
     return sha256(b"".join(slot.to_bytes(8, "big") + digests[slot] for slot in sorted(digests)))
 
 
-def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, Taken]:
+def admit(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector) -> dict[int, DecodedPayload]:
     """Each payload decoded and measured against the ``last`` aggregate, or why it is left out."""
     center = last if last.any() else None
     taken = in_threads(lambda data: _admit(spec, data, center), payloads.values())
     return dict(zip(payloads, taken, strict=True))
 
 
-def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> Taken:
+def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPayload:
     digest = sha256(data)
     try:
         payload = decode_adapted(spec, data)
     except PayloadError as error:
-        return Taken(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
+        return DecodedPayload(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
     if payload.meaning[payload.counts > 0].max() > MAX_MAGNITUDE:
-        return Taken(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
-    return Taken(digest, payload, lengths(payload, center))
+        return DecodedPayload(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
+    return DecodedPayload(digest, payload, lengths(payload, center))
 
 
-def refusals(taken: Mapping[int, Taken]) -> dict[int, Verdict]:
+def refusals(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
     """The verdicts of the payloads that were not admitted."""
     return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
 
 
-def gauge(taken: Mapping[int, Taken], last: Vector, seed: bytes) -> dict[int, Measurement]:
+def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: bytes) -> dict[int, Measurement]:
     """The measurements of the admitted payloads against the ``last`` aggregate, for ``robust.decide``."""
     squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}

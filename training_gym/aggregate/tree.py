@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregate.aggregation import PartialSum, admit, gauge, merge, partial_sum, refusals
+from training_gym.aggregate.aggregation import PartialSum, admit, measure_payloads, merge, partial_sum, refusals
 from training_gym.aggregate.robust import Decision, Measurement, Verdict, decide
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.model.tensors import Vector
@@ -59,7 +59,7 @@ class Summary:
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
     """A leaf's first part: its ``payloads`` by slot against the ``last`` aggregate; ``seed`` is all leaves'."""
     taken = admit(spec, payloads, last)
-    return Summary(gauge(taken, last, seed), refusals(taken))
+    return Summary(measure_payloads(taken, last, seed), refusals(taken))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:

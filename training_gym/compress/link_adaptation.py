@@ -20,7 +20,7 @@ and never fewer than 1. Bytes and not entries are divided, since all entries nee
 bits they take as much as all."""
 
 
-def ladder(spec: TrainingSpec) -> list[int]:
+def top_k_levels(spec: TrainingSpec) -> list[int]:
     """Entries per chunk that a unit of this job may be given, highest first."""
     size, training = spec.num_parameters(), spec.training
 
@@ -42,7 +42,7 @@ def with_top_k(spec: TrainingSpec, top_k: int | None) -> TrainingSpec:
 
 def choose_top_k(spec: TrainingSpec, up_bytes_per_second: int | None, compute_seconds: float | None) -> int:
     """Entries per chunk for a node's next unit, by its last; the most where nothing was measured."""
-    rungs = ladder(spec)
+    rungs = top_k_levels(spec)
     if not up_bytes_per_second or not compute_seconds:
         return rungs[0]
     room = SHARE * compute_seconds * up_bytes_per_second
@@ -56,4 +56,4 @@ def decode_adapted(spec: TrainingSpec, payload: bytes) -> Payload:
         PayloadError: naming what is malformed.
     """
     told = top_k_of(payload)
-    return decode(with_top_k(spec, told if told in ladder(spec) else None), payload)
+    return decode(with_top_k(spec, told if told in top_k_levels(spec) else None), payload)

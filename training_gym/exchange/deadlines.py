@@ -12,7 +12,7 @@ from training_gym.aggregate.aggregation import WEIGHT_ONE
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, top_k_of
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import SlotState, load_slot_state
+from training_gym.units.replica_state import ReplicaState, load_slot_state
 
 _Time = TypeVar("_Time", float, datetime)
 
@@ -52,7 +52,7 @@ def deadline(offsets: Sequence[float], least_slack: float = 0.0, share: float = 
     return middle + max(SPREADS * spread, share * middle, least_slack)
 
 
-def begun(offers: Sequence[_Time], expected: int) -> _Time | None:
+def round_start(offers: Sequence[_Time], expected: int) -> _Time | None:
     """When a round began whose units are offered one by one: once a quorum of ``expected`` was; None before that."""
     return sorted(offers)[quorum(expected) - 1] if len(offers) >= quorum(expected) else None
 
@@ -60,7 +60,7 @@ def begun(offers: Sequence[_Time], expected: int) -> _Time | None:
 def last_offer(taken: Sequence[float], limit: float) -> float:
     """Until when a unit may be offered that a round with the deadline ``limit`` is to wait for.
 
-    Of what recent units ``taken`` from offer to delivery the least counts: what is offered later is hopeless, whoever
+    Of what recent units ``taken`` from offer to delivery the least counts: what is offered later is infeasible, whoever
     computes it.
 
     Raises:
@@ -69,7 +69,7 @@ def last_offer(taken: Sequence[float], limit: float) -> float:
     return limit - min(taken)
 
 
-def last_ahead(taken: Sequence[float], limit: float) -> float:
+def latest_early_start(taken: Sequence[float], limit: float) -> float:
     """Until when a unit may be offered that its round does not need yet: later than this one of the usual length would
     come after the deadline ``limit``.
 
@@ -81,7 +81,7 @@ def last_ahead(taken: Sequence[float], limit: float) -> float:
     return limit - float(np.median(np.asarray(taken, np.float64)))
 
 
-def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotState:
+def restore_error_feedback(spec: TrainingSpec, slot_state: ReplicaState, payload: bytes) -> ReplicaState:
     """The state of a slot whose ``payload`` came too late to be used: what was sent is unsent again.
 
     One float32 addition an element, so anybody makes the same state; where a sum is beyond float32 it is left away.
@@ -95,7 +95,7 @@ def restored(spec: TrainingSpec, slot_state: SlotState, payload: bytes) -> SlotS
     return replace(slot_state, error_feedback=np.where(np.isfinite(total), total, left))
 
 
-def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> SlotState:
+def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> ReplicaState:
     """What a unit starts with: the state in a slot state file, or the fresh one; a payload is added back if given.
 
     Of each chunk the payload has as many entries as its own unit was told, which need not be what ``spec`` says.
@@ -104,7 +104,7 @@ def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | No
         StateError, PayloadError: naming what is malformed.
     """
     state = load_slot_state(spec, data)
-    return state if payload is None else restored(with_top_k(spec, top_k_of(payload)), state, payload)
+    return state if payload is None else restore_error_feedback(with_top_k(spec, top_k_of(payload)), state, payload)
 
 
 def staleness_weight(rounds_late: int) -> int:

@@ -88,7 +88,7 @@ _AS_THEMSELVES = bytes(range(256))
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProofParameters:
     """What a challenge asks for.
 
     Attributes:
@@ -150,7 +150,7 @@ class Work:
 class Challenge:
     """One challenge. ``seed``: 32 bytes, of the pool; ``nonce``: 32 bytes, of the start."""
 
-    work: Work
+    work: ProofParameters
     seed: bytes
     nonce: bytes
 
@@ -191,7 +191,7 @@ class Challenge:
         return [(first + words[at] % pool, first + words[at + 1] % pool) for at in range(0, 2 * count, 2)]
 
 
-def draws(work: Work, secret: bytes) -> Iterator[tuple[int, int, int]]:
+def draws(work: ProofParameters, secret: bytes) -> Iterator[tuple[int, int, int]]:
     """(round, walk step, lane) of each opening, from what the market drew after the commitment."""
     for number in range(work.opened):
         drawn = hashlib.shake_256(b"zoo-open-2" + secret + number.to_bytes(4, "big")).digest(24)
@@ -322,6 +322,6 @@ def entries(state: bytes | memoryview, columns: int) -> Residues:
     return found.reshape(-1, columns)
 
 
-def _by_step(digests: Sequence[bytes], work: Work) -> tuple[list[list[bytes]], list[list[bytes]]]:
+def _by_step(digests: Sequence[bytes], work: ProofParameters) -> tuple[list[list[bytes]], list[list[bytes]]]:
     steps = [list(digests[at : at + work.lanes]) for at in range(0, len(digests), work.lanes)]
     return steps[: work.rounds + 1], steps[work.rounds + 1 :]

@@ -16,7 +16,7 @@ from training_gym.hardware.challenge import (
     WALK_COLUMNS,
     WALK_PRODUCTS,
     Challenge,
-    Work,
+    ProofParameters,
     commitment,
     draws,
     entries,
@@ -29,7 +29,7 @@ those between are computed again."""
 
 
 @dataclass(slots=True)
-class _Course:
+class _ProofRun:
     """The states of the chain, or of the walk, by step and lane: the digests of all, the bytes of every 16th step."""
 
     columns: int
@@ -62,7 +62,7 @@ class Prover:
         threads: that hash side by side.
     """
 
-    def __init__(self, work: Work, seed: bytes, devices: list[torch.device], threads: int = 1) -> None:
+    def __init__(self, work: ProofParameters, seed: bytes, devices: list[torch.device], threads: int = 1) -> None:
         self._work = work
         self._seed = seed
         self._threads = ThreadPoolExecutor(threads)
@@ -75,8 +75,8 @@ class Prover:
         for index, matrix in enumerate(self._threads.map(challenge.matrix, range(work.lanes * work.pool))):
             self._pool.append(torch.from_numpy(matrix.astype(np.int8)).to(self._lanes[index // work.pool]))
         self._powers = {device: torch.from_numpy(POWERS).to(device) for device in self._lanes}
-        self._chain = _Course(work.size, self._next_of_chain)
-        self._walk = _Course(WALK_COLUMNS, self._next_of_walk)
+        self._chain = _ProofRun(work.size, self._next_of_chain)
+        self._walk = _ProofRun(WALK_COLUMNS, self._next_of_walk)
         self._challenge = challenge
 
     @_tf32()
@@ -103,7 +103,7 @@ class Prover:
     def _digests(self) -> list[bytes]:
         return [digest for course in (self._chain, self._walk) for step in course.digests for digest in step]
 
-    def _follow(self, course: _Course, start: list[bytes], count: int) -> None:
+    def _follow(self, course: _ProofRun, start: list[bytes], count: int) -> None:
         """Go all steps of a course, noting its states."""
         course.digests.append([self._digest(state) for state in start])
         course.kept.append(start)
@@ -115,7 +115,7 @@ class Prover:
             if step % _KEPT_EVERY == 0:
                 course.kept.append([state.tobytes() for state in found])
 
-    def _around(self, course: _Course, step: int) -> tuple[list[bytes], list[bytes]]:
+    def _around(self, course: _ProofRun, step: int) -> tuple[list[bytes], list[bytes]]:
         """All lanes' states before and after a step."""
         first = (step - 1) // _KEPT_EVERY
         before = self._put(course, course.kept[first])
@@ -124,7 +124,7 @@ class Prover:
         after = self._advanced(course, before, course.digests[step - 1])
         return [_entries_of(state).tobytes() for state in before], [_entries_of(state).tobytes() for state in after]
 
-    def _advanced(self, course: _Course, states: list[torch.Tensor], digests: Sequence[bytes]) -> list[torch.Tensor]:
+    def _advanced(self, course: _ProofRun, states: list[torch.Tensor], digests: Sequence[bytes]) -> list[torch.Tensor]:
         """The states of all lanes one step later."""
         return [course.advance(states, digests, lane) for lane in range(len(states))]
 
@@ -146,7 +146,7 @@ class Prover:
         found = torch.remainder(product + addend + HALF, PRIME)
         return self._powers[state.device][found.to(torch.int32)]
 
-    def _put(self, course: _Course, states: list[bytes]) -> list[torch.Tensor]:
+    def _put(self, course: _ProofRun, states: list[bytes]) -> list[torch.Tensor]:
         found = [torch.from_numpy(entries(state, course.columns)) for state in states]
         return [state.to(device) for state, device in zip(found, self._lanes, strict=True)]
 

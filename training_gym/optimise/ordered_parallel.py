@@ -21,7 +21,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
 
-class OrderedGroup:
+class DeterministicGroup:
     """This process's part in the default process group, for ``unit.run_unit``.
 
     Attributes:
@@ -78,7 +78,7 @@ class _MeanOfShards(torch.autograd.Function):
     """The shards' gradients are made in the forward pass, each alone; the backward pass hands out their mean."""
 
     @staticmethod
-    def forward(ctx: Any, group: OrderedGroup, decoder: Decoder, tokens: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, group: DeterministicGroup, decoder: Decoder, tokens: Tensor, *parameters: Tensor) -> Tensor:
         mean = group.mean(decoder, tokens)
         sizes = [parameter.numel() for parameter in parameters]
         parts = zip(torch.split(mean[1:], sizes), parameters, strict=True)

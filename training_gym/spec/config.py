@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from training_gym.spec.errors import SpecError
-from training_gym.spec.setting_fields import between, choice, cid, read_settings, section
+from training_gym.spec.setting_fields import choice_field, cid, number_field, read_settings, section
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
 CHUNK = 4096
@@ -39,12 +39,12 @@ ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
 class ModelConfig:
     """A GPT-like decoder over bytes (``models/decoder.py``). ``hidden_size / num_heads`` must be an even integer."""
 
-    architecture: str = choice("gpt", "gpt")
-    vocab_size: int = choice(256, 256)
-    hidden_size: int = between(64, 8, 2048)
-    num_layers: int = between(2, 1, 48)
-    num_heads: int = between(4, 1, 64)
-    sequence_length: int = between(64, 8, 2048)
+    architecture: str = choice_field("gpt", "gpt")
+    vocab_size: int = choice_field(256, 256)
+    hidden_size: int = number_field(64, 8, 2048)
+    num_layers: int = number_field(2, 1, 48)
+    num_heads: int = number_field(4, 1, 64)
+    sequence_length: int = number_field(64, 8, 2048)
 
     def num_parameters(self) -> int:
         """Trainable parameters."""
@@ -85,28 +85,28 @@ class TrainingConfig:
         seed: root of the initial weights and of the data order.
     """
 
-    rounds: int = between(8, 1, 10_000)
-    inner_steps: int = between(20, 1, 10_000)
-    segment_steps: int = between(2, 1, 10_000)
-    batch_size: int = between(16, 1, 4096)
-    optimizer: str = choice("muon", "adamw", "muon")
-    learning_rate: float = between(ADAMW_RATE, 1e-7, 1.0)
-    muon_learning_rate: float = between(0.04, 1e-7, 1.0)
-    final_rate_share: float = between(1.0, 0.0, 1.0)
-    warmup_steps: int = between(10, 0, 10_000)
-    weight_decay: float = between(0.05, 0.0, 1.0)
-    gradient_clip: float = between(1.0, 1e-3, 1e3)
-    top_k: int = between(CHUNK, 1, CHUNK)
-    value_bits: int = choice(2, 2, 4, 8)
-    error_feedback_decay: float = between(0.95, 0.0, 1.0)
-    outer_learning_rate: float = between(0.9, 1e-3, 2.0)
-    outer_momentum: float = between(0.5, 0.0, 0.99)
-    down_top_k: int = between(CHUNK, 0, CHUNK)
-    down_value_bits: int = choice(2, 2, 4, 8)
-    round_delay: int = choice(0, 0, 1)
-    averaging: str = choice("rounds", "rounds", "steps")
-    powersgd_rank: int = between(0, 0, 64)
-    seed: int = between(0, 0, 2**53 - 1)
+    rounds: int = number_field(8, 1, 10_000)
+    inner_steps: int = number_field(20, 1, 10_000)
+    segment_steps: int = number_field(2, 1, 10_000)
+    batch_size: int = number_field(16, 1, 4096)
+    optimizer: str = choice_field("muon", "adamw", "muon")
+    learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
+    muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
+    final_rate_share: float = number_field(1.0, 0.0, 1.0)
+    warmup_steps: int = number_field(10, 0, 10_000)
+    weight_decay: float = number_field(0.05, 0.0, 1.0)
+    gradient_clip: float = number_field(1.0, 1e-3, 1e3)
+    top_k: int = number_field(CHUNK, 1, CHUNK)
+    value_bits: int = choice_field(2, 2, 4, 8)
+    error_feedback_decay: float = number_field(0.95, 0.0, 1.0)
+    outer_learning_rate: float = number_field(0.9, 1e-3, 2.0)
+    outer_momentum: float = number_field(0.5, 0.0, 0.99)
+    down_top_k: int = number_field(CHUNK, 0, CHUNK)
+    down_value_bits: int = choice_field(2, 2, 4, 8)
+    round_delay: int = choice_field(0, 0, 1)
+    averaging: str = choice_field("rounds", "rounds", "steps")
+    powersgd_rank: int = number_field(0, 0, 64)
+    seed: int = number_field(0, 0, 2**53 - 1)
 
 
 METHODS: dict[str, dict[str, Any]] = {

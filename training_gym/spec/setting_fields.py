@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
-def choice(default: Any, *choices: Any) -> Any:
+def choice_field(default: Any, *choices: Any) -> Any:
     """A field of a dataclass that has one of ``choices``."""
     return field(default=default, metadata={"choices": choices})
 
 
-def between(default: float, low: float, high: float) -> Any:
+def number_field(default: float, low: float, high: float) -> Any:
     """A field of a dataclass that is a number from ``low`` to ``high``, whole if it is annotated so."""
     return field(default=default, metadata={"low": low, "high": high})
 

@@ -11,7 +11,7 @@ import torch
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.slot_state import fresh_slot_state
+from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from zoo_protocol.hashing import canonical_json, keccak, to_hex

@@ -16,13 +16,19 @@ from training_gym.model.layout import Arrays, moment_names, parameter_shapes
 from training_gym.model.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ResultMismatch
-from training_gym.units.slot_state import MAX_STEPS, SlotState, SlotStateFacts, slot_state_digest, slot_state_digest_of
+from training_gym.units.replica_state import (
+    MAX_STEPS,
+    ReplicaState,
+    SlotStateFacts,
+    slot_state_digest,
+    slot_state_digest_of,
+)
 from zoo_protocol.hashing import sha256
-from zoo_protocol.trace import state_leaf, trace_root
+from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LeafContext:
     """What a leaf says it is about.
 
     Attributes:
@@ -58,13 +64,13 @@ class Unit:
     slot: int
     checkpoint: Arrays
     train: Tokens
-    slot_state: SlotState
+    slot_state: ReplicaState
     environment: str
     device: str = "cpu"
 
     @property
-    def place(self) -> Place:
-        return Place(self.job_id, self.round, self.slot, self.environment)
+    def place(self) -> LeafContext:
+        return LeafContext(self.job_id, self.round, self.slot, self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class UnitResult:
     payload: bytes
     slot_state: bytes
     slot_state_digest: bytes
-    place: Place
+    place: LeafContext
     state_digests: list[bytes]
     end_parameters_digest: bytes
     train_loss: float
@@ -150,7 +156,7 @@ def boundary_state_bytes(spec: TrainingSpec) -> int:
 
 
 def stream_inner_leaf(
-    spec: TrainingSpec, place: Place, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
+    spec: TrainingSpec, place: LeafContext, boundary: int, start: SlotStateFacts, pieces: Iterable[bytes]
 ) -> bytes:
     """:func:`inner_leaf` of a boundary state file (32 bytes); the rest as in :func:`stream_inner_digest`."""
     return leaf_at(place, boundary, stream_inner_digest(spec, boundary, start.error_feedback, start.steps, pieces))
@@ -194,12 +200,14 @@ def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes
     return state_digest(tensor_digest(parameters_of(state)), slot_state)
 
 
-def leaf_at(place: Place, boundary: int, digest: bytes) -> bytes:
+def leaf_at(place: LeafContext, boundary: int, digest: bytes) -> bytes:
     """Leaf ``boundary`` (32 bytes) of a unit's trace, from the digest of its state."""
     return state_leaf(place.job_id, place.round, place.slot, boundary, digest, place.environment)
 
 
-def boundary_leaf(place: Place, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
+def boundary_leaf(
+    place: LeafContext, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b""
+) -> bytes:
     """Leaf ``boundary`` (32 bytes) of a unit's trace, from what :func:`state_digest` takes."""
     return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
 
@@ -215,7 +223,7 @@ def steps_after(unit: Unit, boundary: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TraceEndpoints:
     """What the ends of a trace are about, as digests of 32 bytes; only the payload itself is needed.
 
     Attributes:
@@ -231,7 +239,9 @@ class Ends:
     payload: bytes
 
 
-def check_ends(place: Place, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: Ends) -> None:
+def check_ends(
+    place: LeafContext, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: TraceEndpoints
+) -> None:
     """Check, without training, that a trace's first leaf is about this unit and its last about what was handed in.
 
     A replay vouches for leaves only; this is what ties them to the unit's input, its payload and its slot state.
@@ -254,5 +264,7 @@ def check_result(unit: Unit, result: UnitResult) -> None:
     Raises:
         ResultMismatch: see there.
     """
-    ends = Ends(unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload)
+    ends = TraceEndpoints(
+        unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload
+    )
     check_ends(unit.place, unit.spec, unit.checkpoint, result.leaves, ends)

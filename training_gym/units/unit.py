@@ -24,7 +24,7 @@ from training_gym.runtime.determinism import seed_step
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.units.checkpoint import CheckpointManifest, save_state, write_checkpoint
-from training_gym.units.slot_state import MAX_STEPS, SlotState, error_feedback_digest, save_slot_state
+from training_gym.units.replica_state import MAX_STEPS, ReplicaState, error_feedback_digest, save_slot_state
 from training_gym.units.trace import (
     Unit,
     UnitResult,
@@ -183,7 +183,7 @@ def finished(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -
         TrainingDiverged: if the state is not finite.
     """
     payload, error_feedback = _compress(unit, state)
-    slot_state = SlotState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
+    slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
     return UnitResult(
         payload=payload,

@@ -19,7 +19,7 @@ from training_gym.units.trace import Unit
 from training_gym.units.unit import OnStep, Train, train_steps
 
 
-class Cheat(StrEnum):
+class Attack(StrEnum):
     """What is done wrong in a segment."""
 
     SKIP_STEP = "skip-step"  # its last inner step is left out
@@ -29,7 +29,7 @@ class Cheat(StrEnum):
     STALE = "stale"  # nothing is trained: what an earlier unit learned is handed in again
 
 
-def cheating(cheat: Cheat, segments: Collection[int], earlier: Vector | None = None) -> Train:
+def cheating(cheat: Attack, segments: Collection[int], earlier: Vector | None = None) -> Train:
     """Training that cheats in these ``segments`` and is honest in the others; for :func:`run_unit`.
 
     Args:
@@ -40,25 +40,25 @@ def cheating(cheat: Cheat, segments: Collection[int], earlier: Vector | None = N
     Raises:
         ValueError: stale without an earlier unit.
     """
-    if cheat is Cheat.STALE and earlier is None:
+    if cheat is Attack.STALE and earlier is None:
         raise ValueError("a stale payload needs an earlier unit's")
 
     def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         if steps.start // unit.spec.training.segment_steps not in segments:
             return train_steps(unit, state, steps, on_step)
         match cheat:
-            case Cheat.SKIP_STEP:
+            case Attack.SKIP_STEP:
                 return train_steps(unit, state, steps[:-1], on_step)
-            case Cheat.HALF_BATCH:
+            case Attack.HALF_BATCH:
                 training = replace(unit.spec.training, batch_size=unit.spec.training.batch_size // 2)
                 halved = replace(unit, spec=replace(unit.spec, training=training))
                 return train_steps(halved, state, steps, on_step)
-            case Cheat.BF16:
+            case Attack.BF16:
                 with torch.autocast(unit.device, torch.bfloat16):
                     return train_steps(unit, state, steps, on_step)
-            case Cheat.EDITED_DATA:
+            case Attack.EDITED_DATA:
                 return train_steps(_edited(unit, steps.start), state, steps, on_step)
-            case Cheat.STALE:
+            case Attack.STALE:
                 assert earlier is not None
                 share = np.float32(len(steps) / unit.spec.training.inner_steps)
                 return _moved(unit.spec.model, state, earlier * share), 0.0

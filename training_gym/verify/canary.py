@@ -3,7 +3,7 @@
 import numpy as np
 
 from training_gym.model.tensors import save_arrays
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, load_boundary_state
 
 _LEAST, _MOST = 1 / 64, 1 / 16

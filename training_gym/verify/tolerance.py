@@ -9,7 +9,7 @@ from training_gym.compress.payload_format import decode, encode_step, uplink
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import flatten, unflatten
 from training_gym.spec.errors import ResultMismatch
-from training_gym.units.slot_state import SlotState
+from training_gym.units.replica_state import ReplicaState
 from training_gym.units.trace import Unit, parameters_of
 
 PAYLOAD_APART = 0.01
@@ -45,7 +45,7 @@ def _share(squared_distance: float, squared_length: float) -> float:
     return math.sqrt(squared_distance / squared_length) if squared_length else math.inf
 
 
-def claimed_end(unit: Unit, slot_state: SlotState, payload: bytes) -> Arrays:
+def claimed_end(unit: Unit, slot_state: ReplicaState, payload: bytes) -> Arrays:
     """The parameters that a unit ended in, from the slot state that it handed on and its payload.
 
     What was sent and what is left unsent make up what was learned and what was unsent before, but for a rounding of

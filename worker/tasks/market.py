@@ -74,7 +74,7 @@ def validate(job_id: str) -> None:
 def release() -> None:
     """Forget what is old, and let storage drop the states that nobody needs and uploads that came to nothing."""
     c = context()
-    with c.database.exclusive("release") as held:
+    with c.database.advisory_lock("release") as held:
         if not held:
             return
         with c.database.transaction() as session:
@@ -84,10 +84,10 @@ def release() -> None:
             outages.forget(session, now)
         uploads.discard_stale(c.database, c.storage, now - _UPLOADS_KEPT)
         disputes.release_states(c.database, c.storage)
-        slot_states.release_states(c.database, c.storage, c.network, now)
-        state_release.release_states(c.database, c.storage, c.network, now)
+        slot_states.unpin_states(c.database, c.storage, c.network, now)
+        state_release.unpin_expired_states(c.database, c.storage, c.network, now)
         kept = timedelta(days=c.settings.retention_days)
-        jobs.forget_old(c.database, c.storage, kept, now)
+        jobs.purge_expired(c.database, c.storage, kept, now)
         auctions.forget_orders(c.database, kept, now)
 
 

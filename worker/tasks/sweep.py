@@ -16,8 +16,8 @@ from market.training.leases import expiry
 from market.training.matching import book
 from market.training.rounds import service as rounds
 from worker.context import context
+from worker.task_dedup import repeated
 from worker.tasks.market import aggregate, announce_events, deliver_webhooks, dispatch, validate
-from worker.ticks import repeated
 
 
 @shared_task(name="sweep.all")
@@ -25,7 +25,7 @@ def sweep() -> None:
     """End what has run out of time, then wake every job that something may be due for."""
     c = context()
     report_alive(c.redis)
-    with c.database.exclusive("sweep") as held:
+    with c.database.advisory_lock("sweep") as held:
         if not held:
             return
         with c.database.transaction() as session:

@@ -10,7 +10,7 @@ from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, leaf_of, order_of
+from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 
 def find_challenge(

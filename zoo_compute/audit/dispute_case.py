@@ -17,12 +17,12 @@ from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.record import JobRecord, leaf_of, order_of
+from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A disputed unit; fields as in :class:`zoo_protocol.record.UnitRecord` and :class:`JobRecord`.
+    """A disputed unit; fields as in :class:`zoo_protocol.payments.job_record.UnitRecord` and :class:`JobRecord`.
 
     ``salt`` is None where the payload was never delivered, or is not to be known yet.
     """
@@ -76,7 +76,7 @@ def _case_in(record: JobRecord, unit_id: str) -> Case | None:
     return None
 
 
-def told_case(document: Mapping[str, Any]) -> Case | None:
+def case_from_market(document: Mapping[str, Any]) -> Case | None:
     """The case by the market's answer to ``GET /v1/disputes/{id}``; None if the market does not know the unit.
 
     Raises:

@@ -18,7 +18,7 @@ Votes = Mapping[tuple[int, str], Mapping[bool, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Accusation:
+class MisconductProof:
     """A referee to be punished. ``signatures``: the contradicting ones by verdict, or those of all members by address.
 
     ``provider_correct``: what the others signed, of a wrong verdict.
@@ -44,14 +44,14 @@ def votes(chain: DisputeChain, dispute_id: str, given: Iterable[Mapping[str, Any
     return found
 
 
-def accusations(found: Votes, draw: int, members: Sequence[str]) -> list[Accusation]:
+def accusations(found: Votes, draw: int, members: Sequence[str]) -> list[MisconductProof]:
     """What the verdicts prove.
 
     Args:
         draw, members: the newest committee, the only one of which the contract knows who was in it.
     """
     proven = [
-        Accusation(number, signer, CONTRADICTION, signed)
+        MisconductProof(number, signer, CONTRADICTION, signed)
         for (number, signer), signed in found.items()
         if len(signed) == 2
     ]
@@ -63,5 +63,5 @@ def accusations(found: Votes, draw: int, members: Sequence[str]) -> list[Accusat
         if len(members) < _LEAST_MEMBERS or len(odd) != 1 or (draw, odd[0]) not in found:
             continue
         signatures = {**others, odd[0]: found[draw, odd[0]][not correct]}
-        proven.append(Accusation(draw, odd[0], WRONG_VERDICT, signatures, correct))
+        proven.append(MisconductProof(draw, odd[0], WRONG_VERDICT, signatures, correct))
     return proven

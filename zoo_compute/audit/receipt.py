@@ -22,10 +22,10 @@ from zoo_protocol.content import cid
 from zoo_protocol.content.cid import ContentError, InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, recover_strictly, struct_hash, typed_data
-from zoo_protocol.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
-from zoo_protocol.record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of, unit_leaf
-from zoo_protocol.sampling import draw_segments
-from zoo_protocol.trace import payload_hash
+from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of, unit_leaf
+from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
+from zoo_protocol.verification.sampling import draw_segments
+from zoo_protocol.verification.trace import payload_hash
 
 MAX_BLOB_BYTES = 2**30
 

@@ -13,9 +13,9 @@ from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.content import cid
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.receipt import JobSettlement, Settled, net_unit_price
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
-from zoo_protocol.settlement import Batch, JobLine, build_batch
+from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
+from zoo_protocol.payments.receipt import JobSettlement, Settled, net_unit_price
+from zoo_protocol.payments.settlement_batch import Batch, JobLine, build_batch
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import canonical_json
 from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
-from zoo_protocol.receipt import JobSettlement
-from zoo_protocol.record import JobRecord, RecordError
+from zoo_protocol.payments.job_record import JobRecord, RecordError
+from zoo_protocol.payments.receipt import JobSettlement
 
 NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 
@@ -49,7 +49,7 @@ Tell = Callable[[Place], JobRecord | None]
 """What the market tells of a unit that is in no settlement; None: nothing, or nothing yet."""
 
 
-def told_by(connection: Connection) -> Tell:
+def market_record_reader(connection: Connection) -> Tell:
     """What the market at the other end of ``connection`` tells."""
 
     def tell(place: Place) -> JobRecord | None:

@@ -22,7 +22,7 @@ from zoo_protocol.messages import (
     recover_strictly,
     typed_data,
 )
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from zoo_compute.chain.disputes import DisputeChain
 from zoo_compute.chain.wallet import chain_errors
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from web3.types import EventData, TxReceipt
 from zoo_compute.chain import log_search
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed
+from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashed
 
 _PROVIDER_LOST = 5  # IDisputes.Status
 

@@ -52,7 +52,7 @@ def open_(
     """
     from zoo_compute.audit.challenge import find_challenge
     from zoo_compute.audit.evidence import evidence_errors
-    from zoo_compute.audit.unit_record import Place, told_by
+    from zoo_compute.audit.unit_record import Place, market_record_reader
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.content.gateway import GatewayClient
@@ -62,7 +62,7 @@ def open_(
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with evidence_errors(), GatewayClient(network.gateways) as gateway:
-            challenge = find_challenge(place, named, reader, gateway, told_by(client.connection))
+            challenge = find_challenge(place, named, reader, gateway, market_record_reader(client.connection))
     opened, tx = chain.open(challenge)
     shown = {"dispute_id": opened, "unit_id": challenge.unit_id, "provider": challenge.unit.provider, "tx": tx}
     if as_json:

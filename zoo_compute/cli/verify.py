@@ -48,7 +48,7 @@ def unit(
     Ends with exit code 6 if the market paid for something else than its steps give, or punished what is right.
     """
     from zoo_compute.audit.evidence import evidence_errors
-    from zoo_compute.audit.unit_record import Place, told_by
+    from zoo_compute.audit.unit_record import Place, market_record_reader
     from zoo_compute.chain.settlements import ChainReader
     from zoo_compute.content.gateway import GatewayClient
     from zoo_compute.node.execution import hardware
@@ -75,7 +75,7 @@ def unit(
                     executor.environment_class,
                     lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
                     lambda leaf: _shown(client, leaf),
-                    told_by(client.connection),
+                    market_record_reader(client.connection),
                     note,
                 )
         except ExecutorError as error:

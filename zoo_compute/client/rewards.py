@@ -5,7 +5,7 @@ from zoo_compute.base.models import Network, RewardProof, Rewards
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
-from zoo_protocol.rewards import proves
+from zoo_protocol.payments.reward_tree import proves
 
 
 def list_rewards(connection: Connection) -> Rewards:

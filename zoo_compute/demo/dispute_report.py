@@ -15,7 +15,7 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
 from zoo_compute.client.job import Job
-from zoo_protocol.record import VERIFIED
+from zoo_protocol.payments.job_record import VERIFIED
 
 _MAX_EVIDENCE_BYTES = 1 << 20
 

@@ -40,7 +40,7 @@ OPTIONS = Options(
     slow_link_mbps=SLOW_LINK_MBPS,
     held_up_from=demo_incidents.HELD_UP_FROM,
     pace={
-        "ZOO_ROUND_SLACK_SECONDS": "10",  # instead of 30: one round waits so long for the node that is held up
+        "ZOO_ROUND_GRACE_SECONDS": "10",  # instead of 30: one round waits so long for the node that is held up
         "ZOO_LEASE_SECONDS": "30",  # four leases are the time to show what is drawn, also for the one that is away
     },
 )

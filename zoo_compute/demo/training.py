@@ -22,8 +22,8 @@ from zoo_compute.client.client import Client
 from zoo_compute.client.job import Job
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol.hashing import from_hex, sha256, to_hex
-from zoo_protocol.record import VERIFIED, JobRecord
-from zoo_protocol.trace import payload_hash
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord
+from zoo_protocol.verification.trace import payload_hash
 
 LONG_UNIT_SECONDS = 5.0
 """In a twentieth of this, a whole update of the demonstration (131 kB at 8 bits) does not go up over 4 Mb/s."""

@@ -29,13 +29,13 @@ from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.judging import Bench
+from zoo_compute.node.disputes.judging import ReplayContext
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import Chore, Trouble, attesting_of, chores_of, look_after
+from zoo_compute.node.periodic_tasks import Chore, ErrorThrottle, attesting_of, chores_of, run_periodic_task
 from zoo_compute.node.work.acknowledgements import Journal
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
@@ -71,7 +71,7 @@ class Parts:
         return lambda: OmissionChain(network.rpc_url, network.contracts, self.wallet)
 
 
-class Watch:
+class BackgroundServices:
     """The chores and, for who has to do with disputes otherwise than by answers, the court.
 
     Args:
@@ -107,7 +107,7 @@ class Watch:
             log.warning("%s cannot be written: %s", self._parts.workspace.network, error)
         self._follow(network)
 
-    def attend_court(self) -> None:
+    def run_referee_duties(self) -> None:
         """Look now: a verifier that just became active can be listed as a referee."""
         self._court_due.set()
 
@@ -130,13 +130,13 @@ class Watch:
                 self._start("court", self._wait_for_court)
 
     def _start(self, name: str, wait: Callable[[], object]) -> None:
-        troubles: dict[str, Trouble] = {}
+        troubles: dict[str, ErrorThrottle] = {}
 
         def repeat() -> None:
             try:
                 while not self._stopping.is_set():
                     for what, chore in self._duties[name].items():
-                        look_after(what, chore, troubles.setdefault(what, Trouble()))
+                        run_periodic_task(what, chore, troubles.setdefault(what, ErrorThrottle()))
                     wait()
             except Exception as error:
                 self._on_defect(error)
@@ -194,7 +194,7 @@ class Watch:
                 lambda: ChainReader(network.rpc_url, network.contracts, network.start_block),
                 parts.market,
             ),
-            lambda: Bench(parts.workspace, parts.gateway(network), parts.executor.environment_class, run),
+            lambda: ReplayContext(parts.workspace, parts.gateway(network), parts.executor.environment_class, run),
             parts.wallet,
             parts.config.owner,
         )

@@ -38,7 +38,7 @@ _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 600.0  # between benchmar
 _PROOF_SECONDS = 3_600.0  # bounds the process; the market's clock is what counts
 
 
-class Standing:
+class NodeLifecycle:
     """Moves this node on from whatever status the market says it has. Each step may be taken again after a crash.
 
     ``environment_class``: as it was registered.

@@ -70,7 +70,7 @@ def attesting_of(config: NodeConfig, market: Market, address: str) -> Attesting:
     return Attesting(market, address, QuoteSource(), collateral_from(config.pccs_url), gpus)
 
 
-class Trouble:
+class ErrorThrottle:
     """What stands in a node's way: logged at once if it is new, and now and then while it stays."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Trouble:
             log.warning("%s", what)
 
 
-def look_after(what: str, chore: Chore, trouble: Trouble) -> None:
+def run_periodic_task(what: str, chore: Chore, trouble: ErrorThrottle) -> None:
     """Do a chore, also while the market is away; what fails is logged, and tried again at the next look."""
     try:
         chore()

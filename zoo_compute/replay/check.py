@@ -23,10 +23,11 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.replay.replay import Inputs, Replay, Replays, Run, Say, Unreplayable
-from zoo_protocol import merkle, trace
+from zoo_protocol import merkle
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.verification import trace
 
 MAX_EVIDENCE_BYTES = 1 << 20
 

@@ -17,7 +17,7 @@ from training_gym.compress.payload_format import decode, payload_size
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import unflatten
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, boundary_state_bytes, inner_leaf, load_boundary_state, state_path
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
@@ -25,10 +25,10 @@ from zoo_compute.node.disputes.judging import DIVERGED
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.execution.tasks import take_unit
 from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
-from zoo_protocol import trace
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.record import JobRecord, UnitRecord
+from zoo_protocol.payments.job_record import JobRecord, UnitRecord
+from zoo_protocol.verification import trace
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
 """A task of :mod:`zoo_compute.node.execution.tasks` (``train`` or ``catch_up``) -> its result."""
@@ -212,7 +212,7 @@ class Replay:
         """
         cid = self._lease["slot_state_cid"]
         if cid in slot_states:
-            self._workspace.have(cid, slot_states[cid].read_bytes())
+            self._workspace.add_file(cid, slot_states[cid].read_bytes())
         self._task = unit_task(self._lease, self._workspace, self.gateway, self._run)
 
     def train(self) -> None:

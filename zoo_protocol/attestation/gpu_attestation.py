@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from zoo_protocol.attestation.errors import QuoteRefused
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.hashing import canonical_json, sha256
 
 ISSUER = "https://nras.attestation.nvidia.com"

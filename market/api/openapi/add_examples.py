@@ -19,7 +19,7 @@ class _Unknown(Exception):
     """Some field has no example."""
 
 
-def illustrate(document: Schema) -> None:
+def add_examples(document: Schema) -> None:
     """Give every field, parameter, request body and answer of the document its example.
 
     What the tables do not know stays without one, which a test finds.

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from market.accounts.errors import NotAuthenticated, ScopeMissing
-from market.api.openapi.add_examples import illustrate
+from market.api.openapi.add_examples import add_examples
 from market.platform.http.errors import BodyTooLarge, InternalError, InvalidRequest, RateLimited, StateConflict
 from market.platform.http.refusals import Problem, add_refusal, refusals
 from market.platform.http.scopes import SCOPE_KEY, scope_of
@@ -56,7 +56,7 @@ def install_openapi(app: FastAPI) -> None:
                 for method in _METHODS:
                     if method in operations:
                         _complete(operations[method], path, method)
-            illustrate(document)
+            add_examples(document)
         return app.openapi_schema or {}
 
     app.openapi = openapi  # type: ignore[method-assign]

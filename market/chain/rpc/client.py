@@ -127,7 +127,7 @@ class ChainClient:
             self._has_finality = True
             return tagged
         if self._has_finality:  # as after a node's restart: confirmations are fewer than finality takes
-            self._nodes.distrust()
+            self._nodes.demote_endpoint()
             raise UnknownBlock("the node does not say which block is final, though the chain has final blocks")
         number = max(0, self.head().number - self._confirmations)
         settled = self.block(number)
@@ -167,14 +167,14 @@ class ChainClient:
             for value in (log.address, *log.topics):
                 explained |= _bloom_bits(value)
         if block.logs_bloom & ~explained:
-            self._nodes.distrust()
+            self._nodes.demote_endpoint()
             raise IncompleteLogs(f"block {block.hash}: its receipts lack logs that its header announces")
         return logs
 
     def _own_logs(self, block: Block, logs: Iterable[Log], wanted: Collection[str]) -> list[Log]:
         own = [log for log in logs if log.address.lower() in wanted]
         if any(log.block_hash != block.hash for log in own):
-            self._nodes.distrust()
+            self._nodes.demote_endpoint()
             raise IncompleteLogs(f"block {block.hash}: the node answered with logs of another block")
         return sorted(own, key=lambda log: log.log_index)
 

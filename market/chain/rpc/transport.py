@@ -127,18 +127,18 @@ class Nodes:
         """
         found = self.ask("eth_getBlockByNumber", "latest", False)
         if found is not None and int(found["number"], 16) < self._newest:
-            self._leave_behind()
+            self._switch_from_lagging_endpoint()
             found = self.ask("eth_getBlockByNumber", "latest", False)
         if found is None:
             raise RpcUnavailable("the node has no latest block")
         self._newest = max(self._newest, int(found["number"], 16))
         return found
 
-    def distrust(self) -> None:
+    def demote_endpoint(self) -> None:
         """The node in use has contradicted itself: prefer the next one from now on."""
         self._use(next(iter(self._others()), self._used))
 
-    def _leave_behind(self) -> None:
+    def _switch_from_lagging_endpoint(self) -> None:
         """The node in use is behind the newest block seen: use one that is not.
 
         Only if every node answers and none has that block, the chain itself has become shorter.

@@ -114,7 +114,7 @@ class Sender:
         head = self._client.head()
         if open_statuses == {IntentStatus.MINED} and head.hash == self._seen_head:
             return False  # what is mined moves with the chain only
-        with self._database.exclusive(f"chain.sender.{self.address}") as held:
+        with self._database.advisory_lock(f"chain.sender.{self.address}") as held:
             if not held:
                 return False
             finalised = self._client.finalised()

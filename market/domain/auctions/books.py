@@ -25,7 +25,7 @@ class StandingBid(BidOrder):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[NodeT]):
+class SubBook(Generic[NodeT]):
     """Orders that may meet."""
 
     environment_class: str
@@ -33,7 +33,7 @@ class Part(Generic[NodeT]):
     offers: tuple[NodeT, ...]
 
 
-def parts(bids: Sequence[StandingBid], offers: Sequence[NodeT], number: int) -> list[Part[NodeT]]:
+def partition_book(bids: Sequence[StandingBid], offers: Sequence[NodeT], number: int) -> list[SubBook[NodeT]]:
     """All parts of a book; each round of it, by ``number``, begins with the next one, so that every part has its turn.
 
     Bids and offers keep their sequence.
@@ -47,7 +47,7 @@ def parts(bids: Sequence[StandingBid], offers: Sequence[NodeT], number: int) -> 
         accepted = {kind: frozenset(node.provider for node in of_class if kind.accepts(node)) for kind in kinds}
         for part in sorted({nodes for nodes in accepted.values() if nodes}, key=sorted):
             found.append(
-                Part(
+                SubBook(
                     name,
                     tuple(bid for bid in bids if part <= accepted[bid.requirements]),
                     tuple(offer for offer in of_class if offer.provider in part),

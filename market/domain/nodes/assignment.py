@@ -9,7 +9,7 @@ from market.domain.nodes.pool import Pool
 _MAX_EXCHANGES = 5_000  # tried at most: gangs are dealt under the market's lock
 
 
-def deal(
+def assign_nodes(
     sizes: Mapping[str, int], nodes: Sequence[Node], missing: Mapping[str, Mapping[str, float]]
 ) -> dict[str, list[str]]:
     """Deal sold nodes, each of which suits each of the jobs.

@@ -13,7 +13,7 @@ MOST_UNDECIDED = 0.01
 a quarter of the referees bought takes 7 % (decision 11): one in a hundred more changes neither (decision 12)."""
 
 
-def undecided_chance(able: int, mute: int, terms: DisputeTerms) -> float:
+def inconclusive_probability(able: int, mute: int, terms: DisputeTerms) -> float:
     """The chance, exactly, that all committees of a dispute miss their quorum; 1 if there are too few to draw from.
 
     Who was silent in a committee is struck, and drawn again only to fill seats that nobody else can

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from market.domain.network import DisputeTerms
-from market.domain.verification.committees import MOST_UNDECIDED, undecided_chance
+from market.domain.verification.committees import MOST_UNDECIDED, inconclusive_probability
 
 MAX_SEGMENTS = 64
 """Of a unit that can be disputed (``Challenges.MAX_SEGMENTS``)."""
 
 
-class Path(StrEnum):
+class DecidedBy(StrEnum):
     """Who decides."""
 
     DISPUTE = "dispute"
@@ -63,7 +63,7 @@ class Case:
 class Route:
     """Who decides; ``reason`` says why not a committee, None if it does."""
 
-    path: Path
+    path: DecidedBy
     reason: Reason | None = None
 
 
@@ -78,7 +78,7 @@ def route(case: Case, terms: DisputeTerms) -> Route:
     A dispute is not begun in the last turn's length of its period: a market that was down, or a chain that is full,
     must not let a cheat off. Nor is one begun that will likely stay undecided, for then nobody is punished.
     """
-    undecided = undecided_chance(case.of_class, case.referees - case.of_class, terms)
+    undecided = inconclusive_probability(case.of_class, case.referees - case.of_class, terms)
     reasons = {
         Reason.NOT_REPLAYABLE: not is_replayable(case.offence),
         Reason.TOO_MANY_SEGMENTS: case.segments > MAX_SEGMENTS,
@@ -89,4 +89,4 @@ def route(case: Case, terms: DisputeTerms) -> Route:
         Reason.BOND_MISSING: case.balance_wei < terms.bond_wei,
     }
     found = next((reason for reason, holds in reasons.items() if holds), None)
-    return Route(Path.DISPUTE) if found is None else Route(Path.OPERATOR, found)
+    return Route(DecidedBy.DISPUTE) if found is None else Route(DecidedBy.OPERATOR, found)

@@ -19,7 +19,7 @@ WITHIN_DAYS = 30
 """if all of them are within so many."""
 
 
-class Booked(StrEnum):
+class LatenessOutcome(StrEnum):
     """What a late state came to, once its unit was decided."""
 
     COUNTED = "counted"  # like a lost unit, and towards a bandwidth violation
@@ -33,13 +33,13 @@ def last_time(now: datetime, due_at: datetime) -> datetime:
     return due_at + (due_at - now)
 
 
-def offence_of_silence(refusal: str | None) -> str:
+def offence_for_missing_state(refusal: str | None) -> str:
     """What a provider is convicted of that did not show a state; ``refusal``: the code by which it said no, if that
     was its last word."""
     return WITHHELD_DATA if refusal is None else REFUSED_DATA
 
 
-def booked(*, verified: bool, jailed: bool, same_day: bool) -> Booked:
+def lateness_outcome(*, verified: bool, jailed: bool, same_day: bool) -> LatenessOutcome:
     """What a late state comes to.
 
     Args:
@@ -48,10 +48,10 @@ def booked(*, verified: bool, jailed: bool, same_day: bool) -> Booked:
         same_day: a state that was due on the same day was counted already.
     """
     if not verified:
-        return Booked.UNIT_REJECTED
+        return LatenessOutcome.UNIT_REJECTED
     if jailed:
-        return Booked.PROVIDER_JAILED
-    return Booked.SAME_DAY if same_day else Booked.COUNTED
+        return LatenessOutcome.PROVIDER_JAILED
+    return LatenessOutcome.SAME_DAY if same_day else LatenessOutcome.COUNTED
 
 
 def violation(days: Collection[int]) -> tuple[int, ...] | None:

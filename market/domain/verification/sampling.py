@@ -47,7 +47,7 @@ WRONG_START = "start_state_mismatch"
 """Result of a replay of the first segment whose start is not what the first leaf says; equals no leaf either."""
 
 
-LEAST_REFUTING = 2
+MIN_AGREEING_VERIFIERS = 2
 """Verifiers who must agree before a claim is refuted."""
 
 
@@ -85,7 +85,7 @@ def sampling_rate_bps(
     return min(10_000, max(usual, 2 * newcomer_bps)) if doubted else usual
 
 
-def may_judge(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
+def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
     """Whether a verifier's replay of a unit can say anything about it.
 
     Bits are comparable within one environment class only: a replay in another class differs from honest work too. And
@@ -99,7 +99,7 @@ def may_judge(verifier: str, verifier_class: str | None, own: Collection[str], u
     return verifier_class == unit_class and verifier not in own
 
 
-def covers(stake_wei: int, segment_wei: int) -> bool:
+def stake_covers_segment(stake_wei: int, segment_wei: int) -> bool:
     """Whether a verifier's stake is large enough for a segment of this gross price.
 
     With so much at stake even being suspended, by the reward on stake that it does not earn meanwhile, costs more than
@@ -159,7 +159,7 @@ def verdict(claimed_leaf: str, results: Sequence[str], *, nobody_left: bool = Fa
     if for_it >= 2 or (for_it == 1 and (not found or (nobody_left and against <= 1))):
         return Verdict.PASSED
     lead = 1 if nobody_left else 2
-    return Verdict.FAILED if against >= LEAST_REFUTING and against - for_it >= lead else Verdict.OPEN
+    return Verdict.FAILED if against >= MIN_AGREEING_VERIFIERS and against - for_it >= lead else Verdict.OPEN
 
 
 def outvoted(results: Sequence[str]) -> set[str]:
@@ -169,7 +169,7 @@ def outvoted(results: Sequence[str]) -> set[str]:
     return {leaf for leaf, count in found.items() if most >= 2 and count < most}
 
 
-class Overruled(StrEnum):
+class VerifierSanction(StrEnum):
     """What follows for a verifier against whose result two others agreed."""
 
     SUSPENDED = "suspended"  # its first case: it is not drawn for a while, and should probe its environment anew
@@ -177,7 +177,9 @@ class Overruled(StrEnum):
     SLASHED = "wrong_replay"  # the row of the penalty table
 
 
-def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime, *, copied: bool = False) -> Overruled:
+def sanction_for(
+    assigned_at: datetime, warned_at: datetime | None, now: datetime, *, copied: bool = False
+) -> VerifierSanction:
     """Judge a verifier's result that :func:`outvoted` names: two others of its class agree with each other against it.
 
     An honest verifier's environment can stop being the one that it registered. So the first case costs no stake, nor
@@ -192,7 +194,7 @@ def overruled(assigned_at: datetime, warned_at: datetime | None, now: datetime, 
             its end alone (:func:`market.domain.verification.canaries.agreed_digest`).
     """
     if copied:
-        return Overruled.SLASHED
+        return VerifierSanction.SLASHED
     if warned_at is None or now - warned_at > WARNING:
-        return Overruled.SUSPENDED
-    return Overruled.SLASHED if assigned_at > warned_at else Overruled.SAME_CASE
+        return VerifierSanction.SUSPENDED
+    return VerifierSanction.SLASHED if assigned_at > warned_at else VerifierSanction.SAME_CASE

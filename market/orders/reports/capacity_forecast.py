@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.domain.auctions.books import StandingBid, parts
+from market.domain.auctions.books import StandingBid, partition_book
 from market.domain.auctions.clearing import clear, gross_ask
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint, Requirements
@@ -71,7 +71,9 @@ class Outlook:
     reserved_elsewhere: int
 
 
-def outlook(session: Session, settings: Settings, network: NetworkParameters, job: Job, now: datetime) -> Outlook:
+def forecast_capacity(
+    session: Session, settings: Settings, network: NetworkParameters, job: Job, now: datetime
+) -> Outlook:
     """The chances of a job that stands in the book."""
     assert job.fee_bps is not None  # set when it was funded
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
@@ -148,7 +150,7 @@ def _price_now(
     bids = open_bids(session, job.tier_id, zone, now)
     in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
     prices, trades = [], False
-    for part in parts(bids, in_class, 0):
+    for part in partition_book(bids, in_class, 0):
         for limit in (_ANY_PRICE, None):
             price = _served_at(part.bids, part.offers, tier, job, limit)
             if price is not None and limit is None:

@@ -9,11 +9,11 @@ from market.auctions.service import Rounds
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint
-from market.domain.verification.sampling import LEAST_REFUTING
+from market.domain.verification.sampling import MIN_AGREEING_VERIFIERS
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import highest_price
-from market.orders.reports.capacity_forecast import BookOutlook, Outlook, outlook
+from market.orders.reports.capacity_forecast import BookOutlook, Outlook, forecast_capacity
 from market.orders.reports.schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
 from market.platform.db.session import database_now
 from market.providers import service as providers
@@ -53,13 +53,15 @@ _PENDING = (JobStatus.SUBMITTED, JobStatus.FUNDED)
 _ZEN = 10**18
 
 
-def why(session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: Rounds) -> Why:
+def diagnose_unmatched_job(
+    session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: Rounds
+) -> Why:
     """The findings on a job, whatever its status."""
     if job.status != JobStatus.MATCHING:
         return _answer(job, findings=list(_not_waiting(session, settings, job)))
     now = database_now(session)
     tier = next(tier for tier in network.tiers if tier.id == job.tier_id)
-    seen = outlook(session, settings, network, job, now)
+    seen = forecast_capacity(session, settings, network, job, now)
     expected = min((book.expected_at for book in seen.books if book.expected_at is not None), default=None)
     return _answer(
         job,
@@ -149,11 +151,11 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
 def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:
     """Whether those who could replay its units are too few for a verdict."""
     live = providers.verifiers_of_class(session, settings, environment_class, "", database_now(session))
-    if live < LEAST_REFUTING:
+    if live < MIN_AGREEING_VERIFIERS:
         yield _finding(
             FindingCode.FEW_VERIFIERS,
-            f"{live} verifiers of its nodes' environment class are live; {LEAST_REFUTING} must agree to refute a unit. "
-            "What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
+            f"{live} verifiers of its nodes' environment class are live; {MIN_AGREEING_VERIFIERS} must agree to refute a "
+            "unit. What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
         )
 
 

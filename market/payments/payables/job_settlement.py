@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from market.accounts import spending
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.jobs import repository as jobs_repository
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.training.units import repository as units_repository
 
 _ENDED_EARLY = (JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobStatus.DISPUTED)
@@ -18,7 +18,7 @@ def start_settling(session: Session) -> None:
     for job_id in jobs_repository.jobs_in(session, _ENDED_EARLY):
         job = jobs_repository.lock_job(session, job_id)
         if job is not None and job.status in _ENDED_EARLY and not units_repository.has_undecided_units(session, job_id):
-            move_job(session, job, JobEvent.SETTLE)
+            transition_job(session, job, JobEvent.SETTLE)
 
 
 def set_record(session: Session, job_id: str, record_cid: str) -> None:
@@ -46,7 +46,7 @@ def end_settlement(session: Session, job_id: str, *, tx: str, at: datetime) -> b
         return False
     job.settlement_tx, job.settled_at = tx, at
     spending.set_cost(session, job_id, (job.paid_wei or 0) + (job.fee_wei or 0))
-    move_job(session, job, JobEvent.SETTLEMENT_FINAL)
+    transition_job(session, job, JobEvent.SETTLEMENT_FINAL)
     return True
 
 
@@ -57,4 +57,4 @@ def reopen_settlement(session: Session, job_id: str) -> None:
         return
     spending.set_cost(session, job_id, job.budget_wei)
     job.settlement_tx = job.settled_at = None
-    move_job(session, job, JobEvent.VETO)
+    transition_job(session, job, JobEvent.VETO)

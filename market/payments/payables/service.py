@@ -14,8 +14,8 @@ from market.jobs import repository as jobs_repository
 from market.payments.payables import repository as payables_repository
 from market.platform.db.base import utc_now
 from market.training.units import repository as units_repository
-from market.training.units.facts import UnitFacts, facts
-from market.training.units.transitions import move_unit
+from market.training.units.facts import UnitSummary, facts
+from market.training.units.transitions import transition_unit
 
 
 class AlreadySettled(Exception):
@@ -27,7 +27,7 @@ def jobs_to_settle(session: Session) -> list[str]:
     return payables_repository.jobs_to_settle(session)
 
 
-def payable_units(session: Session, job_id: str) -> list[UnitFacts]:
+def payable_units(session: Session, job_id: str) -> list[UnitSummary]:
     """The verified units of a job that are in no batch and whose turn has come, in (round, slot) order."""
     job = jobs_repository.job(session, job_id)
     if job is None:
@@ -59,7 +59,7 @@ def batch_of(session: Session, unit_id: int) -> int | None:
     return payables_repository.batch_of(session, unit_id)
 
 
-def units_in_batch(session: Session, batch: int) -> list[UnitFacts]:
+def units_in_batch(session: Session, batch: int) -> list[UnitSummary]:
     """The units of a settlement batch, in no order."""
     return [facts(job, unit) for job, unit in payables_repository.units_in_batch(session, batch)]
 
@@ -81,4 +81,4 @@ def strike_unit(session: Session, unit_id: int, reason: str) -> None:
         return
     _, unit = locked
     if unit.status == UnitStatus.VERIFIED and unit.settlement_id is None:
-        move_unit(session, unit, UnitEvent.STRIKE, at=utc_now(), reason=reason)
+        transition_unit(session, unit, UnitEvent.STRIKE, at=utc_now(), reason=reason)

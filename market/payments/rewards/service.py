@@ -26,7 +26,7 @@ from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database
 from market.providers import service as providers
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.rewards import build_tree
+from zoo_protocol.payments.reward_tree import build_tree
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ def post(database: Database, network: NetworkParameters, chain: ChainViews, now:
     Raises:
         ChainError: the chain gives no good answer; what was due stays due.
     """
-    with database.exclusive("rewards.post") as alone:
+    with database.advisory_lock("rewards.post") as alone:
         if not alone:
             return
         with database.transaction() as session:

@@ -19,11 +19,11 @@ from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch
 from market.platform.db.base import from_unix
 from market.training.commitments import service as commitments
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.record import PaidUnit, unit_leaf
-from zoo_protocol.settlement import JobLine, unit_proof
+from zoo_protocol.payments.job_record import PaidUnit, unit_leaf
+from zoo_protocol.payments.settlement_batch import JobLine, unit_proof
 
 LOST = "dispute_lost"
 
@@ -36,7 +36,7 @@ class Outcome(IntEnum):
     UNDECIDED = 7
 
 
-def undisputed(session: Session, units: Sequence[UnitFacts]) -> tuple[list[UnitFacts], bool]:
+def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
     """Those units that may be paid, and whether others wait for a dispute. Units that lost one are rejected here."""
     keys = {_key(unit): unit for unit in units}
     lost = repository.contested(session, keys.keys())
@@ -86,7 +86,7 @@ def paid(session: Session, unit_key: str, time: int) -> Paid | None:
     return Paid(batch.batch_id, unit.commitment, prices[unit.job_id], proof)
 
 
-def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitFacts, SettlementBatch] | None:
+def _paying(session: Session, unit_key: str, time: int) -> tuple[UnitSummary, SettlementBatch] | None:
     found = commitments.acknowledged_unit(session, unit_key)
     batch = None if found is None else repository.batch_of_units(session, payables.batch_of(session, found[1].id))
     if found is None or batch is None or batch.batch_id is None or batch.claimable_at is None:
@@ -100,7 +100,7 @@ def _line(fields: Mapping[str, Any]) -> JobLine:
     return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
 
 
-def _paid_unit(unit: UnitFacts, prices: Mapping[str, int]) -> PaidUnit:
+def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
     place = (unit.job_id, unit.round, unit.slot, unit.provider)
     return PaidUnit(*place, unit.trace_root, unit.payload_hash, str(prices[unit.job_id]))
 
@@ -123,5 +123,5 @@ def on_dispute_ended(session: Session, event: ChainEvent) -> None:
         repository.clear(session, event.args["unitId"])
 
 
-def _key(unit: UnitFacts) -> str:
+def _key(unit: UnitSummary) -> str:
     return to_hex(unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts.codec import Call
-from market.chain.requests import ask, is_to_be_asked
+from market.chain.requests import request_call, should_retry
 from market.chain.views import ChainViews
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters
@@ -54,7 +54,7 @@ def keep(database: Database, network: NetworkParameters, chain: ChainViews) -> N
     Raises:
         ChainError: the chain does not answer; nothing was asked for.
     """
-    with database.exclusive("disputes") as alone:
+    with database.advisory_lock("disputes") as alone:
         if not alone:
             return
         with database.transaction() as session:
@@ -202,7 +202,7 @@ def _withhold(session: Session, unit_key: str, time: int, kept: int | None) -> N
     batch_id = settlement.paying_batch(session, unit_key, time)
     if batch_id is None or batch_id == kept:
         return
-    if is_to_be_asked(session, key=_withholding(unit_key, batch_id), subject=_subject(unit_key)):
+    if should_retry(session, key=_withholding(unit_key, batch_id), subject=_subject(unit_key)):
         _ask(session, unit_key, due_for_pay(unit_key, settlement.paid(session, unit_key, time)))
 
 
@@ -210,7 +210,7 @@ def _ask(session: Session, subject: str, due: Due | None) -> None:
     if due is None:
         return
     _log.info("due in a dispute", subject=subject, call=due.call["function"])
-    ask(session, key=due.key, kind="keep_dispute", subject=_subject(subject), **due.call)
+    request_call(session, key=due.key, kind="keep_dispute", subject=_subject(subject), **due.call)
 
 
 def _subject(key: str) -> str:

@@ -11,15 +11,15 @@ from market.chain.service import final_events
 from market.domain.lifecycle import JobStatus
 from market.domain.network import ZEN
 from market.jobs import service as jobs
-from market.jobs.service import JobFacts
+from market.jobs.service import JobSummary
 from market.payments.payables import job_settlement
 from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.contested_units import undisputed
 from market.platform.db.base import from_unix
 from market.settings import Settings
-from market.training.units.facts import UnitFacts
-from zoo_protocol.receipt import JobSettlement, net_unit_price
+from market.training.units.facts import UnitSummary
+from zoo_protocol.payments.receipt import JobSettlement, net_unit_price
 
 _RETRY = timedelta(seconds=30)
 
@@ -31,8 +31,8 @@ _LONGEST_RETRY = timedelta(days=1)
 class Part:
     """What one batch settles of one job: these units, of rounds ``from_round`` to before ``to_round``."""
 
-    job: JobFacts
-    units: list[UnitFacts]
+    job: JobSummary
+    units: list[UnitSummary]
     from_round: int
     to_round: int
     last: bool
@@ -88,12 +88,12 @@ def _retry_at(failure: tuple[int, datetime] | None, now: datetime) -> datetime:
     return at + min(_RETRY * factor, _LONGEST_RETRY)
 
 
-def _parts(session: Session, settings: Settings, facts: Sequence[JobFacts]) -> list[Part]:
+def _parts(session: Session, settings: Settings, facts: Sequence[JobSummary]) -> list[Part]:
     found = (_part(session, settings, job) for job in facts)
     return [part for part in found if part is not None]
 
 
-def _part(session: Session, settings: Settings, job: JobFacts) -> Part | None:
+def _part(session: Session, settings: Settings, job: JobSummary) -> Part | None:
     """What can be settled of a job now; None if there is nothing, or if its turn has not come."""
     events = [event for event in final_events(session, job.id) if event.contract == "JobEscrow"]
     settled = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
@@ -117,9 +117,9 @@ def _part(session: Session, settings: Settings, job: JobFacts) -> Part | None:
     return Part(job, units, start, end, last)
 
 
-def _whole_rounds(units: Sequence[UnitFacts], limit: int) -> list[UnitFacts]:
+def _whole_rounds(units: Sequence[UnitSummary], limit: int) -> list[UnitSummary]:
     """As many rounds as have at most ``limit`` units, and at least one."""
-    taken: list[UnitFacts] = []
+    taken: list[UnitSummary] = []
     for _, round_ in groupby(units, key=lambda unit: unit.round):
         more = list(round_)
         if taken and len(taken) + len(more) > limit:

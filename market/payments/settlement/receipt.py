@@ -11,8 +11,8 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.receipt import JobSettlement, Opened, Slashed, build_receipt
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, SlashRecord
+from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, SlashRecord
+from zoo_protocol.payments.receipt import JobSettlement, Opened, Slashed, build_receipt
 
 
 def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id: str) -> dict[str, Any]:

@@ -9,21 +9,21 @@ from market.auctions import service as auctions
 from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
-from market.jobs.service import JobFacts
+from market.jobs.service import JobSummary
 from market.training.checkpoints import facts as checkpoints_facts
 from market.training.units import service as units_service
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import CheckpointRecord, JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, UnitRecord, WindowRecord, unit_leaf
 
 
 def build_record(
-    session: Session, network: NetworkParameters, job: JobFacts, paid: Sequence[UnitFacts] | None
+    session: Session, network: NetworkParameters, job: JobSummary, paid: Sequence[UnitSummary] | None
 ) -> JobRecord:
-    """Everything that a settlement of the job rests on (:mod:`zoo_protocol.record`), but for the batch's CID.
+    """Return the job's record (:mod:`zoo_protocol.payments.job_record`), without the CID of the batch.
 
     Args:
         paid: the units that the line pays; None for the line that ends the job, which must have all units decided.
@@ -79,7 +79,7 @@ def decided_record(
     return record if record.windows else None
 
 
-def _unit(session: Session, unit: UnitFacts, windows: dict[int, WindowRecord]) -> UnitRecord:
+def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord]) -> UnitRecord:
     window = None if unit.window_id is None else windows.get(unit.window_id)
     index = None
     if window is not None:

@@ -32,8 +32,8 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits
-from zoo_protocol.settlement import NO_ROOT, Batch, JobLine, build_batch
+from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits
+from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ def settle(
     Raises:
         StorageError: a record could not be published; its batch is not queued and stays due.
     """
-    with database.exclusive("settlement") as alone:
+    with database.advisory_lock("settlement") as alone:
         if not alone:
             return
         with database.transaction() as session:

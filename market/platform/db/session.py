@@ -61,7 +61,7 @@ class SingleStatement:
         return connection
 
 
-def wake_after_commit(unit: UnitOfWork, task: str, *arguments: str) -> None:
+def enqueue_after_commit(unit: UnitOfWork, task: str, *arguments: str) -> None:
     """Ask that background ``task`` runs once this unit of work has committed."""
     pending: dict[tuple[str, tuple[str, ...]], None] = unit.info.setdefault(_PENDING, {})
     pending[(task, arguments)] = None
@@ -123,7 +123,7 @@ class Database:
         _send(unit, self._wake)
 
     @contextmanager
-    def reading_briefly(self) -> Iterator[Session]:
+    def read_throttled(self) -> Iterator[Session]:
         """As :meth:`reading`, for threads that read a few rows by their keys and do nothing else meanwhile.
 
         Only a few such readings and single statements go on at once. Each is over sooner than a further thread would
@@ -143,7 +143,7 @@ class Database:
             yield session
 
     @contextmanager
-    def exclusive(self, name: str) -> Iterator[bool]:
+    def advisory_lock(self, name: str) -> Iterator[bool]:
         """A session-level advisory lock on a connection of its own; yields False when somebody else holds it.
 
         The lock ends with the connection, so a dead holder never blocks its successor. Names hold ids that strangers

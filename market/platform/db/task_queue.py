@@ -39,10 +39,10 @@ def celery_wake(broker_url: str) -> Wake:
     def send(task: str, arguments: tuple[str, ...]) -> None:
         app.send_task(task, args=arguments, retry=False, ignore_result=True)
 
-    return Outbox(send)
+    return TaskQueue(send)
 
 
-class Outbox:
+class TaskQueue:
     """Sends messages from a thread that lives while there are some: at once, unless others went out just now.
 
     Each is sent in the context of who asked for it first, so that traces follow it.

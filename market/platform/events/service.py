@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import next_state
-from market.platform.db.session import UnitOfWork, wake_after_commit
+from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events import repository
 from market.platform.events.models import AuditEvent, JobEventRow
 
@@ -74,7 +74,7 @@ def emit(session: Session, job_id: str, kind: str, data: dict[str, object]) -> N
 
 def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object]) -> JobEventRow:
     """The row of an event, as :func:`emit` writes it, for a caller that inserts it together with its own."""
-    wake_after_commit(unit, "events.announce")
+    enqueue_after_commit(unit, "events.announce")
     return JobEventRow(job_id=job_id, kind=kind, data=data)
 
 

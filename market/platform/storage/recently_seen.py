@@ -19,14 +19,14 @@ _lock = threading.Lock()
 _seen: WeakKeyDictionary[Storage, dict[Hashable, float]] = WeakKeyDictionary()
 
 
-def seen_lately(storage: Storage, what: Hashable) -> bool:
+def was_recently_verified(storage: Storage, what: Hashable) -> bool:
     """Whether ``what`` was noted for this storage within the last minute."""
     with _lock:
         at = _seen.get(storage, {}).get(what)
     return at is not None and time.monotonic() - at < _SECONDS
 
 
-def note_seen(storage: Storage, what: Hashable) -> None:
+def record_verified(storage: Storage, what: Hashable) -> None:
     """Remember for a minute that storage holds ``what``."""
     with _lock:
         known = _seen.setdefault(storage, {})

@@ -27,8 +27,8 @@ from market.providers.errors import (
     ProviderJailed,
 )
 from market.settings import Settings
-from zoo_protocol.attestation.evidence import gpu_nonce, report_data
 from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement
+from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
 from zoo_protocol.hashing import to_hex
 
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from market.platform.http.types import HashString, RequestModel
-from zoo_protocol.attestation.evidence import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
 from zoo_protocol.attestation.gpu_attestation import MAX_CERTIFICATE_CHARS, MAX_GPUS, MAX_TOKEN_CHARS
+from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
 
 Text = Annotated[str, Field(max_length=1 << 18)]
 

@@ -58,7 +58,9 @@ def send_heartbeat(
     now = at.timestamp()
     counted = services.part(Liveness).is_answered(address, body.challenge, body.signature, now)
     named = counted and bool(body.session)
-    if named and not node_sessions.take(services.redis, address, body.session, body.predecessors, silence):
+    if named and not node_sessions.acquire_wallet_lock(
+        services.redis, address, body.session, body.predecessors, silence
+    ):
         raise WalletInUse(f"another node with the wallet {address} was heard of within the last {silence:g} s")
     provider = (
         providers.heartbeat(session, address, body.round_trip_ms) if counted else providers.require(session, address)
@@ -67,7 +69,7 @@ def send_heartbeat(
     benchmark_by = provider.rebenchmark_by
     if counted:
         is_at_work = services.part(Workload).is_at_work
-        benchmark_by = benchmarks_service.due_by(session, services.network, provider, at, is_at_work)
+        benchmark_by = benchmarks_service.benchmark_deadline(session, services.network, provider, at, is_at_work)
     return HeartbeatView(
         status=provider.status,
         reason=reason_of(services.settings, provider),

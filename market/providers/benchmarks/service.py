@@ -39,7 +39,7 @@ from market.providers.errors import (
 )
 from market.providers.models import BenchmarkRun, Provider
 from market.providers.outages import service as outages
-from training_gym.hardware.challenge import Challenge, Work, verify
+from training_gym.hardware.challenge import Challenge, ProofParameters, verify
 from zoo_protocol.hashing import from_hex, to_hex
 
 _CHECKS = threading.BoundedSemaphore(1)
@@ -70,9 +70,11 @@ class Verdict:
     mflops: int
 
 
-def work_of(benchmark: Benchmark) -> Work:
+def work_of(benchmark: Benchmark) -> ProofParameters:
     """What a tier's challenge asks for."""
-    return Work(benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened)
+    return ProofParameters(
+        benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened
+    )
 
 
 def seconds_of(benchmark: Benchmark) -> float:
@@ -151,7 +153,7 @@ def commit_work(
         run.commitment = commitment
         run.secret = to_hex(secrets.token_bytes(32))
         microseconds = max(1, (run.committed_at - run.started_at) // timedelta(microseconds=1))
-        run.flops_per_second = Work(**run.work).flops * 10**6 // microseconds
+        run.flops_per_second = ProofParameters(**run.work).flops * 10**6 // microseconds
     return run
 
 
@@ -163,7 +165,7 @@ def is_in_time(run: BenchmarkRun) -> bool:
 def answer_bytes(session: Session, address: str) -> int:
     """Bytes of the answer that the account was asked to upload a short while ago; 0 if it was asked for none."""
     run = providers_repository.benchmark_to_answer(session, address, utc_now() - providers_repository.ANSWERED_WITHIN)
-    return 0 if run is None else Work(**run.work).answer_bytes
+    return 0 if run is None else ProofParameters(**run.work).answer_bytes
 
 
 def finish_benchmark(
@@ -200,7 +202,7 @@ def _finish(
         arrived = quota.uploaded_at(session, address, cid)  # by our clock, over a link of the caller's
         if arrived is None:
             raise AnswerNotFound(f"you have not uploaded {cid}", field="cid")
-        challenge = Challenge(Work(**run.work), from_hex(run.seed), from_hex(run.nonce))
+        challenge = Challenge(ProofParameters(**run.work), from_hex(run.seed), from_hex(run.nonce))
         committed, secret = from_hex(run.commitment), from_hex(run.secret)
     try:
         answer = storage.get(cid, max_bytes=challenge.work.answer_bytes)
@@ -271,7 +273,7 @@ def demote_overdue(database: Database, now: datetime) -> None:
                 standing.advance(session, provider, ProviderEvent.DEMOTE, reason=providers.REBENCHMARK_MISSED)
 
 
-def due_by(
+def benchmark_deadline(
     session: Session, network: NetworkParameters, provider: Provider, now: datetime, is_at_work: IsAtWork
 ) -> datetime | None:
     """By when a provider has to show its hardware again; None while it need not. Told first, its time begins.

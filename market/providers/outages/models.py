@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from market.platform.db.base import Base, UtcDateTime
 
 
-class Presence(Base):
+class ComponentHeartbeat(Base):
     """When a part of the market (``market.providers.outages.service``) last said that it works."""
 
     __tablename__ = "presences"

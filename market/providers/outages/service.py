@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.platform.db.session import database_now
-from market.providers.outages.models import Outage, Presence
+from market.providers.outages.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 
@@ -35,8 +35,8 @@ def sweep_gap(interval_seconds: float) -> timedelta:
 def report(session: Session, part: str, gap: timedelta) -> Outage | None:
     """The part works now; gives the outage that ends with this, if it was silent for longer than ``gap``."""
     now = database_now(session)
-    session.execute(insert(Presence).values(part=part, seen_at=now).on_conflict_do_nothing())
-    row = session.scalars(select(Presence).where(Presence.part == part).with_for_update()).one()
+    session.execute(insert(ComponentHeartbeat).values(part=part, seen_at=now).on_conflict_do_nothing())
+    row = session.scalars(select(ComponentHeartbeat).where(ComponentHeartbeat.part == part).with_for_update()).one()
     before, row.seen_at = row.seen_at, max(now, row.seen_at)
     if now - before <= gap:
         return None
@@ -50,7 +50,9 @@ def note_storage(session: Session, works: bool) -> None:
     """Storage was looked at. Where it does not work, it has not since it was last found to, or for a minute where it
     never was; nobody looks while nothing depends on it."""
     now = database_now(session)
-    row = session.get(Presence, STORAGE) or Presence(part=STORAGE, seen_at=now - timedelta(minutes=1))
+    row = session.get(ComponentHeartbeat, STORAGE) or ComponentHeartbeat(
+        part=STORAGE, seen_at=now - timedelta(minutes=1)
+    )
     session.add(row)
     if works:
         row.seen_at = now
@@ -61,7 +63,7 @@ def note_storage(session: Session, works: bool) -> None:
 
 def is_away(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
     """Whether the part has been silent for longer than ``gap``; one that was never heard of is not known to be."""
-    seen_at = session.scalar(select(Presence.seen_at).where(Presence.part == part))
+    seen_at = session.scalar(select(ComponentHeartbeat.seen_at).where(ComponentHeartbeat.part == part))
     return seen_at is not None and now - seen_at > gap
 
 

@@ -20,7 +20,7 @@ UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
 
 def review(database: Database, network: NetworkParameters, now: datetime) -> None:
     """Bring every score up to date of which something new is known, each in its own transaction."""
-    with database.exclusive("providers.review") as alone:
+    with database.advisory_lock("providers.review") as alone:
         if not alone:
             return
         with database.transaction() as session:

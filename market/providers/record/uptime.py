@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import ProviderStaking
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import EPOCH_SECONDS, NetworkParameters
 from market.domain.nodes import uptime
@@ -76,7 +76,7 @@ def judge(database: Database, storage: Storage, network: NetworkParameters, now:
     Raises:
         StorageError: evidence could not be stored; the epoch stays due.
     """
-    with database.exclusive("providers.uptime") as alone:
+    with database.advisory_lock("providers.uptime") as alone:
         if not alone:
             return
         while (epoch := _due(database, now)) is not None:
@@ -181,7 +181,7 @@ def _execute_penalties(database: Database, network: NetworkParameters, now: date
     oldest = uptime.epoch_of(now.timestamp() - network.unbonding_seconds) + 1
     with database.transaction() as session:
         for penalty in record_repository.open_penalties(session, oldest):
-            ask(
+            request_call(
                 session,
                 key=f"slash:{penalty.evidence}",
                 kind="slash",

@@ -18,6 +18,6 @@ class AggregationLeaf(Base, CreatedAt):
     round: Mapped[int] = mapped_column(Integer, primary_key=True)
     leaf: Mapped[int] = mapped_column(Integer, primary_key=True)
     seed: Mapped[str] = mapped_column(Hash32)  # of the sketches: stands for the payloads of all leaves of the plan
-    parts: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)  # market.training.aggregation.payloads.Part
+    parts: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)  # market.training.aggregation.payloads.AggregationInput
     summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # training_gym.aggregate.tree.Summary
     sum_cid: Mapped[str | None] = mapped_column(Cid)

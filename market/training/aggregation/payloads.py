@@ -33,7 +33,7 @@ class PayloadsLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AggregationInput:
     """One unit's payload in a round's aggregate.
 
     Attributes:
@@ -54,10 +54,10 @@ class Part:
         return asdict(self)
 
 
-def part_of(job: Job, unit: Unit) -> Part:
+def part_of(job: Job, unit: Unit) -> AggregationInput:
     """The part of a delivered unit in the aggregate of the job's current round; a late one weighs less."""
     assert unit.payload_cid is not None  # delivered units have one
-    return Part(
+    return AggregationInput(
         place=unit.slot + (job.current_round - unit.round) * job.nodes,
         unit_id=unit.id,
         round=unit.round,
@@ -68,7 +68,7 @@ def part_of(job: Job, unit: Unit) -> Part:
     )
 
 
-def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Part]) -> dict[int, bytes]:
+def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[AggregationInput]) -> dict[int, bytes]:
     """The parts' payloads by place; the caller has read the round's checkpoint, or all may be away for a moment.
 
     Raises:
@@ -77,7 +77,7 @@ def payloads_of(storage: Storage, spec: TrainingSpec, parts: Iterable[Part]) -> 
     """
     limit, listed = payload_size(spec), list(parts)
 
-    def read(part: Part) -> bytes | None:
+    def read(part: AggregationInput) -> bytes | None:
         try:
             return storage.get(part.payload_cid, max_bytes=limit)
         except (BlobNotFound, BlobCorrupt):
@@ -94,7 +94,7 @@ def store_record(
     job_id: str,
     round_: int,
     checkpoint_cid: str,
-    parts: Iterable[Part],
+    parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
 ) -> str:
     """Publish what the aggregate after ``round_`` was made of, so that anybody makes it again; returns the CID.

@@ -12,16 +12,16 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
 from market.training.aggregation.models import AggregationLeaf
-from market.training.aggregation.payloads import Part, PayloadsLost, part_of, payloads_of, store_record
+from market.training.aggregation.payloads import AggregationInput, PayloadsLost, part_of, payloads_of, store_record
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.service import (
     StoredCheckpoint,
@@ -38,7 +38,7 @@ from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.models import Unit
-from training_gym.aggregate.aggregation import Aggregate, conclude
+from training_gym.aggregate.aggregation import Aggregate, finish_aggregation
 from training_gym.aggregate.aggregation import aggregate as join
 from training_gym.aggregate.outer_step import save_outer_state
 from training_gym.aggregate.robust import RESTORED_FOR, Verdict
@@ -59,7 +59,7 @@ class _Round:
     is_last: bool
     spec: TrainingSpec
     checkpoint_cid: str
-    parts: list[Part]
+    parts: list[AggregationInput]
     leaves: Sequence[AggregationLeaf]
     slot_states: dict[int, str]
     next_slot_states: dict[int, str]
@@ -72,7 +72,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
     Raises:
         StorageError: storage failed; nothing was applied, so it can be tried again.
     """
-    with database.exclusive(f"aggregate:{job_id}") as alone:
+    with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
             _drop_useless_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None
@@ -82,7 +82,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
             stored, verdicts = _join(storage, job_id, round_)
         except tree.SumLost as lost:
             with database.transaction() as session:
-                tree.sum_again(session, job_id, round_.number, lost.cid)
+                tree.recompute_sum(session, job_id, round_.number, lost.cid)
             return
         except PayloadsLost as lost:
             tree.leave_out_lost(database, job_id, lost)
@@ -133,7 +133,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
                 tree.plan(session, job_id, number, shares)
                 return None
         elif waiting := [leaf.leaf for leaf in leaves if leaf.sum_cid is None]:
-            tree.wake(session, job_id, number, waiting)  # their tasks may have been lost
+            tree.enqueue_leaf_tasks(session, job_id, number, waiting)  # their tasks may have been lost
             return None
         else:
             parts = [part for leaf in leaves for part in tree.parts_of(leaf)]
@@ -213,7 +213,7 @@ def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregat
     state = load_outer(storage, round_.spec, round_.checkpoint_cid)
     if round_.leaves:
         total, verdicts = tree.combine(storage, round_.spec, round_.leaves)
-        return conclude(round_.spec, parameters, verdicts, total, state)
+        return finish_aggregation(round_.spec, parameters, verdicts, total, state)
     payloads = payloads_of(storage, round_.spec, round_.parts)
     return join(round_.spec, parameters, payloads, {part.place: part.weight for part in round_.parts}, state)
 
@@ -226,7 +226,7 @@ def _apply(
         return
     units = _units(session, job_id, round_.number)
     if not tree.all_delivered(round_.parts, units):
-        wake_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
+        enqueue_after_commit(session, "jobs.dispatch", job_id)  # one was rejected meanwhile; its part must not stay in
         return
     slots = {slot.slot: slot for slot in jobs_repository.slots(session, job_id)}
     joined = {part.unit_id: verdicts[part.place] for part in round_.parts}
@@ -235,13 +235,13 @@ def _apply(
         if unit.id in joined:
             unit.included = joined[unit.id].included
             unit.exclusion_reason = None if unit.included else joined[unit.id].code
-            has_gone_on = unit.round < round_.number or slot_states.goes_on_when_delivered(job)
+            has_gone_on = unit.round < round_.number or slot_states.continues_on_delivery(job)
             if not has_gone_on:  # nor does who is left out start anew: its optimiser would lag behind the others'
-                slot_states.go_on_from(session, slots[unit.slot], unit)
+                slot_states.set_next_start_state(session, slots[unit.slot], unit)
             unit.to_restore = unit.id in restored
         elif unit.exclusion_reason == tree.PAYLOAD_LOST:
-            if not slot_states.goes_on_when_delivered(job):
-                slot_states.go_on_from(session, slots[unit.slot], unit)
+            if not slot_states.continues_on_delivery(job):
+                slot_states.set_next_start_state(session, slots[unit.slot], unit)
         elif unit.status in units_repository.DELIVERED_UNIT:
             _keep_for_later(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
@@ -257,8 +257,8 @@ def _keep_for_later(session: Session, job: Job, unit: Unit, slot: Slot) -> None:
     if job.current_round + 1 == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
         return
-    if unit.round == job.current_round and not slot_states.goes_on_when_delivered(job):
-        slot_states.go_on_from(session, slot, unit)
+    if unit.round == job.current_round and not slot_states.continues_on_delivery(job):
+        slot_states.set_next_start_state(session, slot, unit)
     unit.rounds_late = min((unit.rounds_late or 0) + 1, MAX_STALENESS)
 
 
@@ -286,9 +286,9 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
     )
     if job.current_round < job.rounds:
         job.round_started_at = now
-        wake_after_commit(session, "jobs.validate", job.id)
+        enqueue_after_commit(session, "jobs.validate", job.id)
     else:
         job.trained_at = now
-        move_job(session, job, JobEvent.ROUNDS_DONE)
+        transition_job(session, job, JobEvent.ROUNDS_DONE)
         stop_training(session, job, "training_over", keep_committed=True)
-    wake_after_commit(session, "jobs.dispatch", job.id)
+    enqueue_after_commit(session, "jobs.dispatch", job.id)

@@ -15,14 +15,14 @@ from sqlalchemy.orm import Session
 from market.domain.nodes.regions import latency_matrix, leaves, regions
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.providers import service as providers
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation.models import AggregationLeaf
-from market.training.aggregation.payloads import Part, PayloadsLost, payloads_of
+from market.training.aggregation.payloads import AggregationInput, PayloadsLost, payloads_of
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.service import load_outer
 from market.training.units import repository as units_repository
@@ -62,39 +62,39 @@ class SumLost(Exception):
 
 
 def shape(
-    session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[Part], holders: dict[int, str]
-) -> list[list[Part]]:
+    session: Session, settings: Settings, spec: TrainingSpec, parts: Sequence[AggregationInput], holders: dict[int, str]
+) -> list[list[AggregationInput]]:
     """The parts of each leaf, by region and in order; a single leaf where a tree would only cost time.
 
     Args:
         holders: the provider of each unit, by the unit's id.
     """
     undigested = not all(part.sha256 for part in parts)  # delivered before digests were kept
-    if undigested or len(parts) * spec.num_parameters() < settings.tree_least_values:
+    if undigested or len(parts) * spec.num_parameters() < settings.tree_aggregation_min_values:
         return [list(parts)]
     known = providers.nodes_among(session, settings, sorted(set(holders.values())), utc_now())
     trips = [known[holders[part.unit_id]].round_trip_ms for part in parts]
     return [[parts[row] for row in leaf] for leaf in leaves(regions(latency_matrix(trips)))]
 
 
-def plan(session: Session, job_id: str, round_: int, shares: Sequence[Sequence[Part]]) -> None:
+def plan(session: Session, job_id: str, round_: int, shares: Sequence[Sequence[AggregationInput]]) -> None:
     """Write the leaves' rows and wake their tasks; the caller has locked the job."""
     seed = to_hex(sketch_seed({part.place: from_hex(part.sha256) for share in shares for part in share}))
     for leaf, share in enumerate(shares):
         parts = [part.as_dict() for part in share]
         session.add(AggregationLeaf(job_id=job_id, round=round_, leaf=leaf, seed=seed, parts=parts))
-    wake(session, job_id, round_, range(len(shares)))
+    enqueue_leaf_tasks(session, job_id, round_, range(len(shares)))
 
 
-def wake(session: Session, job_id: str, round_: int, numbers: Sequence[int]) -> None:
+def enqueue_leaf_tasks(session: Session, job_id: str, round_: int, numbers: Sequence[int]) -> None:
     """Send the leaves' tasks once this unit of work has committed."""
     for leaf in numbers:
-        wake_after_commit(session, "jobs.aggregate_leaf", job_id, str(round_), str(leaf))
+        enqueue_after_commit(session, "jobs.aggregate_leaf", job_id, str(round_), str(leaf))
 
 
-def parts_of(leaf: AggregationLeaf) -> list[Part]:
+def parts_of(leaf: AggregationLeaf) -> list[AggregationInput]:
     """The parts that a leaf sums."""
-    return [Part(**part) for part in leaf.parts]
+    return [AggregationInput(**part) for part in leaf.parts]
 
 
 def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
@@ -102,7 +102,7 @@ def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit])
     return all_delivered([part for leaf in found for part in parts_of(leaf)], units)
 
 
-def all_delivered(parts: Sequence[Part], units: Mapping[int, Unit]) -> bool:
+def all_delivered(parts: Sequence[AggregationInput], units: Mapping[int, Unit]) -> bool:
     """Whether all the parts' units are among ``units`` and still to be joined; a rejected one must not stay in."""
     return all(part.unit_id in units and can_be_joined(units[part.unit_id]) for part in parts)
 
@@ -132,13 +132,13 @@ def _stored_sum(storage: Storage, spec: TrainingSpec, cid: str) -> PartialSum:
         raise SumLost(cid) from error
 
 
-def sum_again(session: Session, job_id: str, round_: int, cid: str) -> None:
+def recompute_sum(session: Session, job_id: str, round_: int, cid: str) -> None:
     """Have the leaves whose sum has this CID compute it anew."""
     jobs_repository.lock_job(session, job_id)
     lost = [leaf for leaf in aggregation_repository.leaves_of_round(session, job_id, round_) if leaf.sum_cid == cid]
     for leaf in lost:
         leaf.sum_cid = None
-    wake(session, job_id, round_, [leaf.leaf for leaf in lost])
+    enqueue_leaf_tasks(session, job_id, round_, [leaf.leaf for leaf in lost])
 
 
 def leave_out_lost(database: Database, job_id: str, lost: PayloadsLost) -> None:
@@ -147,7 +147,7 @@ def leave_out_lost(database: Database, job_id: str, lost: PayloadsLost) -> None:
     with database.transaction() as session:
         jobs_repository.lock_job(session, job_id)
         units_repository.leave_out(session, job_id, lost.unit_ids, PAYLOAD_LOST)
-        wake_after_commit(session, "jobs.aggregate", job_id)
+        enqueue_after_commit(session, "jobs.aggregate", job_id)
 
 
 def unpin_sums(storage: Storage, found: Sequence[AggregationLeaf]) -> None:
@@ -164,7 +164,7 @@ class _Due:
     seed: str
     spec: TrainingSpec
     checkpoint_cid: str
-    parts: list[Part]
+    parts: list[AggregationInput]
     summaries: list[Summary] | None
 
 
@@ -174,7 +174,7 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
     Raises:
         StorageError: storage failed; the sweep has it tried again.
     """
-    with database.exclusive(f"leaf:{job_id}:{round_}:{leaf}") as alone:
+    with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
             last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate
             try:
@@ -238,9 +238,9 @@ def _note(
         if summary is not None:
             found[leaf].summary = summary.to_json()
             if all(row.summary is not None for row in found.values()):
-                wake(session, job_id, round_, list(found))
+                enqueue_leaf_tasks(session, job_id, round_, list(found))
         else:
             found[leaf].sum_cid = sum_cid
             if all(row.sum_cid is not None for row in found.values()):
-                wake_after_commit(session, "jobs.aggregate", job_id)
+                enqueue_after_commit(session, "jobs.aggregate", job_id)
         return True

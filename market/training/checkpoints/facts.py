@@ -9,7 +9,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointFacts:
+class CheckpointSummary:
     """One checkpoint; ``pins`` are the addresses of its proven holders, ascending. The loss is None until known."""
 
     round: int
@@ -19,11 +19,11 @@ class CheckpointFacts:
     pins: list[str]
 
 
-def checkpoints_of(session: Session, job_id: str) -> list[CheckpointFacts]:
+def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
     """The job's checkpoints by round."""
     pins = checkpoints_repository.pins_of_job(session, job_id)
     return [
-        CheckpointFacts(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
+        CheckpointSummary(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
         for row in checkpoints_repository.checkpoints(session, job_id)
     ]
 

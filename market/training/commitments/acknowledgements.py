@@ -18,16 +18,16 @@ from market.training.units.models import Unit
 from zoo_protocol import messages
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain, UnitCommitment
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledger:
-    """Signs acknowledgements, each good for ``inclusion_seconds``. ``domain`` is that of the Omissions contract."""
+    """Signer of acknowledgements, each valid for ``inclusion_deadline_seconds``, in the domain of Omissions."""
 
     signer: Signer
     domain: Domain
-    inclusion_seconds: int
+    inclusion_deadline_seconds: int
 
     def sign(self, leaf: str, include_by: datetime) -> str:
         """The EIP-712 signature of the promise, 0x hex."""
@@ -49,7 +49,7 @@ def acknowledge(
     leaf = to_hex(leaf_of(commitment))
     if repository.acknowledged_unit(session, leaf) is not None:
         raise CommitmentRepeated(f"The commitment {leaf} was made before.", field="payload_hash")
-    include_by = now.replace(microsecond=0) + timedelta(seconds=acknowledger.inclusion_seconds)
+    include_by = now.replace(microsecond=0) + timedelta(seconds=acknowledger.inclusion_deadline_seconds)
     signature = acknowledger.sign(leaf, include_by)
     made = Acknowledgement(unit_id=unit.id, leaf=leaf, include_by=include_by, signature=signature)
     session.add(made)

@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 from market.platform.db.base import utc_now
 from market.training.commitments import repository as commitments_repository
 from market.training.units import repository as units_repository
-from market.training.units.facts import UnitFacts, facts
-from zoo_protocol.record import leaf_of
+from market.training.units.facts import UnitSummary, facts
+from zoo_protocol.payments.job_record import leaf_of
 
 
 @dataclass(frozen=True, slots=True)
-class AcknowledgementFacts:
+class AcknowledgementSummary:
     """The promise that the commitment with this ``leaf`` is in a window by ``include_by``."""
 
     leaf: str
@@ -22,7 +22,7 @@ class AcknowledgementFacts:
     signature: str
 
 
-def windowless_units(session: Session, limit: int) -> list[UnitFacts]:
+def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
     """Units in no window whose commitments are due to enter one, oldest first, locked; those that another transaction
     holds are skipped."""
     return [facts(job, unit) for job, unit in commitments_repository.lock_windowless_units(session, limit)]
@@ -40,7 +40,7 @@ def assign_window(session: Session, rates: Mapping[int, int | None], window_id: 
         unit.window_id, unit.window_index, unit.sampling_bps = window_id, index, sampling_bps
 
 
-def window_units(session: Session, window_id: int) -> list[UnitFacts]:
+def window_units(session: Session, window_id: int) -> list[UnitSummary]:
     """The units of a window in the order of their leaves."""
     return [facts(job, unit) for job, unit in commitments_repository.units_of_window(session, window_id)]
 
@@ -50,13 +50,13 @@ def window_leaves(session: Session, window_id: int) -> list[bytes]:
     return [leaf_of(commitment) for commitment in commitments_repository.commitments_of_window(session, window_id)]
 
 
-def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementFacts, UnitFacts] | None:
+def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSummary, UnitSummary] | None:
     """What was promised for a commitment, and its unit; None if no such commitment was acknowledged."""
     found = commitments_repository.acknowledged_unit(session, leaf)
     if found is None:
         return None
     given, job, unit = found
-    return AcknowledgementFacts(given.leaf, given.include_by, given.signature), facts(job, unit)
+    return AcknowledgementSummary(given.leaf, given.include_by, given.signature), facts(job, unit)
 
 
 def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:

@@ -34,18 +34,18 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units import trace as trace_of_unit
-from training_gym.units.slot_state import (
-    SlotState,
+from training_gym.units.replica_state import (
+    ReplicaState,
     SlotStateFacts,
     facts_of,
     fresh_slot_state,
     slot_state_bytes,
     stream_slot_state,
 )
-from training_gym.units.trace import Ends, boundary_state_bytes, check_ends, stream_inner_leaf
-from zoo_protocol import trace
+from training_gym.units.trace import TraceEndpoints, boundary_state_bytes, check_ends, stream_inner_leaf
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
+from zoo_protocol.verification import trace
 
 Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish | CompleteFollow
 
@@ -146,7 +146,7 @@ def _check_ends(
 
     Of a start with a payload added back no digest is known: its first leaf is left to who replays the first segment.
     """
-    ends = Ends(
+    ends = TraceEndpoints(
         start=None if unit.start_restored_payload_cid is not None else _start_digest(spec, unit),
         parameters=from_hex(result.end_parameters_digest),
         slot_state=from_hex(result.slot_state_digest),
@@ -269,7 +269,7 @@ def _start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotStateFacts:
         raise StorageUnavailable(f"the unit's own input cannot be read: {error}") from error
 
 
-def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> SlotState:
+def _whole_start(storage: Storage, spec: TrainingSpec, unit: Unit) -> ReplicaState:
     cid, payload_cid = unit.start_slot_state_cid, unit.start_restored_payload_cid
     try:
         data = None if cid is None else storage.get(cid, max_bytes=slot_state_bytes(spec))
@@ -317,8 +317,8 @@ def _most_bytes(spec: TrainingSpec) -> int:
     return max(payload_size(with_top_k(spec, top_k)) for top_k in (CHUNK - 1, CHUNK))
 
 
-def _place(job: Job, unit: Unit) -> trace_of_unit.Place:
-    return trace_of_unit.Place(job.id, unit.round, unit.slot, job.environment_class or "")
+def _place(job: Job, unit: Unit) -> trace_of_unit.LeafContext:
+    return trace_of_unit.LeafContext(job.id, unit.round, unit.slot, job.environment_class or "")
 
 
 def require_kind(lease: Lease, kind: LeaseKind) -> None:

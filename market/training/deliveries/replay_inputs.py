@@ -8,7 +8,7 @@ from market.training.deliveries.checks import unit_of
 from market.training.units import repository as units_repository
 from market.training.units.facts import unit_spec
 from training_gym.compress.payload_format import payload_size
-from training_gym.units.slot_state import load_slot_state, slot_state_bytes
+from training_gym.units.replica_state import load_slot_state, slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes, load_boundary_state
 from training_gym.verify.canary import altered_state as alter
 from training_gym.verify.tolerance import claimed_end, difference

@@ -25,7 +25,7 @@ from market.training.leases.errors import (
     ResultRefused,
     WrongStep,
 )
-from market.training.leases.long_poll import Offers
+from market.training.leases.long_poll import LeaseWaiters
 from market.training.leases.schemas import (
     Commit,
     CommitState,
@@ -59,7 +59,7 @@ async def next_lease(
         left = until - time.monotonic()
         if left <= 0:
             break
-        await services.part(Offers).wait(account.address, body.kinds, left)
+        await services.part(LeaseWaiters).wait(account.address, body.kinds, left)
     return Response(status_code=204)
 
 

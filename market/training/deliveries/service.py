@@ -14,7 +14,7 @@ from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStat
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
@@ -37,14 +37,14 @@ from market.training.leases.schemas import (
     LeaseKind,
 )
 from market.training.leases.service import abandon, free_after_training, lock_held, mark_first_step, require_held
-from market.training.leases.transitions import move_lease
+from market.training.leases.transitions import transition_lease
 from market.training.leases.verification_hooks import hooks
 from market.training.replication import slot_state_pins, slot_state_uploads
 from market.training.replication.checkpoint_pins import record_pin
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.models import Unit
-from market.training.units.transitions import move_unit
+from market.training.units.transitions import transition_unit
 from market.training.uploads import service as uploads
 from training_gym.exchange.deadlines import MAX_STALENESS
 from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
@@ -85,12 +85,12 @@ def commit(
         unit.payload_hash = commitment.payload_hash
         unit.commitment_signature = commitment.commitment_signature
         unit.committed_at = utc_now()
-        move_unit(session, unit, UnitEvent.COMMIT, at=unit.committed_at)
+        transition_unit(session, unit, UnitEvent.COMMIT, at=unit.committed_at)
         mark_first_step(session, job.id, unit.committed_at)
-        if commitment.declared is not None and slot_states.goes_on_when_delivered(job):
+        if commitment.declared is not None and slot_states.continues_on_delivery(job):
             unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
-            slot_states.go_on_from(session, _slot_of(session, unit), unit)
-            wake_after_commit(session, "jobs.dispatch", job.id)
+            slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
     return view(acknowledge(session, acknowledger, unit, message, utc_now()))
@@ -110,7 +110,11 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         if _is_done(lease, address, result.token):
             return
         lease = require_held(lease, address, result.token, utc_now())
-        if found is not None and lease.kind == LeaseKind.TRAIN and units_repository.is_to_come(session, found[1]):
+        if (
+            found is not None
+            and lease.kind == LeaseKind.TRAIN
+            and units_repository.has_pending_upload(session, found[1])
+        ):
             raise WrongStep(
                 "An earlier unit of this slot is committed and not delivered.", remedy="Complete that one first."
             )
@@ -174,10 +178,10 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.uploaded_at = now
             lease.step = result.steps
             _place_in_time(session, job, unit, declared)
-            move_unit(session, unit, UnitEvent.UPLOAD, at=now)
+            transition_unit(session, unit, UnitEvent.UPLOAD, at=now)
             free_after_training(session, job, lease.holder)
-            wake_after_commit(session, "jobs.dispatch", job.id)
-            wake_after_commit(session, "verification.advance")
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
+            enqueue_after_commit(session, "verification.advance")
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
@@ -190,15 +194,15 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompletePin():
             keep = record_pin if lease.unit_id is None else slot_state_pins.record
             keep(session, lease, result.proof, found.size)
-            wake_after_commit(session, "jobs.dispatch", job.id)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
             slot_state_uploads.published(session, lease, unit)
-            wake_after_commit(session, "jobs.dispatch", job.id)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
             pass  # that the lease is done says it
     uploads.accepted(session, lease, _files_of(result))
-    move_lease(session, lease, LeaseEvent.COMPLETE, at=now)
+    transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
 
 def _files_of(result: Completion) -> list[str | None]:
@@ -224,7 +228,7 @@ def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> No
     there is nothing left to enter.
     """
     unit.rounds_late = max(0, job.current_round - unit.round)
-    if not unit.rounds_late and not slot_states.goes_on_when_delivered(job):
+    if not unit.rounds_late and not slot_states.continues_on_delivery(job):
         return
     if job.current_round == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"
@@ -232,7 +236,7 @@ def _place_in_time(session: Session, job: Job, unit: Unit, declared: bool) -> No
     if unit.rounds_late > MAX_STALENESS:
         unit.included, unit.exclusion_reason, unit.to_restore = False, "too_late", True
     if not declared:
-        slot_states.go_on_from(session, _slot_of(session, unit), unit)
+        slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
 
 
 def _slot_of(session: Session, unit: Unit) -> Slot:

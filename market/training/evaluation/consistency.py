@@ -16,7 +16,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.training.checkpoints.service import load_parameters
 from market.training.units import repository as units_repository
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
@@ -35,7 +35,7 @@ EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
 """Verdicts of :mod:`training_gym.aggregate.robust` that concern the node; others concern time or format."""
 
 
-def is_doubted(session: Session, unit: UnitFacts) -> bool:
+def is_doubted(session: Session, unit: UnitSummary) -> bool:
     """Whether one of its provider's newest comparable units was unusual beside the others of its round."""
     newest = units_repository.newest_doubts(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, DOUBTED_UNITS)
     return any(found or reason in EXCLUDED_FOR for found, reason in newest)

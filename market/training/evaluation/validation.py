@@ -31,7 +31,7 @@ def validate(database: Database, storage: Storage, job_id: str) -> None:
     Raises:
         StorageError: storage failed; the sweep has it tried again.
     """
-    with database.exclusive(f"validate:{job_id}") as alone:
+    with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
             loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))

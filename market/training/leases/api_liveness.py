@@ -20,7 +20,7 @@ _REPORTS_PER_GAP = 4
 _log = structlog.get_logger(__name__)
 
 
-class Presence:
+class ApiLivenessReporter:
     """The reports of one process. May be used from several threads.
 
     Attributes:

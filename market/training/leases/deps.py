@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from market.platform.http.deps import ServicesDep
-from market.training.leases.api_liveness import Presence
+from market.training.leases.api_liveness import ApiLivenessReporter
 
 
 async def _present(services: ServicesDep) -> None:
     """No lease is judged before it is known for how long nobody could keep it."""
-    if services.part(Presence).is_due:
-        await services.part(Presence).report_soon()
+    if services.part(ApiLivenessReporter).is_due:
+        await services.part(ApiLivenessReporter).report_soon()
 
 
 PRESENT = Depends(_present)

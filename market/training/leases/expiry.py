@@ -15,9 +15,9 @@ from market.training.leases import repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import UPLOAD_OVERDUE, abandon
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import slot_state_bytes
+from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
-from zoo_protocol import reveals
+from zoo_protocol.verification import reveal_deadline
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ def was_busy(session: Session, lease_id: str) -> bool:
     segment at a time."""
     lease = leases_repository.lease(session, lease_id)
     assert lease is not None  # a lease goes only long after its job has ended
-    return lease.pulled_at is None and leases_repository.had_in_hand(session, lease)
+    return lease.pulled_at is None and leases_repository.held_another_lease(session, lease)
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
@@ -92,4 +92,4 @@ def _transfer(spec: dict[str, Any]) -> timedelta:
     """To fetch what a replay of a job's segment starts from, and in another class to show where it ends."""
     parsed = TrainingSpec.from_dict(spec)
     size = boundary_state_bytes(parsed) + slot_state_bytes(parsed)
-    return timedelta(seconds=2 * size / reveals.BYTES_PER_SECOND)
+    return timedelta(seconds=2 * size / reveal_deadline.BYTES_PER_SECOND)

@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.15
 _log = structlog.get_logger(__name__)
 
 
-class Offers:
+class LeaseWaiters:
     """Wakes waiting nodes when a lease is offered to them. Used by the coroutines of one event loop."""
 
     def __init__(self, database: Database) -> None:

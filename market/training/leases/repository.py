@@ -112,7 +112,7 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[
     return [(lease_id, committed_at) for lease_id, committed_at in found if committed_at is not None]
 
 
-def had_in_hand(session: Session, lease: Lease) -> bool:
+def held_another_lease(session: Session, lease: Lease) -> bool:
     """Whether the holder of a lease had pulled another one of its kind that it held at some time since this one was
     offered."""
     others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)

@@ -19,7 +19,7 @@ from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
-from market.platform.db.session import wake_after_commit
+from market.platform.db.session import enqueue_after_commit
 from market.platform.events.service import emit
 from market.providers import service as providers
 from market.providers.record import reliability
@@ -28,13 +28,13 @@ from market.training.leases import repository as leases_repository
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind, LeaseView
-from market.training.leases.transitions import move_lease
+from market.training.leases.transitions import transition_lease
 from market.training.leases.verification_hooks import hooks
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.models import Unit
 from market.training.units.service import settle_if_decided
-from market.training.units.transitions import move_unit
+from market.training.units.transitions import transition_unit
 from zoo_protocol.hashing import to_hex
 
 UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
@@ -86,7 +86,7 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
     lease = leases_repository.lock_next_lease(session, address, kinds, now)
     if lease is None:
         return None
-    move_lease(session, lease, LeaseEvent.PULL, at=now)
+    transition_lease(session, lease, LeaseEvent.PULL, at=now)
     lease.pulled_at = now
     lease.expires_at = now + timedelta(seconds=lease_seconds)
     return LeaseView(
@@ -153,7 +153,7 @@ def fail(session: Session, lease_id: str, address: str, token: str, code: str, d
     """The node says that it cannot do the work, or is about to stop. Raises LeaseLost."""
     job, unit, lease = lock_held(session, lease_id, address, token)
     if code == NODE_STOPPING:
-        providers.note_gone(session, address)
+        providers.record_shutdown(session, address)
     abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
 
 
@@ -162,19 +162,19 @@ def abandon(
 ) -> None:
     """End an open lease without its result; the caller has locked all three. What it was for goes to somebody else."""
     now = utc_now()
-    move_lease(session, lease, event, at=now, reason=reason, detail=detail)
+    transition_lease(session, lease, event, at=now, reason=reason, detail=detail)
     if lease.kind == LeaseKind.REPLAY:
         hooks().replay_abandoned(session, lease)
     elif lease.kind == LeaseKind.REVEAL:
         hooks().reveal_abandoned(session, lease)
     elif lease.kind == LeaseKind.PIN:
-        wake_after_commit(session, "jobs.dispatch", job.id)
+        enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
-        move_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
+        transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
         if unit.payload_cid is not None:
             _withdraw(session, unit)
         if reason == slot_states.MISSING:
-            slot_states.give_up(session, unit)
+            slot_states.reset_state(session, unit)
         if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
             reliability.note_lost(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
@@ -191,7 +191,7 @@ def _withdraw(session: Session, unit: Unit) -> None:
     unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
 
 
-def vacate(session: Session, provider: str, reason: str) -> None:
+def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:
     """Take the node out of all running jobs: its slots become free and all its open leases end, for ``reason``."""
     for job_id in repository.jobs_held_by(session, provider):
         jobs_repository.lock_job(session, job_id)
@@ -212,7 +212,7 @@ def _free_slot(session: Session, job_id: str, provider: str) -> None:
     for slot in jobs_repository.slots(session, job_id):
         if slot.provider == provider:
             slot.provider = None
-            wake_after_commit(session, "jobs.dispatch", job_id)
+            enqueue_after_commit(session, "jobs.dispatch", job_id)
 
 
 def busy_providers(session: Session) -> set[str]:

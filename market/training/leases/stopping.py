@@ -5,9 +5,9 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
-from market.platform.db.session import wake_after_commit
+from market.platform.db.session import enqueue_after_commit
 from market.training.leases import repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.schemas import LeaseKind
@@ -44,8 +44,8 @@ CANCELLED_BY_PAYER = "cancelled_by_payer"
 def cancel_now(session: Session, job: Job, actor: str, reason: str = CANCELLED_BY_PAYER) -> None:
     """Cancel a funded, matching or running job whose row the caller has locked."""
     trains = job.status == JobStatus.RUNNING
-    move_job(session, job, JobEvent.CANCEL, reason=reason, actor=actor)
+    transition_job(session, job, JobEvent.CANCEL, reason=reason, actor=actor)
     if trains:
         stop_training(session, job, reason)
     else:
-        wake_after_commit(session, "settlement.settle")
+        enqueue_after_commit(session, "settlement.settle")

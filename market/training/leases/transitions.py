@@ -9,7 +9,7 @@ from market.platform.events.service import move
 from market.training.leases.models import Lease
 
 
-def move_lease(
+def transition_lease(
     session: Session, lease: Lease, event: LeaseEvent, *, at: datetime, reason: str | None = None, detail: str = ""
 ) -> None:
     """Move a lease whose row the caller has locked; everything but a pull ends it at ``at``."""

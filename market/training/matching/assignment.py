@@ -23,7 +23,7 @@ from market.training.units import repository as units_repository
 _DATASET_SHARE = 0.5  # of a job's data; its newest checkpoint is the rest
 
 
-def deal(
+def assign_nodes(
     session: Session, settings: Settings, sizes: Mapping[str, int], addresses: Sequence[str]
 ) -> dict[str, list[str]]:
     """Deal sold nodes to the jobs that bought them, ``sizes`` of each, so that all gangs together are best.
@@ -36,7 +36,7 @@ def deal(
         job = jobs_repository.job(session, job_id)
         assert job is not None  # it has a bid
         missing[job_id] = _missing(session, job, addresses)
-    return assignment.deal(sizes, [known[address] for address in addresses], missing)
+    return assignment.assign_nodes(sizes, [known[address] for address in addresses], missing)
 
 
 def best_spares(

@@ -11,8 +11,8 @@ from market.domain.nodes.placement import Requirements
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Slot
 from market.jobs.pricing import job_limit
-from market.jobs.transitions import move_job
-from market.platform.db.session import Database, database_now, wake_after_commit
+from market.jobs.transitions import transition_job
+from market.platform.db.session import Database, database_now, enqueue_after_commit
 from market.providers import service as providers
 from market.settings import Settings
 
@@ -59,7 +59,9 @@ def assign(
         return False
     if price > job_limit(job):
         return False
-    if jobs_repository.slot_holders(session) & set(addresses) or providers.proving_among(session, addresses, now):
+    if jobs_repository.slot_holders(session) & set(addresses) or providers.providers_in_benchmark(
+        session, addresses, now
+    ):
         return False
     requirements = Requirements.of(job.requirements)
     if not all(
@@ -72,8 +74,8 @@ def assign(
     job.environment_class = environment_class
     job.matched_at = job.round_started_at = now
     job.current_round = 0
-    move_job(session, job, JobEvent.MATCHED)
-    wake_after_commit(session, "jobs.dispatch", job_id)
+    transition_job(session, job, JobEvent.MATCHED)
+    enqueue_after_commit(session, "jobs.dispatch", job_id)
     return True
 
 
@@ -85,6 +87,6 @@ def expire_due(database: Database, now: datetime) -> int:
         with database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
             if job is not None and job.status == JobStatus.MATCHING and job.expires_at <= now:
-                move_job(session, job, JobEvent.EXPIRE, reason="expired")
-                wake_after_commit(session, "settlement.settle")
+                transition_job(session, job, JobEvent.EXPIRE, reason="expired")
+                enqueue_after_commit(session, "settlement.settle")
     return len(due)

@@ -23,7 +23,7 @@ from market.providers import service as providers
 from market.settings import Settings
 
 
-def release_dearer(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
+def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
     """Vacate those of ``slots`` (none with work in this round) whose nodes gave notice of an ask beyond the price."""
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
@@ -35,13 +35,13 @@ def release_dearer(session: Session, settings: Settings, job: Job, slots: Sequen
             slot.provider = None
 
 
-def release_unfit(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
+def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
     """Vacate those of ``slots`` (none with work in this round) whose nodes do not meet the requirements any more, who
     are jailed, or who could not be punished for what they do."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
     nodes = providers.nodes_among(session, settings, holders, database_now(session))
-    barred = providers.barred_among(session, NETWORKS[settings.network], holders)
+    barred = providers.ineligible_providers(session, NETWORKS[settings.network], holders)
     for slot in slots:
         if slot.provider in barred or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):
             slot.provider = None

@@ -70,7 +70,7 @@ def fill(
                     slot.provider = spare
 
 
-def have_them_follow(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:
+def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:
     """Ask as many spares as are wanted to fetch the job's newest checkpoint; those that followed it before come first.
 
     A node follows one job at a time, and is asked once for each checkpoint.

@@ -26,7 +26,7 @@ FILES_AT_ONCE, ROWS_AT_ONCE = 100, 1_000
 """Between two looks at what else needs them, and in one transaction."""
 
 
-def forget_old(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
+def purge_expired(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
     """Forget what need not be kept of jobs that ended longer than ``kept`` ago; returns of how many jobs."""
     with database.transaction() as session:
         due = repository.ended_before(session, now - kept, JOBS_AT_ONCE)

@@ -23,7 +23,7 @@ def needs_file(session: Session, cid: str) -> bool:
     return replication_repository.is_public_of_others(session, cid, ())
 
 
-def release_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
+def unpin_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
     """Unpin the slot states that nobody needs; returns how many. A file is unpinned before that is noted, so whatever
     ends in between is done again."""
     with database.transaction() as session:

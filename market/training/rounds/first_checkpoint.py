@@ -30,7 +30,7 @@ def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) 
         UnusableDataset: the dataset is not what its manifest says, or is gone.
         StorageUnavailable: storage failed; it can be tried again.
     """
-    with database.exclusive(f"checkpoint:{job_id}") as alone:
+    with database.advisory_lock(f"checkpoint:{job_id}") as alone:
         if not alone:
             return
         with database.transaction() as session:

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET
 from market.platform.storage.client import Storage
 from market.providers import service as providers
@@ -98,7 +98,7 @@ def round_to_offer(
     """
     if own in units_repository.OPEN_UNIT or ahead in units_repository.OPEN_UNIT:
         return None
-    if own is None and (ahead is None or state.lacks_quorum) and state.is_worth_offering(now):
+    if own is None and (ahead is None or state.lacks_quorum) and state.can_finish_in_time(now):
         return 0
     return 1 if may_go_ahead and ahead is None else None
 
@@ -114,11 +114,11 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         _rest(session, settings, job, slots, units, next_units)
         return
     _offer_units(session, settings, job, slots, units, next_units, checkpoint)
-    spares.have_them_follow(session, settings, job, checkpoint)
+    spares.offer_prefetch_leases(session, settings, job, checkpoint)
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
-        wake_after_commit(session, "jobs.aggregate", job.id)
-    elif state.is_hopeless(now) and state.is_hopeless(now - outages.time_away(session, state.started_at, now)):
+        enqueue_after_commit(session, "jobs.aggregate", job.id)
+    elif state.is_infeasible(now) and state.is_infeasible(now - outages.time_away(session, state.started_at, now)):
         _give_up(session, job, state, now)
 
 
@@ -146,9 +146,9 @@ def _offer_units(
     # What a late unit hands on is what the slot's next one starts with, so that has to wait for it.
     waiting = units_repository.late_slots(session, job.id, job.current_round)
     may_go_ahead = (
-        slot_states.goes_on_when_delivered(job)
+        slot_states.continues_on_delivery(job)
         and job.current_round + 1 < job.rounds
-        and state.is_worth_going_ahead(now, deadlines.begun([unit.created_at for unit in next_units], job.nodes))
+        and state.can_start_next_round(now, deadlines.round_start([unit.created_at for unit in next_units], job.nodes))
     )
 
     def next_of(slot: Slot) -> int | None:
@@ -157,8 +157,8 @@ def _offer_units(
 
     # A slot that waits for the next round, since it would be too late for this one, gets its node now.
     idle = [slot for slot in slots if next_of(slot) is not None or slot.slot not in own.keys() | ahead.keys() | waiting]
-    renewals.release_dearer(session, settings, job, idle)
-    renewals.release_unfit(session, settings, job, idle)
+    renewals.drop_overpriced_nodes(session, settings, job, idle)
+    renewals.drop_ineligible_nodes(session, settings, job, idle)
     spares.fill(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
         which = None if slot.provider is None else next_of(slot)
@@ -192,14 +192,14 @@ def _rest(
     """A paused job gets no new units: what is out comes in, the round closes if it can, and then its nodes are free."""
     state = round_state(session, job, units, settings)
     if state.can_close(utc_now()):
-        wake_after_commit(session, "jobs.aggregate", job.id)
+        enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif not any(unit.status in units_repository.OPEN_UNIT for unit in (*units, *next_units)):
         for slot in slots:
             slot.provider = None
 
 
 def _fail(session: Session, job: Job, reason: str) -> None:
-    move_job(session, job, JobEvent.FAIL, reason=reason)
+    transition_job(session, job, JobEvent.FAIL, reason=reason)
     stop_training(session, job, reason)
 
 

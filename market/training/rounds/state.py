@@ -25,8 +25,8 @@ REPORT_OF_ANOTHER_JOB = timedelta(days=1)
 class RoundState:
     """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
 
-    Those of the open ones that were offered after ``last_offer`` are ``hopeless``: a quorum does not wait for them. For
-    the others it waits until ``deadline``; without a quorum the job is given up after ``patience``. ``last_ahead`` is
+    Those of the open ones that were offered after ``last_offer`` are ``infeasible``: a quorum does not wait for them.
+    For the others it waits until ``deadline``; without a quorum the job is given up after ``patience``. ``last_ahead`` is
     until when after its beginning units of the next round are offered, as long as this one is at hand.
     """
 
@@ -36,7 +36,7 @@ class RoundState:
     started_at: datetime
     deadline: timedelta
     patience: timedelta
-    hopeless: int = 0
+    infeasible: int = 0
     last_offer: timedelta | None = None
     last_ahead: timedelta | None = None
 
@@ -48,17 +48,17 @@ class RoundState:
     def can_close(self, now: datetime) -> bool:
         """Whether to aggregate now: a quorum is delivered, and nothing is worth waiting for any longer."""
         late = now >= self.started_at + self.deadline
-        return self.delivered >= self.quorum and (self.open <= self.hopeless or late)
+        return self.delivered >= self.quorum and (self.open <= self.infeasible or late)
 
-    def is_hopeless(self, now: datetime) -> bool:
+    def is_infeasible(self, now: datetime) -> bool:
         return self.delivered < self.quorum and now >= self.started_at + self.patience
 
-    def is_worth_offering(self, now: datetime) -> bool:
+    def can_finish_in_time(self, now: datetime) -> bool:
         """Whether a unit that is offered now may still come in time, or there is no quorum without it."""
         in_time = self.last_offer is None or now <= self.started_at + self.last_offer
         return in_time or self.lacks_quorum
 
-    def is_worth_going_ahead(self, now: datetime, began: datetime | None) -> bool:
+    def can_start_next_round(self, now: datetime, began: datetime | None) -> bool:
         """Whether a unit of the next round that is offered now would come in time; ``began``: when that round did, None
         if too few of its units were offered yet."""
         return began is None or self.last_ahead is None or now <= began + self.last_ahead
@@ -77,13 +77,13 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
     longest, opened_at = settings.round_deadline_seconds, job.round_started_at or job.created_at
     started_at = opened_at
     share = deadlines.LEAST_SLACK
-    if slot_states.goes_on_when_delivered(job):
-        started_at = deadlines.begun([unit.created_at for unit in units], job.nodes) or started_at
+    if slot_states.continues_on_delivery(job):
+        started_at = deadlines.round_start([unit.created_at for unit in units], job.nodes) or started_at
         share = deadlines.OVERLAPPED_SLACK
     taken = units_repository.delivery_seconds(session, job.id, job.current_round - DEADLINE_ROUNDS)
-    deadline = min(deadlines.deadline(taken, settings.round_slack_seconds, share) if taken else longest, longest)
+    deadline = min(deadlines.deadline(taken, settings.round_grace_seconds, share) if taken else longest, longest)
     last_offer = timedelta(seconds=deadlines.last_offer(taken, deadline)) if taken else None
-    last_ahead = timedelta(seconds=deadlines.last_ahead(taken, deadline)) if taken else None
+    last_ahead = timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None
     return RoundState(
         nodes=job.nodes,
         open=sum(unit.status in units_repository.OPEN_UNIT for unit in units),
@@ -91,9 +91,9 @@ def round_state(session: Session, job: Job, units: list[Unit], settings: Setting
         started_at=started_at,
         deadline=timedelta(seconds=deadline),
         # Units are offered ahead, and before a pause: that the job is given up counts from when it could go on.
-        patience=timedelta(seconds=settings.round_patience_seconds) + max(opened_at - started_at, timedelta(0)),
+        patience=timedelta(seconds=settings.round_timeout_seconds) + max(opened_at - started_at, timedelta(0)),
         # What is committed already is coming in time, whenever it was offered.
-        hopeless=sum(
+        infeasible=sum(
             last_offer is not None and unit.status == UnitStatus.LEASED and unit.created_at > started_at + last_offer
             for unit in units
         ),

@@ -12,7 +12,7 @@ from zoo_protocol.messages import UnitCommitment
 
 
 @dataclass(frozen=True, slots=True)
-class UnitFacts:
+class UnitSummary:
     """One unit, with what its job fixes; ``spec`` is the job's with the ``top_k`` that this unit was told.
 
     ``leaves`` and ``salt`` are private until the unit is decided.
@@ -66,9 +66,9 @@ def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
     return job.spec | {"training_config": job.spec["training_config"] | {"top_k": unit.top_k}}
 
 
-def facts(job: Job, unit: Unit) -> UnitFacts:
+def facts(job: Job, unit: Unit) -> UnitSummary:
     """The facts of ``unit`` of ``job``."""
-    return UnitFacts(
+    return UnitSummary(
         id=unit.id,
         job_id=unit.job_id,
         round=unit.round,

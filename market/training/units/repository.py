@@ -91,7 +91,7 @@ def committed_slots(session: Session, job_id: str) -> set[int]:
     return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, Unit.status == UnitStatus.COMMITTED)))
 
 
-def is_to_come(session: Session, unit: Unit) -> bool:
+def has_pending_upload(session: Session, unit: Unit) -> bool:
     """Whether an earlier unit of this one's slot is committed and still to be uploaded."""
     query = select(Unit.id).where(Unit.job_id == unit.job_id, Unit.slot == unit.slot, Unit.round < unit.round)
     return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None

@@ -13,14 +13,14 @@ from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.domain.verification.sampling import COMPARABLE_SHARE
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
-from market.platform.db.session import wake_after_commit
+from market.platform.db.session import enqueue_after_commit
 from market.training.checkpoints.pin_rules import PIN_GRACE, missing_pins
 from market.training.units import repository
-from market.training.units.facts import UnitFacts, facts
+from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
-from market.training.units.transitions import move_unit
+from market.training.units.transitions import transition_unit
 
 _TRAINS_NO_MORE = (
     JobStatus.VERIFYING,
@@ -31,7 +31,7 @@ _TRAINS_NO_MORE = (
 )
 
 
-def unit_facts(session: Session, unit_id: int) -> UnitFacts:
+def unit_facts(session: Session, unit_id: int) -> UnitSummary:
     """Facts of one unit.
 
     Raises:
@@ -43,19 +43,19 @@ def unit_facts(session: Session, unit_id: int) -> UnitFacts:
     return facts(*found)
 
 
-def job_units(session: Session, job_id: str) -> list[UnitFacts]:
+def job_units(session: Session, job_id: str) -> list[UnitSummary]:
     """All units of a job in the order (round, slot, id), lost ones too."""
     job = jobs_repository.job(session, job_id)
     return [] if job is None else [facts(job, unit) for unit in repository.units_of_job(session, job_id)]
 
 
-def clean_units_of(session: Session, unit: UnitFacts, since: datetime | None = None) -> int:
+def clean_units_of(session: Session, unit: UnitSummary, since: datetime | None = None) -> int:
     """Number of its provider's units over all jobs that were verified and speak for it, being comparable to this one
     (:data:`market.domain.verification.sampling.COMPARABLE_SHARE`); of those decided after ``since`` if given."""
     return repository.count_verified_units(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, since)
 
 
-def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitFacts]:
+def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitSummary]:
     """All attempts at a place in the order of their ids, lost ones too."""
     job = jobs_repository.job(session, job_id)
     found = [] if job is None else repository.units_of_round(session, job_id, round_)
@@ -78,7 +78,7 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
     _, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.UPLOADED:
         unit.sampling_bps = sampling_bps
-        move_unit(session, unit, UnitEvent.DRAW, at=utc_now())
+        transition_unit(session, unit, UnitEvent.DRAW, at=utc_now())
 
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
@@ -89,7 +89,7 @@ def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> 
     job, unit = _lock(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
         unit.tolerated_segments = sorted(tolerated)
-        move_unit(session, unit, UnitEvent.PASS, at=utc_now())
+        transition_unit(session, unit, UnitEvent.PASS, at=utc_now())
         settle_if_decided(session, job, utc_now())
 
 
@@ -97,9 +97,9 @@ def reject_unit(session: Session, unit_id: int, reason: str) -> None:
     """The unit is not paid, for ``reason`` (stable code). Does nothing to a unit already decided."""
     job, unit = _lock(session, unit_id)
     if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED):
-        move_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
+        transition_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
         if job.status == JobStatus.RUNNING and unit.round >= job.current_round:
-            wake_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
+            enqueue_after_commit(session, "jobs.dispatch", job.id)  # the round is open: somebody else may do it over
         settle_if_decided(session, job, utc_now())
 
 
@@ -107,13 +107,13 @@ def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
     """The unit is to be judged on chain, in this dispute. Its payload stays out of the aggregate if others are in."""
     _, unit = _lock(session, unit_id)
     unit.dispute_id = dispute_id
-    move_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
+    transition_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
 
 
 def acquit_unit(session: Session, unit_id: int) -> None:
     """The dispute found for its provider; the unit is checked like any other, to the end."""
     _, unit = _lock(session, unit_id)
-    move_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
+    transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
 
 
 def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
@@ -131,5 +131,5 @@ def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
         waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE
         if missing_pins(session, job) and not waited:
             return
-        move_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
-    wake_after_commit(session, "settlement.settle")
+        transition_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
+    enqueue_after_commit(session, "settlement.settle")

@@ -18,10 +18,10 @@ from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.events.service import emit
 from market.training.units import repository, slot_state_repository
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.training.units.models import Unit
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import slot_state_bytes
+from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
 
 MISSING = "slot_state_missing"
@@ -49,17 +49,17 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
     else:
         restored = slot_state_repository.payload_to_restore(session, job.id, slot.slot)
         return Start(before.slot_state_cid, before.slot_state_digest, restored)
-    _tell_fresh(session, job.id, round_, slot.slot, before, reason)
+    _emit_state_reset(session, job.id, round_, slot.slot, before, reason)
     return Start()
 
 
-def goes_on_when_delivered(job: Job) -> bool:
+def continues_on_delivery(job: Job) -> bool:
     """Whether a slot goes on from what a unit leaves once that is declared or delivered, not only once its round is
     joined."""
     return bool(job.spec["training_config"].get("round_delay"))
 
 
-def go_on_from(session: Session, slot: Slot, unit: Unit) -> None:
+def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
     """The slot's next unit starts from what ``unit`` hands on, which has what was added back to its own start."""
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
@@ -75,7 +75,7 @@ def may_be_restored(unit: Unit) -> bool:
     return unit.start_restored_payload_cid is None
 
 
-def give_up(session: Session, unit: Unit) -> None:
+def reset_state(session: Session, unit: Unit) -> None:
     """The node that held what ``unit`` was to start from has lost it, so the slot starts afresh."""
     [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
     if slot.state_unit_id is None or unit.start_slot_state_cid is None:
@@ -83,10 +83,10 @@ def give_up(session: Session, unit: Unit) -> None:
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
     if before.slot_state_cid == unit.start_slot_state_cid and not before.slot_state_public:
         slot.state_unit_id = None
-        _tell_fresh(session, unit.job_id, unit.round, unit.slot, before, "lost_by_its_node")
+        _emit_state_reset(session, unit.job_id, unit.round, unit.slot, before, "lost_by_its_node")
 
 
-def _tell_fresh(session: Session, job_id: str, round_: int, slot: int, before: Unit, reason: str) -> None:
+def _emit_state_reset(session: Session, job_id: str, round_: int, slot: int, before: Unit, reason: str) -> None:
     emit(
         session,
         job_id,
@@ -104,7 +104,7 @@ def starts_privately(session: Session, unit_id: int) -> bool:
     return not slot_state_repository.is_public(session, unit.job_id, *declared)
 
 
-def shown_bytes(session: Session, unit: UnitFacts, segments: Sequence[int]) -> int:
+def shown_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
     """Bytes that a unit's provider has to upload to show what these segments start from."""
     spec = TrainingSpec.from_dict(unit.spec)
     states = sum(segment > 0 for segment in segments) * boundary_state_bytes(spec)

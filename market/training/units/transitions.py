@@ -10,7 +10,7 @@ from market.providers.record import reliability as providers
 from market.training.units.models import Unit
 
 
-def move_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, reason: str | None = None) -> None:
+def transition_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datetime, reason: str | None = None) -> None:
     """Move a unit whose row the caller has locked; ``at`` becomes its time of decision if it is decided by this."""
     status = move(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
     if status in UNIT_DECIDED:

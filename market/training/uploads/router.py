@@ -126,7 +126,7 @@ async def take_piece(
         await received(request, file, PIECE_BYTES, "Send the file in pieces of piece_bytes.")
         with _storage_errors():
             await run_in_threadpool(
-                service.take_piece,
+                service.store_chunk,
                 services.database,
                 services.part(Storage),
                 asked,

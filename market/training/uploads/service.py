@@ -33,7 +33,7 @@ from market.training.uploads import repository as uploads_repository
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from market.training.uploads.models import Upload
 from training_gym.compress.payload_format import payload_size
-from training_gym.units.slot_state import slot_state_bytes
+from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
 from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
@@ -142,7 +142,7 @@ def progress(database: Database, storage: Storage, asked: Asked, cid: str) -> Pr
     return Progress(file, pieces, joined or storage.is_pinned(cid))
 
 
-def take_piece(
+def store_chunk(
     database: Database,
     storage: Storage,
     asked: Asked,

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts.codec import Call, to_json
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.chain.service import intents_about, queue_intent
 from market.chain.views import ChainViews
 from market.domain.lifecycle import (
@@ -37,7 +37,7 @@ from market.verification.disputes import challenge_repository, repository
 from market.verification.disputes.challenge_models import Challenge
 from zoo_protocol import messages
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import dispute_id, leaf_of
+from zoo_protocol.payments.job_record import dispute_id, leaf_of
 
 ALLOWANCE = 2**256 - 1
 """Of the contract Disputes, which takes the bond of a dispute that the account opens and nothing else."""
@@ -184,7 +184,7 @@ def _warn_of_foreign_key(dispute_id: str, account: str, status: DisputeStatus) -
         dispute=dispute_id,
         account=account,
         status=status,
-        remedy="Set ZOO_FORMER_CHALLENGER_KEYSTORE (or _KEY) to that account's until the dispute has ended.",
+        remedy="Set ZOO_PREVIOUS_CHALLENGER_KEYSTORE (or _KEY) to that account's until the dispute has ended.",
     )
 
 
@@ -227,7 +227,7 @@ def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account
     if allowed >= terms.bond_wei:
         return True
     with database.transaction() as session:
-        ask(
+        request_call(
             session,
             key=f"allow_bonds:{account}:{allowed}",
             kind="allow_bonds",
@@ -239,7 +239,7 @@ def _may_pay(database: Database, chain: ChainViews, terms: DisputeTerms, account
 
 
 def _ask(session: Session, challenge: Challenge, call: Call, amount: int = 0) -> None:
-    ask(
+    request_call(
         session,
         key=f"dispute:{challenge.dispute_id}:{call['function']}",
         kind="dispute",

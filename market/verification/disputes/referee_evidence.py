@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes
 from market.chain.contracts.codec import Call
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.verification.disputes.models import Verdict
 from zoo_protocol.messages import REPLAYED
 
@@ -35,7 +35,7 @@ def of_contradiction(session: Session, known: Verdict, signature: str) -> None:
     _show(session, known, Disputes.proveContradiction(known.dispute_id, known.draw, *pair))
 
 
-def odd_one(committee: Sequence[str], verdicts: Sequence[Verdict]) -> Verdict | None:
+def dissenting_verdict(committee: Sequence[str], verdicts: Sequence[Verdict]) -> Verdict | None:
     """The verdict of the member that signed one while every other member signed the opposite, if there is one."""
     given = {verdict.referee: verdict for verdict in verdicts if verdict.reason in REPLAYED}
     if len(committee) < LEAST_MEMBERS or len(given) < len(committee):
@@ -47,13 +47,13 @@ def odd_one(committee: Sequence[str], verdicts: Sequence[Verdict]) -> Verdict | 
     return None
 
 
-def against_the_odd_one(session: Session, committee: Sequence[str], verdicts: Sequence[Verdict]) -> None:
+def prove_wrong_verdict(session: Session, committee: Sequence[str], verdicts: Sequence[Verdict]) -> None:
     """Show who signed against all others of its committee, once all have signed.
 
     Args:
         committee: in the order of the contract.
     """
-    odd = odd_one(committee, verdicts)
+    odd = dissenting_verdict(committee, verdicts)
     if odd is None:
         return
     signatures = {verdict.referee: verdict.signature for verdict in verdicts}
@@ -70,4 +70,4 @@ def against_the_odd_one(session: Session, committee: Sequence[str], verdicts: Se
 def _show(session: Session, verdict: Verdict, call: Call) -> None:
     _log.warning("a referee is to be punished", referee=verdict.referee, call=call["function"])
     key = f"{call['function']}:{verdict.dispute_id}:{verdict.draw}:{verdict.referee}"
-    ask(session, key=key, kind="punish_referee", subject=f"dispute:{verdict.dispute_id}", **call)
+    request_call(session, key=key, kind="punish_referee", subject=f"dispute:{verdict.dispute_id}", **call)

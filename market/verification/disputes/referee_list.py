@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, ProviderStaking
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.chain.service import final_events_named
 from market.chain.views import ChainViews
 from market.platform.db.session import Database
@@ -48,7 +48,7 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
     Raises:
         ChainError: the chain does not answer; nothing was asked for.
     """
-    with database.exclusive("referees") as alone:
+    with database.advisory_lock("referees") as alone:
         if not alone:
             return
         with database.transaction() as session:
@@ -66,7 +66,7 @@ def evict_idle(database: Database, chain: ChainViews) -> None:
             for who in idle[:EVICTIONS_AT_ONCE]:
                 _log.info("a referee cannot be drawn any more", referee=who, until=entries[who])
                 key = f"evict:{who}:{entries[who]}"
-                ask(session, key=key, kind="evict_referee", subject=f"referee:{who}", **Disputes.evict(who))
+                request_call(session, key=key, kind="evict_referee", subject=f"referee:{who}", **Disputes.evict(who))
 
 
 def _listed(session: Session) -> dict[str, int]:

@@ -104,7 +104,7 @@ def give(session: Session, domain: Domain, dispute_id: str, given: VerdictReques
         )
         session.add(known)
         session.flush()
-        referee_evidence.against_the_odd_one(
+        referee_evidence.prove_wrong_verdict(
             session, dispute.committee, repository.verdicts(session, dispute_id, given.draw)
         )
     elif messages.finding_of(dispute_id, given.draw, known.provider_correct, known.reason) != message:

@@ -20,7 +20,7 @@ from market.domain.lifecycle import (
     ProviderStatus,
     UnitStatus,
 )
-from market.domain.verification.dispute_routes import Path, Reason, Route
+from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
 from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
 from market.domain.verification.lifecycle import SAMPLE_OPEN, SampleEvent, SampleStatus, WindowEvent, WindowStatus
 from market.platform.db.base import utc_now
@@ -31,11 +31,11 @@ from market.providers import standing
 from market.training.commitments import service as commitments
 from market.training.leases import service as leases
 from market.training.units import service as units_service
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenger
 from market.verification.disputes.chain_events import provider_of
 from market.verification.disputes.challenger import Ending
-from market.verification.judgement.dispute_routing import Court
+from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.judgement.slashes import evidence, operators_slash
 from market.verification.penalties.models import Slash
 from market.verification.penalties.service import bring
@@ -43,10 +43,10 @@ from market.verification.replays.comparisons import TOLERANCE
 from market.verification.replays.service import cleared_by_committee, refuted_for_good
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Sample
-from market.verification.samples.transitions import move_sample
+from market.verification.samples.transitions import transition_sample
 from market.verification.windows import repository as windows_repository
 from market.verification.windows.models import Window
-from market.verification.windows.transitions import move_window
+from market.verification.windows.transitions import transition_window
 from zoo_protocol.hashing import canonical_json
 
 PROVIDER_JAILED = "provider_jailed"
@@ -64,7 +64,7 @@ _CHEATING = (INCORRECT, WITHHELD_DATA, REFUSED_DATA)
 _log = structlog.get_logger(__name__)
 
 
-def decide_units(database: Database, storage: Storage, court: Court) -> None:
+def decide_units(database: Database, storage: Storage, court: Adjudicator) -> None:
     """Decide every unit of the latched windows that can be decided, each in its own transaction.
 
     Raises:
@@ -98,10 +98,10 @@ def _close_if_decided(database: Database, window_id: int) -> None:
         window = windows_repository.lock_window(session, window_id)
         undecided = any(unit.status not in UNIT_DECIDED for unit in commitments.window_units(session, window_id))
         if window is not None and window.status == WindowStatus.LATCHED and not undecided:
-            move_window(session, window, WindowEvent.DECIDE)
+            transition_window(session, window, WindowEvent.DECIDE)
 
 
-def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts, *, is_open: bool) -> None:
+def _refuted(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, *, is_open: bool) -> None:
     """Dispute the unit, or convict it by the operator's key where a dispute cannot decide.
 
     A dispute makes the unit's trace public, so it waits for the samples that are ``is_open``. A provider is in one
@@ -118,17 +118,17 @@ def _refuted(database: Database, storage: Storage, court: Court, unit: UnitFacts
     except ChainError as error:  # this unit waits; others need not
         _log.warning("who decides over a refuted unit is not known", unit=unit.id, code=error.code, detail=str(error))
         return
-    if route.path is Path.OPERATOR or is_convicted:
+    if route.path is DecidedBy.OPERATOR or is_convicted:
         _convict(database, storage, unit, route)
     elif not (is_open or is_busy):
         _dispute(database, storage, court, unit, window)
 
 
-def _dispute(database: Database, storage: Storage, court: Court, unit: UnitFacts, window: Window) -> None:
+def _dispute(database: Database, storage: Storage, court: Adjudicator, unit: UnitSummary, window: Window) -> None:
     """Put the unit into dispute. Its provider gets no work until that has ended."""
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
-        document = evidence(session, unit, failed, Route(Path.DISPUTE))
+        document = evidence(session, unit, failed, Route(DecidedBy.DISPUTE))
     evidence_cid = storage.put_block(canonical_json(document)).cid
     with database.transaction() as session:
         provider = providers.require(session, unit.provider, lock=True)
@@ -137,7 +137,7 @@ def _dispute(database: Database, storage: Storage, court: Court, unit: UnitFacts
         dispute_id = court.accuse(session, unit, window, failed.segment, evidence_cid)
         units_service.dispute_unit(session, unit.id, dispute_id)
         providers.note_disputed(session, unit.provider, utc_now())
-        leases.vacate(session, unit.provider, IN_DISPUTE)
+        leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
 def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
@@ -149,7 +149,7 @@ def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
     if ending.status is ChallengeStatus.MISSED:
         with database.transaction() as session:
             unit = units_service.unit_facts(session, unit_id)
-        _convict(database, storage, unit, Route(Path.OPERATOR, Reason(ending.reason or "")))
+        _convict(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
         return
     with database.transaction() as session:
         unit = units_service.unit_facts(session, unit_id)
@@ -168,7 +168,7 @@ def _book_dispute(database: Database, storage: Storage, unit_id: int) -> None:
             _reject(session, unit.id, ending.reason or "")
 
 
-def _slash_by_dispute(session: Session, unit: UnitFacts, ending: Ending) -> Slash:
+def _slash_by_dispute(session: Session, unit: UnitSummary, ending: Ending) -> Slash:
     """The penalty that the contract has taken; amount and transaction are in its final event."""
     assert ending.convicted_in is not None  # it was won
     event = next(event for event in final_events(session, ending.convicted_in) if event.name == "Slashed")
@@ -179,13 +179,13 @@ def _slash_by_dispute(session: Session, unit: UnitFacts, ending: Ending) -> Slas
         offence=INCORRECT,
         evidence=ending.convicted_in,
         evidence_cid=ending.evidence_cid,
-        path=Path.DISPUTE,
+        path=DecidedBy.DISPUTE,
         amount_wei=event.args["amount"],
         tx=event.tx_hash,
     )
 
 
-def _convict(database: Database, storage: Storage, unit: UnitFacts, route: Route) -> None:
+def _convict(database: Database, storage: Storage, unit: UnitSummary, route: Route) -> None:
     """By the operator's key: what a dispute cannot decide."""
     with database.transaction() as session:
         failed = _failed_sample(session, unit.id)
@@ -227,12 +227,12 @@ def on_dispute_ended(session: Session, event: ChainEvent) -> None:
 
 def _dismiss_from_work(session: Session, provider: str) -> None:
     """Free the slots of a provider that is jailed, and reject all of its that was not verified."""
-    leases.vacate(session, provider, PROVIDER_JAILED)
+    leases.remove_node_from_jobs(session, provider, PROVIDER_JAILED)
     for unit_id in units_service.unverified_units_of(session, provider):
         _reject(session, unit_id, PROVIDER_JAILED)
 
 
-def _bar(session: Session, unit: UnitFacts, reason: str, slash: Slash) -> None:
+def _bar(session: Session, unit: UnitSummary, reason: str, slash: Slash) -> None:
     """The unit's provider is convicted: jail it, free its slots, and reject all of its that was not verified."""
     bring(session, unit, slash)
     standing.jail(session, unit.provider, slash.offence)
@@ -253,6 +253,6 @@ def _reject(session: Session, unit_id: int, reason: str) -> None:
     units_service.reject_unit(session, unit_id, reason)
     for sample in samples_repository.lock_samples_of_unit(session, unit_id):
         if sample.status in SAMPLE_OPEN:
-            move_sample(session, sample, SampleEvent.DROP, reason=reason)
+            transition_sample(session, sample, SampleEvent.DROP, reason=reason)
         elif sample.status == SampleStatus.FAILED:
             refuted_for_good(session, sample, unit)

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.domain.verification.dispute_routes import Case, Path, Reason, Route, is_replayable, route
+from market.domain.verification.dispute_routes import Case, DecidedBy, Reason, Route, is_replayable, route
 from market.jobs import service as jobs
 from market.platform.db.session import Database
 from market.providers import service as providers
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.disputes import challenger as challenges
 from market.verification.disputes import referee_list
 from market.verification.disputes.challenger import Accusation, Challenger
@@ -18,24 +18,24 @@ from market.verification.windows.omissions import proof_of
 
 
 @dataclass(frozen=True, slots=True)
-class Court:
+class Adjudicator:
     """``challenger`` is None where the market has no account to dispute with; ``enabled`` is the market's setting."""
 
     challenger: Challenger | None
     enabled: bool
 
-    def route(self, database: Database, unit: UnitFacts, window: Window, offence: str) -> Route:
+    def route(self, database: Database, unit: UnitSummary, window: Window, offence: str) -> Route:
         """Who decides over this unit now.
 
         Raises:
             ChainError: the chain does not say.
         """
         if not is_replayable(offence):
-            return Route(Path.OPERATOR, Reason.NOT_REPLAYABLE)
+            return Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
         if not self.enabled:
-            return Route(Path.OPERATOR, Reason.DISPUTES_OFF)
+            return Route(DecidedBy.OPERATOR, Reason.DISPUTES_OFF)
         if self.challenger is None:
-            return Route(Path.OPERATOR, Reason.NO_CHALLENGER)
+            return Route(DecidedBy.OPERATOR, Reason.NO_CHALLENGER)
         chain, address = self.challenger.chain, self.challenger.address
         with database.transaction() as session:
             payer = jobs.get(session, unit.job_id).order.payer
@@ -56,7 +56,7 @@ class Court:
         )
         return route(case, self.challenger.terms)
 
-    def accuse(self, session: Session, unit: UnitFacts, window: Window, step: int, evidence_cid: str) -> str:
+    def accuse(self, session: Session, unit: UnitSummary, window: Window, step: int, evidence_cid: str) -> str:
         """Have the unit disputed for this step; the dispute's id."""
         assert self.challenger is not None  # it was routed to a dispute
         accusation = Accusation(

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus, UnitStatus
 from market.domain.nodes.uptime import epoch_of
 from market.domain.verification import late_states
-from market.domain.verification.late_states import BANDWIDTH_VIOLATION, Booked
+from market.domain.verification.late_states import BANDWIDTH_VIOLATION, LatenessOutcome
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -48,13 +48,13 @@ def _book(session: Session, late: LateState) -> None:
     if unit.status not in UNIT_DECIDED:
         return
     counted = repository.counted_late_states(session, late.due_at - timedelta(days=1), late.provider)
-    late.booked = late_states.booked(
+    late.booked = late_states.lateness_outcome(
         verified=unit.status == UnitStatus.VERIFIED,
         jailed=providers.require(session, late.provider).status == ProviderStatus.JAILED,
         same_day=any(_day(known) == _day(late) for known in counted),
     )
     session.flush()
-    if late.booked == Booked.COUNTED:
+    if late.booked == LatenessOutcome.COUNTED:
         reliability.note_lost(session, late.provider, late.due_at)
 
 
@@ -82,7 +82,7 @@ def _slash(database: Database, storage: Storage, provider: str) -> None:
     with database.transaction() as session:
         if providers.require(session, provider, lock=True).status == ProviderStatus.JAILED:
             for late in found:  # meanwhile, for something that costs more
-                session.merge(late).booked = Booked.PROVIDER_JAILED
+                session.merge(late).booked = LatenessOutcome.PROVIDER_JAILED
             return
         last = units.unit_facts(session, found[-1].unit_id)
         evidence = to_hex(digest_of(cid))

@@ -6,9 +6,9 @@ from datetime import datetime
 from sqlalchemy import exists, or_, select, update
 from sqlalchemy.orm import Session
 
-from market.domain.verification.late_states import Booked
+from market.domain.verification.late_states import LatenessOutcome
 from market.domain.verification.lifecycle import CanaryStatus, ComparisonStatus, ReplayStatus
-from market.domain.verification.sampling import Overruled
+from market.domain.verification.sampling import VerifierSanction
 from market.verification.penalties.models import Slash
 from market.verification.samples.models import Canary, Comparison, LateState, Replay, Sample
 
@@ -37,7 +37,7 @@ def unbooked_late_states(session: Session) -> list[LateState]:
 
 def counted_late_states(session: Session, due_after: datetime, provider: str | None = None) -> Sequence[LateState]:
     """Those that count and were due after then, of one provider or of all, by when they were due."""
-    query = select(LateState).where(LateState.booked == Booked.COUNTED, LateState.due_at > due_after)
+    query = select(LateState).where(LateState.booked == LatenessOutcome.COUNTED, LateState.due_at > due_after)
     if provider is not None:
         query = query.where(LateState.provider == provider)
     return session.scalars(query.order_by(LateState.due_at, LateState.sample_id)).all()
@@ -46,7 +46,7 @@ def counted_late_states(session: Session, due_after: datetime, provider: str | N
 def canaries_with_states(session: Session, before: datetime, after: int) -> Sequence[Canary]:
     """Canaries made before then whose altered states storage may keep though nobody replays them, but for those for
     which a verifier was slashed, or is to be: the evidence names the state. A page of them, as above."""
-    is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == Overruled.SLASHED)
+    is_punished = (Replay.status == ReplayStatus.OVERRULED) & (Replay.reason == VerifierSanction.SLASHED)
     is_evidence = exists().where(Replay.canary_id == Canary.id, is_punished)
     is_over = Canary.status.in_((CanaryStatus.ANSWERED, CanaryStatus.DROPPED))
     query = select(Canary).where(Canary.state_cid.is_not(None), is_over, Canary.created_at < before, ~is_evidence)
@@ -74,6 +74,6 @@ def drop_comparison_states(session: Session, comparison_ids: Collection[int]) ->
 
 def replays_to_punish(session: Session) -> Sequence[int]:
     """Ids of the replays for which their verifiers are to be slashed, oldest first."""
-    wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == Overruled.SLASHED)
+    wrong = (Replay.status == ReplayStatus.OVERRULED, Replay.reason == VerifierSanction.SLASHED)
     is_punished = exists().where(Slash.replay_id == Replay.id)
     return session.scalars(select(Replay.id).where(*wrong, ~is_punished).order_by(Replay.id)).all()

@@ -11,14 +11,14 @@ from market.settings import Settings
 from market.verification.disputes import challenger as disputes
 from market.verification.disputes.challenger import Challenger
 from market.verification.judgement.decisions import decide_units
-from market.verification.judgement.dispute_routing import Court
+from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.judgement.late_states import book_late_states
 from market.verification.judgement.slashes import slash_verifiers
 from market.verification.penalties.service import execute_slashes
 from market.verification.replays.canaries import plant_canaries
 from market.verification.replays.comparisons import compare_states, request_claims
 from market.verification.replays.drawing import draw_samples
-from market.verification.replays.faults import book_faults
+from market.verification.replays.faults import record_faults
 from market.verification.replays.service import assign_replays
 from market.verification.replays.start_states import request_states
 from market.verification.samples import repository as samples_repository
@@ -44,7 +44,7 @@ def advance(
     Raises:
         StorageError, ChainError: a part does not work now; what was due stays due.
     """
-    with database.exclusive("verification.advance") as alone:
+    with database.advisory_lock("verification.advance") as alone:
         if not alone:
             return
         close_window(database, settings, network)
@@ -52,14 +52,14 @@ def advance(
         draw_samples(database, settings, network)
         storable = _is_storable(database, storage)
         request_states(database, storable=storable)
-        book_faults(database, storage, storable=storable)
+        record_faults(database, storage, storable=storable)
         plant_canaries(database, storage, settings)
         assign_replays(database, settings)
         request_claims(database, settings)
         account = None if challenger is None else Challenger(challenger, chain, network.disputes)
         try:
             compare_states(database, storage)
-            decide_units(database, storage, Court(account, settings.disputes))
+            decide_units(database, storage, Adjudicator(account, settings.onchain_disputes_enabled))
             slash_verifiers(database, storage)
             book_late_states(database, storage)
         finally:  # the chain's deadlines do not wait for storage

@@ -3,14 +3,14 @@
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED, ProviderStatus
-from market.domain.verification.dispute_routes import Path, Reason, Route
-from market.domain.verification.sampling import Overruled
+from market.domain.verification.dispute_routes import DecidedBy, Reason, Route
+from market.domain.verification.sampling import VerifierSanction
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.providers import standing
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.judgement import repository
 from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import Slash
@@ -22,10 +22,10 @@ from market.verification.windows import repository as windows_repository
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
-WRONG_REPLAY = Overruled.SLASHED.value
+WRONG_REPLAY = VerifierSanction.SLASHED.value
 
 
-BY_OPERATOR = Route(Path.OPERATOR, Reason.NOT_REPLAYABLE)
+BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
 
 
 def slash_verifiers(database: Database, storage: Storage) -> None:
@@ -52,14 +52,14 @@ def slash_verifiers(database: Database, storage: Storage) -> None:
                 _punish(session, unit, replay_id, evidence_cid)
 
 
-def _evidence_of_replays(session: Session, unit: UnitFacts, posed: Sample | Canary | Comparison) -> dict[str, object]:
+def _evidence_of_replays(session: Session, unit: UnitSummary, posed: Sample | Canary | Comparison) -> dict[str, object]:
     assert not isinstance(posed, Comparison)  # which blames nobody
     if isinstance(posed, Canary):
         return canaries.evidence(session, unit, posed, BY_OPERATOR)
     return evidence(session, unit, posed, BY_OPERATOR)
 
 
-def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str) -> None:
+def _punish(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
     """Slash the replay's verifier, unless that was done or it is jailed for another one, or has paid for this unit;
     being jailed for less buys nothing off."""
     replay = samples_repository.lock_replay(session, replay_id)
@@ -77,7 +77,7 @@ def _punish(session: Session, unit: UnitFacts, replay_id: int, evidence_cid: str
 
 
 def operators_slash(
-    unit: UnitFacts,
+    unit: UnitSummary,
     wallet: str,
     offence: str,
     evidence_cid: str,
@@ -98,7 +98,7 @@ def operators_slash(
     )
 
 
-def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) -> dict[str, object]:
+def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) -> dict[str, object]:
     """All that an outsider needs to replay the segment and judge again. The same sample always gives the same bytes."""
     window = windows_repository.window(session, unit.window_id or 0)
     assert window is not None  # samples are drawn by a window's seed
@@ -129,7 +129,7 @@ def evidence(session: Session, unit: UnitFacts, sample: Sample, route: Route) ->
         "sampling_bps": unit.sampling_bps,
         "segment": sample.segment,
         "state_cid": sample.state_cid,
-        "inner": canaries.inner_of(sample),
+        "inner": canaries.inner_state_request(sample),
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
         "reveal_until_at": None if sample.reveal_until_at is None else sample.reveal_until_at.isoformat(),
         "refusal": sample.refusal,

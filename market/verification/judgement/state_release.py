@@ -26,7 +26,7 @@ Row = TypeVar("Row", Sample, Canary, Comparison)
 _Forget = Callable[[Session, Collection[int]], None]
 
 
-def release_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
+def unpin_expired_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
     """Unpin the states that nobody needs; returns of how many segments, canaries and comparisons.
 
     What a penalty's evidence names stays.

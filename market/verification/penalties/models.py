@@ -5,7 +5,7 @@ from typing import ClassVar
 from sqlalchemy import ForeignKey, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.domain.verification.dispute_routes import Path, Reason
+from market.domain.verification.dispute_routes import DecidedBy, Reason
 from market.domain.verification.late_states import BANDWIDTH_VIOLATION
 from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, Wei
 
@@ -24,7 +24,7 @@ class LatePenalty(Base, CreatedAt):
     amount_wei: Mapped[int | None] = mapped_column(Wei)
     tx: Mapped[str | None] = mapped_column(Hash32)
     offence: ClassVar[str] = BANDWIDTH_VIOLATION
-    path: ClassVar[str] = Path.OPERATOR
+    path: ClassVar[str] = DecidedBy.OPERATOR
     path_reason: ClassVar[str] = Reason.NOT_REPLAYABLE
 
 

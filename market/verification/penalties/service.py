@@ -4,19 +4,19 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import ProviderStaking
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.session import Database
 from market.platform.events.service import emit
 from market.providers import service as providers
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.penalties import repository
 from market.verification.penalties.models import LatePenalty, Slash
-from zoo_protocol.record import SlashRecord
+from zoo_protocol.payments.job_record import SlashRecord
 
 
-def bring(session: Session, unit: UnitFacts, slash: Slash | LatePenalty) -> None:
+def bring(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
     """Note a penalty, tell the job's subscribers of it and who decided it, and have it executed unless it was."""
     session.add(slash)
     data: dict[str, object] = {
@@ -43,7 +43,7 @@ def execute_slashes(database: Database) -> None:
 
 
 def _ask_for_slash(session: Session, slash: Slash | LatePenalty) -> None:
-    ask(
+    request_call(
         session,
         key=f"slash:{slash.evidence}",
         kind="slash",

@@ -25,11 +25,18 @@ from market.platform.storage.errors import StorageError
 from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
-from market.verification.replays.verifier_choice import Question, ask, is_asked, of_class, overrule, pay
+from market.training.units.facts import UnitSummary
+from market.verification.replays.verifier_choice import (
+    ReplayRequest,
+    has_open_request,
+    of_class,
+    overrule,
+    pay,
+    request_replay,
+)
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Canary, Sample
-from market.verification.samples.transitions import move_canary
+from market.verification.samples.transitions import transition_canary
 from training_gym.spec.errors import GymError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import to_hex
@@ -37,7 +44,7 @@ from zoo_protocol.hashing import to_hex
 _log = structlog.get_logger(__name__)
 
 
-def pose_once_more(settings: Settings, unit: UnitFacts, drawn: Sequence[int], sample: Sample) -> None:
+def schedule_canary(settings: Settings, unit: UnitSummary, drawn: Sequence[int], sample: Sample) -> None:
     """Decide by a secret lot, unlike that of the segments, whether one that was just drawn is posed once more.
 
     The first one is to a second verifier, any other as a canary. All who are asked for a first one, whether or not
@@ -54,7 +61,7 @@ def pose_once_more(settings: Settings, unit: UnitFacts, drawn: Sequence[int], sa
             sample.inner_nonce, sample.second_opinion = to_hex(secrets.token_bytes(32)), is_due
 
 
-def inner_of(sample: Sample) -> dict[str, Any] | None:
+def inner_state_request(sample: Sample) -> dict[str, Any] | None:
     """What a replay of a first segment is asked for beside its end: the state after ``step``, digested with ``nonce``.
     None: nothing."""
     return None if sample.inner_nonce is None else {"step": sample.inner_step, "nonce": sample.inner_nonce}
@@ -68,7 +75,7 @@ def plant_canaries(database: Database, storage: Storage, settings: Settings) -> 
     """
     with database.transaction() as session:
         for canary in samples_repository.lock_canaries(session, CanaryStatus.PREPARED):
-            move_canary(session, canary, CanaryEvent.DROP)
+            transition_canary(session, canary, CanaryEvent.DROP)
         due = samples_repository.samples_due_for_a_canary(session)
     for sample_id in due:
         with database.transaction() as session:
@@ -86,7 +93,7 @@ def plant_canaries(database: Database, storage: Storage, settings: Settings) -> 
             _plant(database, storage, unit, posed[0], posed[1])
 
 
-def _plant(database: Database, storage: Storage, unit: UnitFacts, segment: int, state_cid: str) -> None:
+def _plant(database: Database, storage: Storage, unit: UnitSummary, segment: int, state_cid: str) -> None:
     try:
         altered = replay_inputs.altered_state(database, storage, unit.id, segment, state_cid)
     except (StorageError, GymError) as error:  # then this segment has none: nothing may wait for a canary
@@ -110,7 +117,7 @@ def _plant(database: Database, storage: Storage, unit: UnitFacts, segment: int, 
     with database.transaction() as session:
         prepared = samples_repository.lock_canary(session, canary_id)
         assert prepared is not None  # canaries are not deleted
-        move_canary(session, prepared, event)
+        transition_canary(session, prepared, event)
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:
@@ -119,11 +126,11 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
     if canary is None or canary.status != CanaryStatus.PLANTED:
         return
     replays = samples_repository.lock_canary_replays(session, canary.id)
-    if is_asked(replays):
+    if has_open_request(replays):
         return
     unit = units.unit_facts(session, canary.unit_id)
     sample = samples_repository.lock_sample_of(session, canary.unit_id, canary.segment)
-    question = Question(
+    question = ReplayRequest(
         unit=unit,
         segment=canary.segment,
         state_cid=canary.state_cid,
@@ -133,11 +140,11 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
         canary_id=canary.id,
     )
     is_open = unit.status == UnitStatus.CHECKING  # else everybody sees that this is no sample
-    if not is_open or not ask(session, settings, question):
+    if not is_open or not request_replay(session, settings, question):
         judge(session, canary, unit, nobody_left=True)
 
 
-def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: bool = False) -> None:
+def judge(session: Session, canary: Canary, unit: UnitSummary, *, nobody_left: bool = False) -> None:
     """Pay who found the answer and see to who is wrong beyond doubt; where there is doubt nobody is either.
 
     There is none about who answers what the provider has claimed of the segment.
@@ -150,7 +157,7 @@ def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: boo
     right = rules.answer(results, claimed, nobody_left=nobody_left)
     if right is None and not nobody_left:
         return
-    move_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
+    transition_canary(session, canary, CanaryEvent.DROP if right is None else CanaryEvent.ANSWER)
     for known in replays:
         copied = known.end_leaf == claimed
         if known.end_leaf is None or (right is None and not copied):
@@ -162,7 +169,7 @@ def judge(session: Session, canary: Canary, unit: UnitFacts, *, nobody_left: boo
             overrule(session, known, copied=copied)
 
 
-def evidence(session: Session, unit: UnitFacts, canary: Canary, route: Route) -> dict[str, object]:
+def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) -> dict[str, object]:
     """All that an outsider needs to replay a canary and see who was right."""
     return {
         "kind": "zoo-canary/3",

@@ -27,12 +27,12 @@ from market.platform.storage.errors import StorageError, StorageUnavailable
 from market.settings import Settings
 from market.training.deliveries import replay_inputs
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.replays.drawing import offer_reveal, reveal_by
-from market.verification.replays.verifier_choice import Question, ask, is_asked, of_class, pay
+from market.verification.replays.verifier_choice import ReplayRequest, has_open_request, of_class, pay, request_replay
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Replay, Sample
-from market.verification.samples.transitions import move_comparison, move_replay, move_sample
+from market.verification.samples.transitions import transition_comparison, transition_replay, transition_sample
 from training_gym.spec.errors import GymError
 
 TOLERANCE = "tolerance"
@@ -45,7 +45,7 @@ TOO_FAR, NOT_SHOWN, NOT_COMPARABLE = "beyond_tolerance", "claim_not_shown", "not
 _log = structlog.get_logger(__name__)
 
 
-def ask_another_class(session: Session, settings: Settings, sample: Sample, unit: UnitFacts) -> None:
+def ask_another_class(session: Session, settings: Settings, sample: Sample, unit: UnitSummary) -> None:
     """Have a verifier of another class replay a revealed sample for which one of its own class could not be asked.
 
     Only where nobody of the class gave a result, none is live, and the time is over in which one could have come back:
@@ -61,8 +61,8 @@ def ask_another_class(session: Session, settings: Settings, sample: Sample, unit
         session.add(comparison)
         session.flush()
     replays = samples_repository.lock_comparison_replays(session, comparison.id)
-    if comparison.status == ComparisonStatus.ASKED and not is_asked(replays):
-        question = Question(
+    if comparison.status == ComparisonStatus.ASKED and not has_open_request(replays):
+        question = ReplayRequest(
             unit=unit,
             segment=sample.segment,
             state_cid=sample.state_cid,
@@ -71,21 +71,21 @@ def ask_another_class(session: Session, settings: Settings, sample: Sample, unit
             of_the_other=[],
             comparison_id=comparison.id,
         )
-        ask(session, settings, question)
+        request_replay(session, settings, question)
 
 
 def computed(session: Session, comparison: Comparison, state_cid: str) -> None:
     """The verifier opened its commitment, and the state that it uploaded is the one that it had committed to."""
     if comparison.status == ComparisonStatus.ASKED:
         comparison.computed_cid = state_cid
-        move_comparison(session, comparison, ComparisonEvent.COMPUTE)
+        transition_comparison(session, comparison, ComparisonEvent.COMPUTE)
 
 
 def found_no_end(session: Session, comparison: Comparison, replay: Replay) -> None:
     """The verifier's training diverged, or did not start where the trace does: as good as being too far apart."""
-    move_replay(session, replay, ReplayEvent.DISAGREE)
+    transition_replay(session, replay, ReplayEvent.DISAGREE)
     if comparison.status == ComparisonStatus.ASKED:
-        move_comparison(session, comparison, ComparisonEvent.FAIL, reason=replay.end_leaf)
+        transition_comparison(session, comparison, ComparisonEvent.FAIL, reason=replay.end_leaf)
 
 
 def request_claims(database: Database, settings: Settings) -> None:
@@ -145,7 +145,7 @@ def compare_states(database: Database, storage: Storage) -> None:
         with database.transaction() as session:
             row = samples_repository.lock_comparison(session, comparison_id)
             assert row is not None  # they are not deleted
-            if is_asked(samples_repository.lock_replays(session, row.sample_id)):
+            if has_open_request(samples_repository.lock_replays(session, row.sample_id)):
                 continue  # one of its class has come back, and is at it: that says more, and is to be paid
             where, cids = (row.unit_id, row.segment), (row.computed_cid or "", row.claimed_cid or "")
         apart: tuple[float, float] | None = None
@@ -183,18 +183,18 @@ def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, re
     assert sample is not None  # samples are not deleted
     passes = event is ComparisonEvent.PASS
     for replay in _answered(session, comparison):
-        move_replay(session, replay, ReplayEvent.AGREE if passes else ReplayEvent.DISAGREE)
+        transition_replay(session, replay, ReplayEvent.AGREE if passes else ReplayEvent.DISAGREE)
         if passes:
             pay(session, replay, unit)
-    move_comparison(session, comparison, event, reason=reason)
+    transition_comparison(session, comparison, event, reason=reason)
     if sample.status == SampleStatus.PASSED:
         note_verdict(session, sample, unit, passed=True)
     is_open = sample.status == SampleStatus.REVEALED and unit.status == UnitStatus.CHECKING
     if passes and is_open and not _has_result(session, sample):
-        move_sample(session, sample, SampleEvent.PASS, reason=TOLERANCE)
+        transition_sample(session, sample, SampleEvent.PASS, reason=TOLERANCE)
 
 
-def note_verdict(session: Session, sample: Sample, unit: UnitFacts, *, passed: bool) -> None:
+def note_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passed: bool) -> None:
     """A sample is judged for good, by verifiers of the class or a committee. If it was too far apart before, that was
     drift, or a cheat found."""
     comparison = samples_repository.lock_comparison_of(session, sample.id)

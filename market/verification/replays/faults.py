@@ -10,7 +10,7 @@ from market.domain.lifecycle import LeaseStatus
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus
 from market.domain.verification.sampling import RESULT_WITHHELD, Fault, fault_of
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
 from market.providers import service as providers
@@ -19,25 +19,25 @@ from market.providers.record import reliability
 from market.training.leases import expiry
 from market.training.units import service as units
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseFacts
+from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
-from market.verification.samples.transitions import move_replay
+from market.verification.samples.transitions import transition_replay
 from market.verification.windows.service import ADVANCE
 
 
-def give_no_result(session: Session, lease: LeaseFacts, replay: Replay) -> None:
+def close_without_result(session: Session, lease: LeaseSummary, replay: Replay) -> None:
     """A replay has ended without a result; the lease says why, unless its result was committed to."""
     gave_up = lease.status == LeaseStatus.FAILED
     fault = fault_of(lease.reason, gave_up=gave_up, committed=replay.status == ReplayStatus.COMMITTED)
     reason = RESULT_WITHHELD if fault is Fault.WITHHELD else lease.reason
-    move_replay(session, replay, ReplayEvent.ABANDON, reason=reason)
+    transition_replay(session, replay, ReplayEvent.ABANDON, reason=reason)
     if fault is None or replay.fault is not None or expiry.was_busy(session, lease.id):
         return
     replay.fault, replay.fault_from, replay.fault_until = fault, lease.created_at, utc_now()
-    wake_after_commit(session, ADVANCE)
+    enqueue_after_commit(session, ADVANCE)
 
 
-def book_faults(database: Database, storage: Storage, *, storable: bool) -> None:
+def record_faults(database: Database, storage: Storage, *, storable: bool) -> None:
     """Count every new fault in its verifier's score, unless the market or its storage was not there meanwhile.
 
     Args:

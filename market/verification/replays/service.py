@@ -15,18 +15,25 @@ from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.verification.canaries import LEAST_FOR_SECOND_OPINION, agreed_digest, is_settled
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.domain.verification.sampling import Verdict, is_finding, outvoted, verdict
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.settings import Settings
 from market.training.leases.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.replays import canaries, comparisons
-from market.verification.replays.faults import give_no_result
-from market.verification.replays.verifier_choice import Question, ask, is_asked, of_class, overrule, pay
+from market.verification.replays.faults import close_without_result
+from market.verification.replays.verifier_choice import (
+    ReplayRequest,
+    has_open_request,
+    of_class,
+    overrule,
+    pay,
+    request_replay,
+)
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseFacts
+from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
-from market.verification.samples.transitions import move_replay, move_sample
+from market.verification.samples.transitions import transition_replay, transition_sample
 from market.verification.windows.service import ADVANCE
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 
@@ -59,7 +66,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
     if sample.second_opinion and not replays:
         sample.second_opinion = len(of_class(session, settings, unit)) >= LEAST_FOR_SECOND_OPINION
     for _ in range(_missing(sample, replays)):
-        question = Question(
+        question = ReplayRequest(
             unit=unit,
             segment=sample.segment,
             state_cid=sample.state_cid,
@@ -67,12 +74,12 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
             replays=replays,
             of_the_other=samples_repository.replays_of_canary_on(session, sample.unit_id, sample.segment),
             sample_id=sample.id,
-            inner=canaries.inner_of(sample),
+            inner=canaries.inner_state_request(sample),
         )
-        if not ask(session, settings, question):
+        if not request_replay(session, settings, question):
             break
         replays = samples_repository.lock_replays(session, sample.id)
-    if not is_asked(replays):
+    if not has_open_request(replays):
         _judge(session, sample, unit, replays, nobody_left=True)
         if sample.status == SampleStatus.REVEALED:
             comparisons.ask_another_class(session, settings, sample, unit)
@@ -82,11 +89,11 @@ def _missing(sample: Sample, replays: list[Replay]) -> int:
     """How many more are to be asked now. The two of a second opinion at once, or the later one knew which it is."""
     wanted = 2 if sample.second_opinion else 1
     given = sum(known.end_leaf is not None for known in _counting(replays))
-    asked = sum(is_asked([known]) for known in replays)
+    asked = sum(has_open_request([known]) for known in replays)
     return max(wanted - given - asked, 0 if asked else 1)
 
 
-def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> None:
+def replay_committed(session: Session, lease: LeaseSummary, result_hash: str) -> None:
     """The verifier fixed its result.
 
     Raises:
@@ -98,12 +105,12 @@ def replay_committed(session: Session, lease: LeaseFacts, result_hash: str) -> N
     if replay.status != ReplayStatus.ASSIGNED:
         raise ReplayCommitted(f"This replay is {replay.status}.", field="result_hash")
     replay.result_hash = result_hash
-    move_replay(session, replay, ReplayEvent.COMMIT)
+    transition_replay(session, replay, ReplayEvent.COMMIT)
 
 
 def replay_revealed(
     session: Session,
-    lease: LeaseFacts,
+    lease: LeaseSummary,
     end_leaf: str,
     salt: str,
     end_state_cid: str | None = None,
@@ -130,27 +137,27 @@ def replay_revealed(
         assert end_state_cid is not None  # checked with the state
         replay.end_leaf = end_leaf
         comparisons.computed(session, posed, end_state_cid)
-        wake_after_commit(session, ADVANCE)
+        enqueue_after_commit(session, ADVANCE)
         return
     _conclude(session, posed, replay, end_leaf)
 
 
-def replay_abandoned(session: Session, lease: LeaseFacts) -> None:
+def replay_abandoned(session: Session, lease: LeaseSummary) -> None:
     """The verifier went silent or gave up.
 
     Training that diverges is a result like any other: an honest provider could not have finished it. So is a first leaf
     that is not of the unit's start, which the market has checked itself unless a payload was added back to that.
     """
     posed, replay = _lock(session, lease)
-    if not is_asked([replay]):
+    if not has_open_request([replay]):
         return
     if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, posed.segment):
         _conclude(session, posed, replay, lease.reason)
     else:
-        give_no_result(session, lease, replay)
+        close_without_result(session, lease, replay)
 
 
-def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary | Comparison, Replay]:
+def _lock(session: Session, lease: LeaseSummary) -> tuple[Sample | Canary | Comparison, Replay]:
     """What a replay lease is about, then the replay."""
     posed = samples_repository.lock_posed(session, lease.replay_id)
     replay = samples_repository.lock_replay(session, lease.replay_id)
@@ -160,24 +167,24 @@ def _lock(session: Session, lease: LeaseFacts) -> tuple[Sample | Canary | Compar
 
 def _conclude(session: Session, posed: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
     """Note a result and judge what it is of, unless that is decided already."""
-    wake_after_commit(session, ADVANCE)
+    enqueue_after_commit(session, ADVANCE)
     replay.end_leaf = end_leaf
     unit = units.unit_facts(session, posed.unit_id)
     if isinstance(posed, Comparison):
         comparisons.found_no_end(session, posed, replay)
         return
     if isinstance(posed, Canary):
-        move_replay(session, replay, ReplayEvent.DISAGREE)  # its claim is false, so nobody can agree with it
+        transition_replay(session, replay, ReplayEvent.DISAGREE)  # its claim is false, so nobody can agree with it
         canaries.judge(session, posed, unit)
         return
     claimed = unit.leaves[posed.segment + 1]
-    move_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
+    transition_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
     if posed.status == SampleStatus.REVEALED:
         _judge(session, posed, unit, samples_repository.lock_replays(session, posed.id))
 
 
 def _judge(
-    session: Session, sample: Sample, unit: UnitFacts, replays: list[Replay], *, nobody_left: bool = False
+    session: Session, sample: Sample, unit: UnitSummary, replays: list[Replay], *, nobody_left: bool = False
 ) -> None:
     """Decide the sample if its results suffice.
 
@@ -191,15 +198,15 @@ def _judge(
                 digests = _inner_digests(replays, claimed)
                 if not is_settled(digests, second_opinion=sample.second_opinion):
                     return
-            move_sample(session, sample, SampleEvent.PASS)
+            transition_sample(session, sample, SampleEvent.PASS)
             _reward(session, sample, unit, outvoted(results), stands=True)
         case Verdict.FAILED:
-            move_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
+            transition_sample(session, sample, SampleEvent.FAIL, reason="incorrect_computation")
         case Verdict.OPEN:
             return
 
 
-def refuted_for_good(session: Session, sample: Sample, unit: UnitFacts) -> None:
+def refuted_for_good(session: Session, sample: Sample, unit: UnitSummary) -> None:
     """The unit is rejected: what follows for the verifiers of a sample that failed."""
     results = [
         known.end_leaf for known in samples_repository.lock_replays(session, sample.id) if known.end_leaf is not None
@@ -207,7 +214,7 @@ def refuted_for_good(session: Session, sample: Sample, unit: UnitFacts) -> None:
     _reward(session, sample, unit, outvoted(results), stands=False)
 
 
-def cleared_by_committee(session: Session, sample: Sample, unit: UnitFacts) -> None:
+def cleared_by_committee(session: Session, sample: Sample, unit: UnitSummary) -> None:
     """A committee on chain found the claim right: whoever refuted it was wrong, however many they were.
 
     What they said of other segments of the unit does not count any more; those are replayed anew.
@@ -219,14 +226,14 @@ def cleared_by_committee(session: Session, sample: Sample, unit: UnitFacts) -> N
         if known.end_leaf
     }
     wrong = {verifier for verifier, leaf in given.items() if leaf != claimed}
-    move_sample(session, sample, SampleEvent.CLEAR)
+    transition_sample(session, sample, SampleEvent.CLEAR)
     _reward(session, sample, unit, set(given.values()) - {claimed}, stands=True)
     for other in samples_repository.lock_samples_of_unit(session, unit.id):
         if other.status == SampleStatus.FAILED and other.reason == "incorrect_computation":
             _doubt(session, other, unit, wrong)
 
 
-def _doubt(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str]) -> None:
+def _doubt(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
     """Overrule what these verifiers said of a refuted sample; unless others refute it enough, more are asked."""
     claimed = unit.leaves[sample.segment + 1]
     for known in samples_repository.lock_replays(session, sample.id):
@@ -235,7 +242,7 @@ def _doubt(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str]) -
     counting = _counting(samples_repository.lock_replays(session, sample.id))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
-        move_sample(session, sample, SampleEvent.REOPEN, reason="refuters_overruled")
+        transition_sample(session, sample, SampleEvent.REOPEN, reason="refuters_overruled")
 
 
 def _counting(replays: list[Replay]) -> list[Replay]:
@@ -243,7 +250,7 @@ def _counting(replays: list[Replay]) -> list[Replay]:
     return [known for known in replays if known.status != ReplayStatus.OVERRULED]
 
 
-def _reward(session: Session, sample: Sample, unit: UnitFacts, wrong: set[str], *, stands: bool) -> None:
+def _reward(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str], *, stands: bool) -> None:
     """The sample is decided for good, once: pay the verifiers whose results agree with that, see to those with
     ``wrong`` ones, and note what it says of a comparison in another class.
 

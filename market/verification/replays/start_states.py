@@ -12,20 +12,20 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import NODE_STOPPING, LeaseStatus
-from market.domain.verification.late_states import LATE_DATA, offence_of_silence
+from market.domain.verification.late_states import LATE_DATA, offence_for_missing_state
 from market.domain.verification.lifecycle import SampleEvent, SampleStatus
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
 from market.providers import service as providers
 from market.training.units import service as units
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.replays import comparisons
 from market.verification.replays.drawing import ask_for_state
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseFacts
+from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import LateState, Sample
-from market.verification.samples.transitions import move_sample
+from market.verification.samples.transitions import transition_sample
 from market.verification.windows.service import ADVANCE
 
 _log = structlog.get_logger(__name__)
@@ -49,16 +49,16 @@ def request_states(database: Database, *, storable: bool) -> None:
 def _request_state(session: Session, sample: Sample, *, storable: bool) -> None:
     unit = units.unit_facts(session, sample.unit_id)
     if not storable:
-        _give_time_anew(sample, is_late=samples_repository.late_state(session, sample.id) is not None)
+        _reset_deadline(sample, is_late=samples_repository.late_state(session, sample.id) is not None)
     is_late = _note_if_late(session, sample, unit) is not None
     _, until = _limits(sample)
     if is_late and utc_now() >= until and not _was_out_of_reach(session, sample, until):
-        move_sample(session, sample, SampleEvent.FAIL, reason=offence_of_silence(sample.refusal))
+        transition_sample(session, sample, SampleEvent.FAIL, reason=offence_for_missing_state(sample.refusal))
     elif sample.reveal_lease_id is None:
         ask_for_state(session, unit, sample)
 
 
-def _note_if_late(session: Session, sample: Sample, unit: UnitFacts) -> LateState | None:
+def _note_if_late(session: Session, sample: Sample, unit: UnitSummary) -> LateState | None:
     """The row of a state that is late, which is noted and told to the job's subscribers when that is first seen."""
     late = samples_repository.late_state(session, sample.id)
     due_at, _ = _limits(sample)
@@ -78,11 +78,11 @@ def _was_out_of_reach(session: Session, sample: Sample, limit: datetime) -> bool
     if not providers.was_silent(session, limit - (until - due_at), utc_now()):
         return False
     _log.warning("a state has its time anew: the market was down", unit=sample.unit_id, segment=sample.segment)
-    _give_time_anew(sample, is_late=limit == until)
+    _reset_deadline(sample, is_late=limit == until)
     return True
 
 
-def _give_time_anew(sample: Sample, *, is_late: bool) -> None:
+def _reset_deadline(sample: Sample, *, is_late: bool) -> None:
     """All of its time from now on, or all that is left to who is late, unless it has longer."""
     due_at, until = _limits(sample)
     time = until - due_at
@@ -97,7 +97,7 @@ def _limits(sample: Sample) -> tuple[datetime, datetime]:
     return sample.reveal_deadline_at, sample.reveal_until_at
 
 
-def _tell(session: Session, unit: UnitFacts, sample: Sample, late: LateState) -> None:
+def _tell(session: Session, unit: UnitSummary, sample: Sample, late: LateState) -> None:
     data: dict[str, object] = {
         "provider": unit.provider,
         "round": unit.round,
@@ -111,11 +111,11 @@ def _tell(session: Session, unit: UnitFacts, sample: Sample, late: LateState) ->
     emit(session, unit.job_id, "late", data)
 
 
-def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -> None:
+def state_revealed(session: Session, lease: LeaseSummary, state_cid: str | None) -> None:
     """The provider served what a replay starts from, which was found to be what its trace commits to."""
     if (comparison_id := lease.task.get("comparison_id")) is not None:
         comparisons.claim_shown(session, comparison_id, state_cid or lease.task["slot_state_cid"])
-        wake_after_commit(session, ADVANCE)
+        enqueue_after_commit(session, ADVANCE)
         return
     sample = samples_repository.lock_sample_of(session, lease.unit_id, lease.task["segment"])
     if sample is None or sample.status != SampleStatus.DRAWN:
@@ -126,11 +126,11 @@ def state_revealed(session: Session, lease: LeaseFacts, state_cid: str | None) -
         late.shown_at = utc_now()
         _tell(session, unit, sample, late)
     sample.state_cid = state_cid
-    move_sample(session, sample, SampleEvent.REVEAL)
-    wake_after_commit(session, ADVANCE)
+    transition_sample(session, sample, SampleEvent.REVEAL)
+    enqueue_after_commit(session, ADVANCE)
 
 
-def reveal_abandoned(session: Session, lease: LeaseFacts) -> None:
+def reveal_abandoned(session: Session, lease: LeaseSummary) -> None:
     """The provider went silent or failed; it is asked again by the next sweep, until the last limit.
 
     Its word counts, not its silence: what it said last is why a state that is never shown is missing.

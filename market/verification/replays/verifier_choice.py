@@ -14,21 +14,21 @@ from sqlalchemy.orm import Session
 
 from market.domain.nodes.reliability import DEMOTION_BPS
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus
-from market.domain.verification.sampling import covers, may_judge
+from market.domain.verification.sampling import can_verify, stake_covers_segment
 from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.providers.record import reliability
-from market.providers.service import VerifierFacts
+from market.providers.service import VerifierSummary
 from market.settings import Settings
 from market.training.leases import service as leases
-from market.training.units.facts import UnitFacts
+from market.training.units.facts import UnitSummary
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import Replay
-from market.verification.samples.transitions import move_replay
+from market.verification.samples.transitions import transition_replay
 from market.verification.windows import repository as windows_repository
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.sampling import draw_weighted
+from zoo_protocol.verification.sampling import draw_weighted
 
 _OPEN = (ReplayStatus.ASSIGNED, ReplayStatus.COMMITTED)
 
@@ -38,14 +38,14 @@ _SHUFFLED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReplayRequest:
     """A segment to be replayed from a state that hashes to ``start_leaf``: a sample's, or a canary's.
 
     ``replays`` are those of this question, ``of_the_other`` those of the canary on the sample, or of the sample that
     the canary was planted on. Who was asked the one is asked the other only where nobody else is left.
     """
 
-    unit: UnitFacts
+    unit: UnitSummary
     segment: int
     state_cid: str | None
     start_leaf: str
@@ -57,12 +57,12 @@ class Question:
     inner: dict[str, Any] | None = None  # the state within a first segment whose digest is asked for too
 
 
-def is_asked(replays: Iterable[Replay]) -> bool:
+def has_open_request(replays: Iterable[Replay]) -> bool:
     """Whether a verifier holds one of these replays now."""
     return any(replay.status in _OPEN for replay in replays)
 
 
-def ask(session: Session, settings: Settings, question: Question) -> bool:
+def request_replay(session: Session, settings: Settings, question: ReplayRequest) -> bool:
     """Draw a verifier and lease the replay to it; False where nobody is left to be asked."""
     unit = question.unit
     attempt = _attempt(question)
@@ -84,7 +84,7 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
         session.flush()
     else:
         replay.result_hash = None
-        move_replay(session, replay, ReplayEvent.ASSIGN)
+        transition_replay(session, replay, ReplayEvent.ASSIGN)
     replay.attempt = attempt
     task = {
         "job_id": unit.job_id,
@@ -116,28 +116,28 @@ def ask(session: Session, settings: Settings, question: Question) -> bool:
     return True
 
 
-def of_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
+def of_class(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
     """The live verifiers of the unit's class, none of its provider's or payer's own, by address."""
     own = _parties(session, unit)
     return {
         facts.address: facts
         for facts in _live(session, settings)
-        if may_judge(facts.address, facts.environment_class, own, unit.environment_class)
+        if can_verify(facts.address, facts.environment_class, own, unit.environment_class)
     }
 
 
-def _of_any_class(session: Session, settings: Settings, unit: UnitFacts) -> dict[str, VerifierFacts]:
+def _of_any_class(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
     own = _parties(session, unit)
     return {facts.address: facts for facts in _live(session, settings) if facts.address not in own}
 
 
-def _parties(session: Session, unit: UnitFacts) -> set[str]:
+def _parties(session: Session, unit: UnitSummary) -> set[str]:
     """Who gains by the unit's being paid, or by its not being paid, each with the other nodes of its owner."""
     payer = jobs.get(session, unit.job_id).order.payer
     return providers.of_same_owner(session, unit.provider) | providers.of_same_owner(session, payer)
 
 
-def _attempt(question: Question) -> int:
+def _attempt(question: ReplayRequest) -> int:
     """A number for the lot that was not used yet: those below ``_SHUFFLED`` in secret order, then the next.
 
     Who finds out by which number it was drawn must not learn from it that it is not alone.
@@ -147,7 +147,7 @@ def _attempt(question: Question) -> int:
     return secrets.choice(free) if free else next(number for number in count(_SHUFFLED) if number not in used)
 
 
-def _draw(session: Session, settings: Settings, question: Question, attempt: int) -> VerifierFacts | None:
+def _draw(session: Session, settings: Settings, question: ReplayRequest, attempt: int) -> VerifierSummary | None:
     """By lot, weighted by stake times reliability, among live verifiers of the unit's class, or for a comparison among
     those of others; never its own provider or payer, nor a node of their owners.
 
@@ -170,7 +170,9 @@ def _draw(session: Session, settings: Settings, question: Question, attempt: int
     silent = {replay.verifier for replay in question.replays if replay.status == ReplayStatus.ABANDONED}
     if question.canary_id is not None:
         silent = set()  # its unit waits for the answer, and must not do so for who cannot give one
-    covered = {address for address in live if covers(live[address].stake_wei, unit.gross_wei // unit.segments)}
+    covered = {
+        address for address in live if stake_covers_segment(live[address].stake_wei, unit.gross_wei // unit.segments)
+    }
     reliable = {address for address in live if live[address].reliability_bps >= DEMOTION_BPS}
     groups = (covered & before & reliable, before & reliable, covered & before, before, reliable, set(live))
     preferred = [
@@ -193,11 +195,11 @@ def _draw(session: Session, settings: Settings, question: Question, attempt: int
     return live[draw_weighted(from_hex(window.seed), "verifier", subject, weights)]
 
 
-def _live(session: Session, settings: Settings) -> list[VerifierFacts]:
+def _live(session: Session, settings: Settings) -> list[VerifierSummary]:
     return providers.live_verifiers(session, settings, utc_now())
 
 
-def pay(session: Session, replay: Replay, unit: UnitFacts) -> None:
+def pay(session: Session, replay: Replay, unit: UnitSummary) -> None:
     """The replay was right: it is paid by what the segment weighs, and all of a unit's have as many steps."""
     reliability.note_replay(session, replay.verifier, unit.gross_wei // unit.segments, utc_now())
 
@@ -206,4 +208,4 @@ def overrule(session: Session, replay: Replay, *, copied: bool = False) -> None:
     """More verifiers agree on another result, or a committee does, or it is ``copied``: this one is not paid; the
     reason says what follows for its verifier."""
     follows = providers.note_overruled(session, replay.verifier, replay.created_at, utc_now(), copied=copied)
-    move_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)
+    transition_replay(session, replay, ReplayEvent.OVERRULE, reason=follows)

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED
 from market.training.commitments import service as commitments
-from market.training.commitments.service import AcknowledgementFacts
+from market.training.commitments.service import AcknowledgementSummary
 from market.verification.samples import repository
 from market.verification.windows import repository as windows_repository
 from market.verification.windows.omissions import inclusion_proof
@@ -20,7 +20,7 @@ class Inclusion:
     where a replay leaves the claimed path (``zoo-compute verify unit``).
     """
 
-    acknowledgement: AcknowledgementFacts
+    acknowledgement: AcknowledgementSummary
     window_root: str | None
     proof: list[str]
     trace: list[str] | None

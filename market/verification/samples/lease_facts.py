@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 
-class LeaseFacts(Protocol):
+class LeaseSummary(Protocol):
     """What is used here of a lease on a reveal or a replay, whose job, unit and itself the caller has locked."""
 
     id: Any

@@ -16,19 +16,19 @@ from market.platform.events.service import move
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
 
 
-def move_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:
+def transition_sample(session: Session, sample: Sample, event: SampleEvent, *, reason: str | None = None) -> None:
     move(session, sample, SAMPLE, event, subject=("sample", str(sample.id)), reason=reason)
 
 
-def move_canary(session: Session, canary: Canary, event: CanaryEvent) -> None:
+def transition_canary(session: Session, canary: Canary, event: CanaryEvent) -> None:
     move(session, canary, CANARY, event, subject=("canary", str(canary.id)))
 
 
-def move_comparison(
+def transition_comparison(
     session: Session, comparison: Comparison, event: ComparisonEvent, *, reason: str | None = None
 ) -> None:
     move(session, comparison, COMPARISON, event, subject=("comparison", str(comparison.id)), reason=reason)
 
 
-def move_replay(session: Session, replay: Replay, event: ReplayEvent, *, reason: str | None = None) -> None:
+def transition_replay(session: Session, replay: Replay, event: ReplayEvent, *, reason: str | None = None) -> None:
     move(session, replay, REPLAY, event, subject=("replay", str(replay.id)), reason=reason, actor=replay.verifier)

@@ -13,19 +13,19 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import bindings
 from market.chain.contracts.bindings import Omissions
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.domain.verification.lifecycle import OmissionEvent, OmissionStatus, WindowStatus
 from market.platform.db.base import from_unix, utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.training.commitments import service as commitments
 from market.verification.windows import repository
 from market.verification.windows.models import OmissionClaim, Window
 from market.verification.windows.service import ADVANCE
-from market.verification.windows.transitions import move_omission
+from market.verification.windows.transitions import transition_omission
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ def answer_claims(database: Database) -> None:
             if window is None or window.committed_at is None or window.committed_at > claim.include_by:
                 continue
             unit: bindings.UnitCommitment = asdict(found[1].commitment)  # type: ignore[assignment]
-            ask(
+            request_call(
                 session,
                 key=f"answer_omission:{claim.leaf}",
                 kind="answer_omission",
@@ -85,7 +85,7 @@ def on_claim_opened(session: Session, event: ChainEvent) -> None:
     )
     session.add(claim)
     _log.error("a provider claims that its commitment was left out", leaf=claim.leaf, provider=claim.provider)
-    wake_after_commit(session, ADVANCE)
+    enqueue_after_commit(session, ADVANCE)
 
 
 def on_claim_answered(session: Session, event: ChainEvent) -> None:
@@ -93,7 +93,7 @@ def on_claim_answered(session: Session, event: ChainEvent) -> None:
     claim = repository.lock_omission(session, event.args["unitId"])
     if claim is not None and claim.status == OmissionStatus.OPEN:
         claim.tx = event.tx_hash
-        move_omission(session, claim, OmissionEvent.ANSWER)
+        transition_omission(session, claim, OmissionEvent.ANSWER)
 
 
 def on_compensated(session: Session, event: ChainEvent) -> None:
@@ -101,7 +101,7 @@ def on_compensated(session: Session, event: ChainEvent) -> None:
     claim = repository.lock_omission(session, event.args["unitId"])
     if claim is not None and claim.status == OmissionStatus.OPEN:
         claim.tx, claim.compensation_wei = event.tx_hash, event.args["compensation"]
-        move_omission(session, claim, OmissionEvent.COMPENSATE)
+        transition_omission(session, claim, OmissionEvent.COMPENSATE)
         _log.error("paid for an omitted commitment", leaf=claim.leaf, amount_wei=str(claim.compensation_wei))
 
 

@@ -12,20 +12,20 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.domain.network import NetworkParameters
 from market.domain.verification.lifecycle import WindowEvent, WindowStatus
 from market.platform.db.base import from_unix, utc_now
-from market.platform.db.session import Database, wake_after_commit
+from market.platform.db.session import Database, enqueue_after_commit
 from market.settings import Settings
 from market.training.commitments import service as commitments
 from market.verification.windows import repository
 from market.verification.windows.models import Window
 from market.verification.windows.rates import min_rate_bps
-from market.verification.windows.transitions import move_window
+from market.verification.windows.transitions import transition_window
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 MAX_LEAVES = 4096
 
@@ -34,7 +34,7 @@ ADVANCE = "verification.advance"
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFacts:
+class WindowSummary:
     """One committed window; ``leaves`` as 0x hex, in the order that makes its root."""
 
     id: int
@@ -77,7 +77,7 @@ def commit_windows(database: Database) -> None:
 
 
 def _ask_for_commitment(session: Session, window: Window) -> None:
-    ask(
+    request_call(
         session,
         key=f"window:{window.root}",
         kind="commit_window",
@@ -97,8 +97,8 @@ def on_window_committed(session: Session, event: ChainEvent) -> None:
         return
     window.chain_id_in_contract, window.seed_block = event.args["id"], event.args["seedBlock"]
     window.commit_tx, window.committed_at = event.tx_hash, from_unix(event.timestamp)
-    move_window(session, window, WindowEvent.COMMIT)
-    wake_after_commit(session, ADVANCE)
+    transition_window(session, window, WindowEvent.COMMIT)
+    enqueue_after_commit(session, ADVANCE)
 
 
 def on_seed_rescheduled(session: Session, event: ChainEvent) -> None:
@@ -118,7 +118,7 @@ def latch_seeds(database: Database, head_number: Callable[[], int]) -> None:
     with database.transaction() as session:
         for window in waiting:
             if window.seed_block is not None and head > window.seed_block:
-                ask(
+                request_call(
                     session,
                     key=f"latch:{window.chain_id_in_contract}:{window.seed_block}",
                     kind="latch_seed",
@@ -133,16 +133,16 @@ def on_seed_latched(session: Session, event: ChainEvent) -> None:
     if window is None or window.status != WindowStatus.COMMITTED:
         return
     window.seed, window.latch_tx = event.args["seed"], event.tx_hash
-    move_window(session, window, WindowEvent.LATCH)
-    wake_after_commit(session, ADVANCE)
+    transition_window(session, window, WindowEvent.LATCH)
+    enqueue_after_commit(session, ADVANCE)
 
 
-def committed_windows(session: Session, ids: Collection[int]) -> list[WindowFacts]:
+def committed_windows(session: Session, ids: Collection[int]) -> list[WindowSummary]:
     """Those of these windows that are committed, oldest first, with the leaves of all their units."""
     found = []
     for window_id in sorted(ids):
         window = repository.window(session, window_id)
         if window is not None and window.chain_id_in_contract is not None:
             leaves = [to_hex(leaf) for leaf in commitments.window_leaves(session, window_id)]
-            found.append(WindowFacts(window.id, window.chain_id_in_contract, window.root, leaves))
+            found.append(WindowSummary(window.id, window.chain_id_in_contract, window.root, leaves))
     return found

@@ -7,9 +7,9 @@ from market.platform.events.service import move
 from market.verification.windows.models import OmissionClaim, Window
 
 
-def move_window(session: Session, window: Window, event: WindowEvent) -> None:
+def transition_window(session: Session, window: Window, event: WindowEvent) -> None:
     move(session, window, WINDOW, event, subject=("window", str(window.id)))
 
 
-def move_omission(session: Session, claim: OmissionClaim, event: OmissionEvent) -> None:
+def transition_omission(session: Session, claim: OmissionClaim, event: OmissionEvent) -> None:
     move(session, claim, OMISSION, event, subject=("omission", claim.leaf))

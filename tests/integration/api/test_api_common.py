@@ -14,7 +14,7 @@ from pydantic import RootModel
 from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
-from market.accounts.idempotency import Once
+from market.accounts.idempotency import IdempotentCall
 from market.api.problem_pages import known_problems
 from market.platform.db.session import Database
 from market.platform.http.errors import KeyReused, RequestInFlight
@@ -182,8 +182,8 @@ Answer = RootModel[dict[str, object]]
 class TestIdempotency:
     """The key's rules, on the database."""
 
-    def _once(self, database: Database, body: str = "a") -> Once:
-        return Once(database, CALLER, "key-1", "0x" + body * 64)
+    def _once(self, database: Database, body: str = "a") -> IdempotentCall:
+        return IdempotentCall(database, CALLER, "key-1", "0x" + body * 64)
 
     def test_a_retry_gets_the_first_answer_and_does_nothing(self, database: Database) -> None:
         calls: list[int] = []

@@ -30,13 +30,13 @@ from market.orders import submission
 from market.platform.db.base import utc_now
 from market.platform.db.bulk_insert import insert_together
 from market.platform.db.prepared import Prepared
-from market.platform.db.session import Database, wake_after_commit
-from market.platform.db.task_queue import Outbox
+from market.platform.db.session import Database, enqueue_after_commit
+from market.platform.db.task_queue import TaskQueue
 from market.platform.events.models import JobEventRow
 from market.platform.http.services import Services
 from market.providers.models import SignerNonce
 from market.training.leases import service as leases
-from market.training.leases.long_poll import LOOK_SECONDS, Offers
+from market.training.leases.long_poll import LOOK_SECONDS, LeaseWaiters
 from market.training.leases.schemas import LeaseKind
 
 
@@ -275,13 +275,13 @@ def test_a_unit_of_work_of_one_statement_wakes_workers_only_if_it_succeeds(datab
 
     def fail() -> None:
         with waking.single_statement() as unit:
-            wake_after_commit(unit, "never")
+            enqueue_after_commit(unit, "never")
             unit.connection().exec_driver_sql("INSERT INTO job_events (job_id) VALUES (NULL)")
 
     with pytest.raises(IntegrityError):
         fail()
     with waking.single_statement() as unit:
-        wake_after_commit(unit, "once")
+        enqueue_after_commit(unit, "once")
         assert woken == []
         Prepared(select(literal(2))).rows(unit, {})
     waking.dispose()
@@ -302,7 +302,7 @@ def test_nodes_that_wait_are_asked_for_at_once_and_only_those_with_work_are_woke
     world: World, nodes: list[str]
 ) -> None:
     async def wait() -> list[float]:
-        offers = Offers(world.database)
+        offers = LeaseWaiters(world.database)
         begun = time.monotonic()
 
         async def one(node: str, kind: LeaseKind) -> float:
@@ -338,7 +338,7 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
         if task == "first":
             raise RuntimeError("no broker")
 
-    outbox = Outbox(send)
+    outbox = TaskQueue(send)
     outbox("first", ())
     time.sleep(0.05)  # its sending has begun
     for _ in range(50):
@@ -351,7 +351,7 @@ def test_equal_wake_ups_are_merged_and_a_failure_stops_none() -> None:
 
 def test_a_thread_that_cannot_be_started_costs_no_later_wake_up() -> None:
     sent: list[str] = []
-    outbox = Outbox(lambda task, _arguments: sent.append(task))
+    outbox = TaskQueue(lambda task, _arguments: sent.append(task))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", _no_thread)
         outbox("first", ())

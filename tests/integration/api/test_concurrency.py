@@ -45,9 +45,13 @@ def test_locks_of_names_whose_checksums_are_equal_do_not_exclude_each_other(data
     """Job ids are in the names, and a payer that may choose among nonces could meet a checksum of 32 bits."""
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     one, other = Database(database_url), Database(database_url)
-    with one.exclusive("plumless") as held, other.exclusive("buckeroo") as also, other.exclusive("plumless") as both:
+    with (
+        one.advisory_lock("plumless") as held,
+        other.advisory_lock("buckeroo") as also,
+        other.advisory_lock("plumless") as both,
+    ):
         assert (held, also, both) == (True, True, False)
-    with other.exclusive("plumless") as held:
+    with other.advisory_lock("plumless") as held:
         assert held
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from market.auctions import service as auctions
 from market.domain.network import DEVNET
 from market.jobs.models import Job
-from market.orders.reports.match_diagnostics import why
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
 from market.providers.models import Provider, Stake
 
@@ -19,7 +19,9 @@ def explain(world: World, job_id: str) -> Any:
     with world.database.transaction() as session:
         job = session.get(Job, job_id)
         assert job is not None
-        return why(session, world.settings, DEVNET, job, auctions.standing(session, job.tier_id, job.id))
+        return diagnose_unmatched_job(
+            session, world.settings, DEVNET, job, auctions.book_status(session, job.tier_id, job.id)
+        )
 
 
 def codes(found: Any) -> list[str]:

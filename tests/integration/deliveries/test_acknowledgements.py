@@ -53,7 +53,7 @@ from zoo_protocol.messages import (
     sign,
     typed_data,
 )
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 TERMS = DEVNET.omissions
 EPOCH_BLOCKS = 2
@@ -210,7 +210,7 @@ def test_a_forgotten_commitment_is_proven_and_paid_from_the_bond(
         fault.setattr(commitments_repository, "lock_windowless_units", lambda *_: [])  # the market forgets
         stage.run()
         assert stage.statuses() == [Status.WAITING]
-        stage.pass_time(stage.settings.inclusion_seconds)
+        stage.pass_time(stage.settings.inclusion_deadline_seconds)
     stage.run()  # included after all, but too late
     assert stage.connection.get(f"/v1/commitments/{leaf}")["window_root"]
     assert stage.statuses() == [Status.OMITTED]
@@ -253,7 +253,7 @@ def test_a_claim_without_cause_is_answered_by_the_market_and_costs_its_stake(sta
     unit = stage.delivered()
     [promise] = stage.journal.all()
     stage.run()
-    stage.pass_time(stage.settings.inclusion_seconds)
+    stage.pass_time(stage.settings.inclusion_deadline_seconds)
     assert stage.statuses() == [Status.INCLUDED]
     stage.node_chain.open_claim(unit, promise.include_by, promise.signature)
     stage.run(2 * FINALITY + 2)
@@ -266,7 +266,7 @@ def test_a_claim_without_cause_is_answered_by_the_market_and_costs_its_stake(sta
 
 def test_a_market_that_does_not_answer_is_given_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.delivered()
-    stage.pass_time(stage.settings.inclusion_seconds)
+    stage.pass_time(stage.settings.inclusion_deadline_seconds)
 
     def unreachable(*_: object) -> None:
         raise Unreachable("market-unreachable", "down")
@@ -281,7 +281,7 @@ def test_a_market_that_does_not_answer_is_given_time(stage: Stage, monkeypatch: 
 
 def test_what_nobody_claimed_in_time_is_forgotten(stage: Stage) -> None:
     stage.delivered()
-    stage.pass_time(stage.settings.inclusion_seconds + TERMS.claim_seconds + 60)
+    stage.pass_time(stage.settings.inclusion_deadline_seconds + TERMS.claim_seconds + 60)
     assert stage.statuses() == [Status.EXPIRED]
     stage.omissions().watch()
     assert stage.journal.all() == []

@@ -15,7 +15,7 @@ from market.training.leases import service as leases_service
 from market.training.units import service as units_service
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.payments.job_record import unit_leaf
 
 
 def test_every_commitment_enters_a_window_whatever_becomes_of_its_unit(world: VerificationWorld) -> None:
@@ -30,7 +30,7 @@ def test_every_commitment_enters_a_window_whatever_becomes_of_its_unit(world: Ve
         for unit_id in units_service.unverified_units_of(session, nodes[0]):
             units_service.reject_unit(session, unit_id, "provider_jailed")
         providers.jail(session, nodes[0], "slashed")
-        leases_service.vacate(session, nodes[0], "provider_jailed")
+        leases_service.remove_node_from_jobs(session, nodes[0], "provider_jailed")
     with world.database.transaction() as session:  # committed, and given up
         leases.fail(session, works[1].lease.id, nodes[1], works[1].lease.token, "out_of_memory", "")
     world.advance()

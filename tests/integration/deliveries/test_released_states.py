@@ -66,7 +66,7 @@ def canary(world: VerificationWorld, unit_id: int, status: str, segment: int = 1
 
 
 def release(world: VerificationWorld, after: timedelta = LONG_AFTER) -> int:
-    return verification.release_states(world.database, world.storage, DEVNET, utc_now() + after)
+    return verification.unpin_expired_states(world.database, world.storage, DEVNET, utc_now() + after)
 
 
 def decide(world: VerificationWorld, unit_id: int) -> None:

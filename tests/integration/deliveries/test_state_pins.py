@@ -72,7 +72,7 @@ def _holders(world: World, job_id: str) -> dict[str, list[str]]:
 
 
 def _release(world: World, now: datetime | None = None) -> int:
-    return slot_states.release_states(world.database, world.storage, DEVNET, now or utc_now())
+    return slot_states.unpin_states(world.database, world.storage, DEVNET, now or utc_now())
 
 
 def _verify(world: World, job_id: str) -> None:

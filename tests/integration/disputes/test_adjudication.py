@@ -18,7 +18,7 @@ from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, 
 from market.chain.rpc.client import ChainClient
 from market.chain.service import final_events
 from market.domain.network import DEVNET
-from market.domain.verification.dispute_routes import Path as Decider
+from market.domain.verification.dispute_routes import DecidedBy as Decider
 from market.domain.verification.dispute_routes import Reason, Route
 from market.jobs import service as jobs_service
 from market.ledger.reconciliation import reconcile
@@ -28,14 +28,14 @@ from market.providers import service as providers
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
 from market.verification.disputes.challenger import Challenger
-from market.verification.judgement.dispute_routing import Court
+from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.windows.models import Window
 from zoo_compute.chain.disputes import Turn
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.receipt import JobSettlement
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
+from zoo_protocol.payments.receipt import JobSettlement
 
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 OTHER_CHEAT = wallet(9)
@@ -235,7 +235,7 @@ def test_referees_of_the_providers_owner_make_no_committee(live: CourtWorld, hon
     job_id = live.train(honest)
     with live.database.transaction() as session:
         unit = units.unit_facts(session, unit_of(live, job_id, honest).id)
-    court = Court(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
+    court = Adjudicator(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
 
     def route() -> Route:
         return court.route(live.database, unit, Window(committed_at=utc_now()), "incorrect_computation")

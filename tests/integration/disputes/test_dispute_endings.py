@@ -152,7 +152,7 @@ def test_a_dispute_whose_account_was_changed_lapses_with_a_warning_and_nothing_i
         live.turn([cheat], verifiers)
     [said] = [entry for entry in logs if entry.get("dispute") == dispute and entry["log_level"] == "error"]
     assert (said["account"], said["status"]) == (MARKET.address, "step")
-    assert "ZOO_FORMER_CHALLENGER_KEY" in said["remedy"]
+    assert "ZOO_PREVIOUS_CHALLENGER_KEY" in said["remedy"]
     die_once(monkeypatch, challenger, "_end")
     die_once(monkeypatch, decisions, "_reject")
     until_rejected(live, job_id, [cheat], verifiers, TERMS.turn_seconds + 1)

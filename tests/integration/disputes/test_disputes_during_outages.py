@@ -56,7 +56,7 @@ def test_a_running_node_watches_also_while_the_market_is_away(
         raise Unreachable("market-unreachable", "no answer")
 
     if is_away:  # since it joined
-        monkeypatch.setattr(Market, "take_wallet", lambda *_: None)
+        monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
         monkeypatch.setattr(Market, "heartbeat", silent)
     opened = live.dispute(FIRST, unit)
     with running(live, node, server[1]):

@@ -35,10 +35,10 @@ from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.market.calls import Market
-from zoo_protocol import trace
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, finding_of, sign, typed_data
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
+from zoo_protocol.verification import trace
 
 REFEREES = [wallet(index) for index in range(20, 26)]
 STAKE = 500 * ZEN

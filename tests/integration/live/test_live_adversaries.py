@@ -24,7 +24,7 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.devnet.cheats.cheat import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.payments.job_record import unit_leaf
 
 ZEN = 10**18
 

@@ -68,7 +68,7 @@ def test_overlapped_rounds_are_trained_replayed_and_paid_with_a_spare_that_takes
     lease = live.pull(second.address, LeaseKind.TRAIN)  # of round 2, which it will not end
     assert lease is not None
     with live.database.transaction() as session:
-        leases.vacate(session, second.address, "node_silent")
+        leases.remove_node_from_jobs(session, second.address, "node_silent")
     live.dispatch(job_id)
     [taken] = [unit for unit in live.units(job_id, round=2) if unit.status == "leased" and unit.slot == 1]
     assert taken.provider == spare.address

@@ -59,7 +59,7 @@ def test_a_unit_from_its_nodes_own_state_and_a_successors_fresh_one_are_verified
     assert not _stored(live, own.start_slot_state_cid)
     left = _unit(live, job_id, 0, second).slot_state_cid
     with live.database.transaction() as session:
-        leases.vacate(session, second.address, "a test")
+        leases.remove_node_from_jobs(session, second.address, "a test")
     third = live.provider_node(THIRD_ACCOUNT, executor)
     live.dispatch(job_id)
     live.work_off(third, LeaseKind.TRAIN)

@@ -26,7 +26,7 @@ from zoo_compute.chain.disputes import Turn
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.execution.executor import Executor
-from zoo_protocol.record import JobRecord
+from zoo_protocol.payments.job_record import JobRecord
 
 ACCUSER = wallet(8)
 

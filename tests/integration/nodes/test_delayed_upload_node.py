@@ -11,7 +11,7 @@ from kit.engines.ipfs_processes import StoreProcess
 from kit.nodes.node_work_fixtures import Market, lease, task_to_train, work
 
 from zoo_compute.base.link import Link
-from zoo_compute.devnet.cheats.delayed_upload import HeldUpWorker, release
+from zoo_compute.devnet.cheats.delayed_upload import DelayedUploadWorker, release
 from zoo_compute.node.execution.executor import Executor
 
 
@@ -23,7 +23,7 @@ def _until(condition: Any, seconds: float = 120.0) -> None:
 
 
 def _held_up(directory: Path, from_round: int) -> Any:
-    return partial(HeldUpWorker, from_round=from_round, until=directory / "go-on")
+    return partial(DelayedUploadWorker, from_round=from_round, until=directory / "go-on")
 
 
 def test_what_is_held_up_was_committed_and_is_delivered_once_released(

@@ -16,7 +16,7 @@ from kit.nodes.node_work_fixtures import (
 )
 
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import load_slot_state
+from training_gym.units.replica_state import load_slot_state
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace

@@ -24,7 +24,6 @@ from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.work import worker as node_work
 from zoo_compute.node.work.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import LeaseLost
-from zoo_protocol import trace
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import (
@@ -32,6 +31,7 @@ from zoo_protocol.messages import (
     recover,
     typed_data,
 )
+from zoo_protocol.verification import trace
 
 
 def test_a_unit_is_committed_before_anything_is_uploaded(
@@ -100,7 +100,7 @@ def test_units_and_replays_wait_for_gateways_that_are_away_and_not_for_ever(
     own_store: StoreProcess, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Waiting(Market):
-        def stops_within(self, seconds: float) -> bool:
+        def wait_or_stop(self, seconds: float) -> bool:
             self.store.start()
             return False
 
@@ -132,7 +132,7 @@ def test_what_gateways_do_not_have_is_not_waited_for(
     store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
 ) -> None:
     class Waiting(Market):
-        def stops_within(self, seconds: float) -> bool:
+        def wait_or_stop(self, seconds: float) -> bool:
             pytest.fail("it waits")
 
     market = Waiting(store)

@@ -33,7 +33,7 @@ def test_without_capacity_a_job_fails_in_the_end_and_frees_its_nodes(world: Worl
     job_id = world.running(nodes)
     delivered = world.deliver(nodes[0])
     for node in nodes[1:]:
-        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
     _retire(world, nodes[1:])
     world.start_round(job_id, ago=world.settings.round_deadline_seconds * 4)
     world.dispatch(job_id)
@@ -63,7 +63,7 @@ def test_a_job_is_not_given_up_for_the_time_in_which_the_market_itself_was_away(
     world.start_round(job_id, ago=ago)
     _retire(world, nodes)
     for node in nodes:
-        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
     world.dispatch(job_id)  # nobody is at work: it is not the market that was away
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
 

@@ -28,10 +28,11 @@ from market.training.units.models import Unit
 from zoo_compute.base.models import Claim, Network
 from zoo_compute.chain.wallet import Wallet as OwnWallet
 from zoo_compute.client import earnings
-from zoo_protocol import settlement, trace
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
-from zoo_protocol.record import dispute_id, unit_leaf
+from zoo_protocol.payments import settlement_batch
+from zoo_protocol.payments.job_record import dispute_id, unit_leaf
+from zoo_protocol.verification import trace
 
 ENVIRONMENT = to_hex(sha256(b"class"))
 
@@ -106,7 +107,7 @@ def test_the_proof_over_a_batch_is_made_for_each_call_and_not_for_each_look(
     key = acknowledged(world, unit)
     world.settled(after=timedelta(hours=1))
     made: list[str] = []
-    prove = settlement.unit_proof
+    prove = settlement_batch.unit_proof
 
     def counted(*arguments: Any) -> list[str]:
         made.append(key)

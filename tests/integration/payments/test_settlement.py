@@ -17,9 +17,9 @@ from market.payments.settlement import service as settlement
 from market.training.units import service as units
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
-from zoo_protocol.receipt import net_unit_price
-from zoo_protocol.record import JobRecord, PaidUnits
-from zoo_protocol.settlement import NO_ROOT, Batch, JobLine, build_batch
+from zoo_protocol.payments.job_record import JobRecord, PaidUnits
+from zoo_protocol.payments.receipt import net_unit_price
+from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, build_batch
 
 
 @pytest.fixture

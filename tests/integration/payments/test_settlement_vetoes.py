@@ -16,7 +16,7 @@ from market.domain.lifecycle import JobStatus, UnitStatus
 from market.payments.settlement import contested_units
 from market.payments.settlement import service as settlement
 from market.training.units.models import Unit
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.payments.job_record import unit_leaf
 
 FIRST, SECOND = PROVIDERS[:2]
 

@@ -6,7 +6,7 @@ from sqlalchemy import event, update
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.models import TxAttempt, TxIntent
-from market.chain.requests import ask
+from market.chain.requests import request_call
 from market.chain.sending.limits import Limits
 from market.chain.service import intents_about, queue_intent
 from market.platform.db.base import utc_now
@@ -17,7 +17,7 @@ ROOT = "0x" + "ab" * 32
 
 def _ask(database: Database, key: str = f"window:{ROOT}") -> None:
     with database.transaction() as session:
-        ask(session, key=key, kind="commit_window", subject="window:1", **WorkWindows.commitWindow(ROOT, 1))
+        request_call(session, key=key, kind="commit_window", subject="window:1", **WorkWindows.commitWindow(ROOT, 1))
 
 
 def _refuse(database: Database) -> None:

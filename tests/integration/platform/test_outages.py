@@ -20,11 +20,11 @@ from market.platform.http.services import Services
 from market.providers.benchmarks import service as benchmarks
 from market.providers.models import Provider, ProviderEpoch
 from market.providers.outages import service as outages
-from market.providers.outages.models import Outage, Presence
+from market.providers.outages.models import ComponentHeartbeat, Outage
 from market.providers.record import repository as record_repository
 from market.settings import Settings
 from market.training.leases import expiry
-from market.training.leases.api_liveness import Presence as ApiPresence
+from market.training.leases.api_liveness import ApiLivenessReporter as ApiPresence
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
 from worker.tasks import market, sweep
@@ -47,7 +47,7 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
 def _seen(world: World, part: str, ago: timedelta) -> None:
     """The part was last heard of so long ago."""
     with world.database.transaction() as session:
-        session.merge(Presence(part=part, seen_at=utc_now() - ago))
+        session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
 
 
 def _was_away(world: World, part: str, since: timedelta, until: timedelta = timedelta(0)) -> None:
@@ -140,7 +140,7 @@ def test_an_api_process_reports_again_and_again(api: httpx.Client, world: World)
     register(api, sign_in(api))
 
     def seen() -> object:
-        return world.rows(lambda session: session.get(Presence, outages.API))
+        return world.rows(lambda session: session.get(ComponentHeartbeat, outages.API))
 
     until = time.monotonic() + 120
     while seen() is None:

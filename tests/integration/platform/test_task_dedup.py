@@ -12,7 +12,7 @@ from celery.signals import before_task_publish, setup_logging
 
 from market.settings import Settings
 from worker.app import create_app, schedule
-from worker.ticks import mark, repeated
+from worker.task_dedup import mark, repeated
 
 NAMES = ("first", "second", "third")
 

@@ -15,7 +15,7 @@ from sqlalchemy import update
 from market.auctions import clearing
 from market.auctions import service as auctions
 from market.domain.network import DEVNET
-from market.orders.reports.match_diagnostics import why
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
 from market.providers import service as providers
@@ -41,7 +41,9 @@ def test_a_node_of_a_dropped_class_is_matched_once_its_class_is_named_again(worl
     assert clear_when_due(world) == 0
     with world.database.transaction() as session:
         job = world.read(jobs[0])
-        found = why(session, world.settings, DEVNET, job, auctions.standing(session, job.tier_id, job.id))
+        found = diagnose_unmatched_job(
+            session, world.settings, DEVNET, job, auctions.book_status(session, job.tier_id, job.id)
+        )
     assert next((step.removes, step.left) for step in found.constraints if step.code == "not_active") == (1, 0)
     assert "environment class" in found.constraints[0].sentence
     assert clear_when_due(world) == 0

@@ -34,8 +34,8 @@ from zoo_compute.client.http import Connection
 from zoo_compute.node.attestation.gpu_statements import GpuSource
 from zoo_compute.node.attestation.quotes import Attesting, QuoteSource, collateral_from
 from zoo_compute.node.market.calls import Market
-from zoo_protocol.attestation.evidence import Evidence, with_gpus
 from zoo_protocol.attestation.gpu_attestation import GpuStatement
+from zoo_protocol.attestation.tee_quotes import Evidence, with_gpus
 from zoo_protocol.hashing import from_hex
 
 

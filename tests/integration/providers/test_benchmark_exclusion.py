@@ -62,7 +62,7 @@ def test_who_is_told_to_show_its_hardware_gets_no_work_until_it_has(
     other = world.node()
     job_id = world.running([other], rounds=6)
     with world.database.transaction() as session:
-        leases.vacate(session, other, "a test")
+        leases.remove_node_from_jobs(session, other, "a test")
         session.get_one(Provider, other).last_seen_at = None
     world.dispatch(job_id)
     holders = select(Slot.provider).where(Slot.job_id == job_id)

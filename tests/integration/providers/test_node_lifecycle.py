@@ -22,28 +22,28 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution.executor import Executor
-from zoo_compute.node.lifecycle import Standing
+from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.hashing import to_hex
 
 
 @pytest.fixture
-def standing(api: httpx.Client, tmp_path: Path) -> Iterator[Standing]:
+def standing(api: httpx.Client, tmp_path: Path) -> Iterator[NodeLifecycle]:
     wallet = Wallet(to_hex(bytes(Account.create().key)))
     config = NodeConfig(str(api.base_url), "provider", tmp_path, "n")
     with Executor(CPU, 8 << 30, tmp_path) as executor, closing(Connection(config.api_url, wallet=wallet)) as connection:
-        standing = Standing(config, Market(connection), wallet, executor)
+        standing = NodeLifecycle(config, Market(connection), wallet, executor)
         standing.register(executor.environment_class)
         yield standing
         standing.close()
 
 
-def heartbeat(standing: Standing) -> dict[str, object]:
+def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
     return standing._market.heartbeat(False, standing.sign_challenge)
 
 
 def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
-    standing: Standing, database: Database
+    standing: NodeLifecycle, database: Database
 ) -> None:
     assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
     standing.advance("registered")
@@ -63,7 +63,7 @@ def test_a_node_earns_its_tier_and_shows_its_hardware_again_when_it_is_asked(
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
-def test_a_node_that_computes_otherwise_says_so(standing: Standing, database: Database) -> None:
+def test_a_node_that_computes_otherwise_says_so(standing: NodeLifecycle, database: Database) -> None:
     """Its device or its libraries changed: units of its former class are none for it any more."""
     standing._executor.last_class = "0x" + "cc" * 32
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_a_node_that_computes_otherwise_says_so(standing: Standing, database: Da
         assert session.get_one(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
 
 
-def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: Standing, database: Database) -> None:
+def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: NodeLifecycle, database: Database) -> None:
     """Its work goes on, and so does a promise to be up: a proof that waits for a unit must not cost it that."""
     standing.advance("registered")
     with database.transaction() as session:
@@ -101,7 +101,7 @@ def test_a_demoted_node_beats_while_it_shows_its_hardware(standing: Standing, da
         assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
 
 
-def test_a_node_waits_until_its_answer_is_checked(standing: Standing) -> None:
+def test_a_node_waits_until_its_answer_is_checked(standing: NodeLifecycle) -> None:
     """One is checked at a time; who gave up meanwhile would have committed and not answered, and wait for a day."""
     standing._market._connection._patience = 0.1
     benchmarks._CHECKS.acquire()
@@ -115,7 +115,7 @@ def test_a_node_waits_until_its_answer_is_checked(standing: Standing) -> None:
 
 
 def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
-    standing: Standing, database: Database, monkeypatch: pytest.MonkeyPatch
+    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Market.commit_benchmark
 
@@ -131,7 +131,7 @@ def test_a_node_that_is_too_slow_is_told_so_before_it_uploads(
 
 
 def test_a_provider_is_told_how_many_can_judge_its_work(
-    standing: Standing, database: Database, caplog: pytest.LogCaptureFixture
+    standing: NodeLifecycle, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "zoo_compute")
 

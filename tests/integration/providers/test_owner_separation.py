@@ -12,7 +12,7 @@ from market.providers.models import Provider, Stake
 from market.settings import Settings
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
-from market.verification.replays.verifier_choice import Question, _draw
+from market.verification.replays.verifier_choice import ReplayRequest, _draw
 
 OWNER, ANOTHER = "Zoo Labs", "Another Lab"
 OTHER_CLASS = "0x" + "77" * 32
@@ -66,7 +66,7 @@ def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
     """Who would be asked to compare across classes."""
     with world.database.transaction() as session:
         unit = units.unit_facts(session, unit_id)
-        question = Question(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
+        question = ReplayRequest(unit, 0, None, unit.leaves[0], replays=[], of_the_other=[], comparison_id=1)
         drawn = _draw(session, world.settings, question, attempt=0)
     return None if drawn is None else drawn.address
 

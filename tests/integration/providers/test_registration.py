@@ -33,7 +33,7 @@ from market.providers import service as providers
 from market.providers.liveness import Liveness
 from market.providers.models import Provider
 from market.settings import Settings
-from zoo_protocol.attestation.evidence import COLLATERAL_FIELDS, Evidence, Verified
+from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, Evidence, Verified
 from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
 
 

@@ -37,7 +37,15 @@ from worker.app import create_app
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_SECONDS = 300  # many times what it takes: other tests run beside
-NEEDED = {"database_url", "redis_url", "rpc_url", "ipfs_api", "gateway_url", "deployment_file", "tree_least_values"}
+NEEDED = {
+    "database_url",
+    "redis_url",
+    "rpc_url",
+    "ipfs_api",
+    "gateway_url",
+    "deployment_file",
+    "tree_aggregation_min_values",
+}
 """What a worker is told; of everything else it has the defaults."""
 
 
@@ -224,7 +232,7 @@ def test_a_small_job_and_one_region_need_no_tree(world: World) -> None:
     for node in near:
         world.dispatch(job_id)
         world.deliver(node)
-    world.settings = far.model_copy(update={"tree_least_values": 0})
+    world.settings = far.model_copy(update={"tree_aggregation_min_values": 0})
     aggregate(world, job_id)
     assert world.read(job_id).current_round == 2  # all in the region of those that were never measured
 

@@ -10,7 +10,7 @@ from market.chain.contracts.codec import ChainEvent
 from market.domain.lifecycle import JobEvent, ProviderStatus
 from market.domain.network import DEVNET, ZEN
 from market.jobs.models import Job, Slot
-from market.jobs.transitions import move_job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.providers import standing as providers
 from market.providers.models import Provider
@@ -43,7 +43,7 @@ def _holders(world: World, job_id: str) -> list[str | None]:
 
 def _vacate(world: World, node: str) -> None:
     with world.database.transaction() as session:
-        leases.vacate(session, node, "a test")
+        leases.remove_node_from_jobs(session, node, "a test")
 
 
 def _round(world: World, job_id: str, nodes: list[str]) -> None:
@@ -123,7 +123,7 @@ def test_a_node_follows_one_job_at_a_time_and_none_that_rests(world: World, node
     assert open_lease is not None
     with world.database.transaction() as session:
         job = session.get_one(Job, job_id)
-        move_job(session, job, JobEvent.FAIL, reason="a test")
+        transition_job(session, job, JobEvent.FAIL, reason="a test")
         stopping.stop_training(session, job, "a test")
     assert world.rows(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
     for node in (spare, another):
@@ -135,7 +135,7 @@ def test_what_would_come_too_late_is_not_offered_and_its_node_begins_with_the_ne
     world: World, nodes: list[str], job_id: str, seconds: float
 ) -> None:
     """A round that may take 110 s (100 and a tenth) is not late for a unit of 100 s after 5 s, but is after 50."""
-    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     _round(world, job_id, nodes)
     spare = world.node()
     for node in nodes[:3]:
@@ -157,7 +157,7 @@ def test_what_would_come_too_late_is_not_offered_and_its_node_begins_with_the_ne
 def test_in_good_time_or_where_the_quorum_needs_it_a_unit_is_offered(
     world: World, nodes: list[str], job_id: str
 ) -> None:
-    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     _round(world, job_id, nodes)
     spares = [world.node() for _ in range(3)]
     for node in nodes[:2]:

@@ -255,7 +255,7 @@ def test_a_tree_takes_late_payloads_in_to_the_same_bits(world: World, nodes: lis
         world.deliver(node)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("market.training.aggregation.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
-        world.settings = world.settings.model_copy(update={"tree_least_values": 0})
+        world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
         aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     numbers = world.rows(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
     assert numbers == [0, 1, 2]

@@ -17,7 +17,7 @@ from market.training.leases.errors import ResultRefused
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB
 from market.training.units import service as units
 from market.training.units.models import Unit
-from training_gym.compress.link_adaptation import SHARE, ladder, with_top_k
+from training_gym.compress.link_adaptation import SHARE, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode, payload_size, top_k_of
 
 SLOW = {"compute_ms": 1000, "transfer_ms": 9000, "bytes_up": 1, "bytes_down": 1, "up_bytes_per_second": 1000}
@@ -37,7 +37,7 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
 
 
 def test_a_slow_node_is_told_to_send_less_and_everything_follows_it(world: World, nodes: list[str]) -> None:
-    full, *_, least = ladder(world.spec)
+    full, *_, least = top_k_levels(world.spec)
     job_id, slow = _second_round(world, nodes)
     assert [unit.top_k for unit in world.units(job_id, round=0)] == [full] * 4
     assert [unit.top_k for unit in world.units(job_id, round=1)] == [least, full, full, full]
@@ -81,7 +81,7 @@ def _cancel(world: World, job_id: str) -> None:
 
 
 def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world: World, nodes: list[str]) -> None:
-    full, *_, least = ladder(world.spec)
+    full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     job_id, top_k = _first_unit(world, nodes)
     assert top_k == least
@@ -90,7 +90,7 @@ def test_a_nodes_first_unit_of_a_job_goes_by_its_newest_report_of_another(world:
 
 def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, nodes: list[str]) -> None:
     """A link that carries half of the payload in time carries all of it where a unit takes ten times as long."""
-    full, half, *_ = ladder(world.spec)
+    full, half, *_ = top_k_levels(world.spec)
     room = payload_size(with_top_k(world.spec, half))
     _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
     job_id, top_k = _first_unit(world, nodes)
@@ -102,7 +102,7 @@ def test_a_report_of_another_job_counts_by_the_work_of_a_unit(world: World, node
 
 
 def test_a_report_of_another_job_does_not_count_after_a_day(world: World, nodes: list[str]) -> None:
-    full, *_, least = ladder(world.spec)
+    full, *_, least = top_k_levels(world.spec)
     _reported(world, nodes, SLOW)
     for age, expected in ((REPORT_OF_ANOTHER_JOB - timedelta(minutes=5), least), (REPORT_OF_ANOTHER_JOB, full)):
         world.rows(lambda session, age=age: session.execute(update(Unit).values(uploaded_at=utc_now() - age)))

@@ -56,7 +56,7 @@ def test_a_round_goes_on_without_payloads_that_storage_has_lost(
 ) -> None:
     """Nobody is to blame: what was lost is in no aggregate, and its unit is verified and paid as ever."""
     if not as_tree:
-        world.settings = world.settings.model_copy(update={"tree_least_values": 1 << 40})
+        world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
     job_id = delivered(world, far_apart)
     gone = world.units(job_id)[:lost]
     for unit in gone:  # as a disk may

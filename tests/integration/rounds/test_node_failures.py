@@ -164,7 +164,7 @@ def test_a_lie_found_by_replay_while_the_round_is_open_is_done_over(world: World
     world.deliver(nodes[0])
     liar = _unit(world, job_id, nodes[0])
     world.rows(lambda session: units.reject_unit(session, liar.id, "incorrect_computation"))
-    world.rows(lambda session: leases.vacate(session, nodes[0], "jailed"))
+    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
     retire = leases.providers.note_gone
     world.rows(lambda session: retire(session, nodes[0]))
     world.dispatch(job_id)

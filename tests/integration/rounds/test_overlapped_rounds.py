@@ -74,7 +74,7 @@ def _age(world: World, job_id: str, age: timedelta) -> None:
 
 def _late_in_the_round(world: World, job_id: str) -> None:
     """Units have taken 100 s each, and this round's were offered 100 s ago: what is offered now comes too late."""
-    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     took = text(
         "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
@@ -197,7 +197,7 @@ def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
     _deliver(world, job_id, *nodes[:3])
     _late_in_the_round(world, job_id)
     with world.database.transaction() as session:
-        leases.vacate(session, nodes[3], "a test")
+        leases.remove_node_from_jobs(session, nodes[3], "a test")
     world.dispatch(job_id)
     unit = _unit(world, job_id, 2, 3)
     assert (unit.provider, unit.start_checkpoint_cid) == (spare, _cid(world, job_id, 1))
@@ -216,7 +216,7 @@ def test_a_spare_that_comes_too_late_begins_with_the_next_round_at_once(
 def test_who_would_be_too_late_for_the_next_round_too_leaves_it_out_and_is_ahead_then(
     world: World, nodes: list[str], job_id: str, ago: int, goes_ahead: bool
 ) -> None:
-    world.settings = world.settings.model_copy(update={"round_slack_seconds": 1.0})
+    world.settings = world.settings.model_copy(update={"round_grace_seconds": 1.0})
     behind = world.work(nodes[3])
     _deliver(world, job_id, *nodes[:3])
     _age(world, job_id, timedelta(seconds=100))  # so long a unit takes, and half of it a round waits for who is late
@@ -245,7 +245,7 @@ def test_who_took_a_slot_over_starts_from_its_payload_but_not_from_its_state(
     spare = world.node()
     _deliver(world, job_id, nodes[0])
     with world.database.transaction() as session:
-        leases.vacate(session, nodes[0], "a test")
+        leases.remove_node_from_jobs(session, nodes[0], "a test")
     world.dispatch(job_id)
     unit = _unit(world, job_id, 1, 0)
     assert (unit.provider, unit.start_slot_state_cid) == (spare, None)
@@ -262,7 +262,7 @@ def test_a_round_that_lost_its_quorum_gets_units_from_whoever_is_ahead(
     _deliver(world, job_id, *nodes[:3])  # of round 1; of round 2 they have units too
     _late_in_the_round(world, job_id)
     with world.database.transaction() as session:
-        leases.vacate(session, nodes[3], "a test")
+        leases.remove_node_from_jobs(session, nodes[3], "a test")
     spare = world.node()
     world.dispatch(job_id)
     _deliver(world, job_id, spare)  # of round 2
@@ -322,7 +322,7 @@ def test_a_job_that_goes_on_after_a_long_pause_is_not_given_up_for_it(
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
     world.rows(lambda session: amendments.pause(session, payer, job_id, DEVNET))
     for node in nodes[1:]:
-        world.rows(lambda session, node=node: leases.vacate(session, node, "jailed"))
+        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
     world.dispatch(job_id)
     _age(world, job_id, timedelta(seconds=world.settings.round_deadline_seconds * 4))
     world.rows(lambda session: amendments.resume(session, payer, job_id))

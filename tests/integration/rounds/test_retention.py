@@ -54,7 +54,7 @@ def end(world: World, job_id: str, ago: timedelta) -> None:
 
 
 def forget(world: World, storage: Storage | None = None) -> int:
-    return jobs.forget_old(world.database, storage or world.storage, KEPT, utc_now())
+    return jobs.purge_expired(world.database, storage or world.storage, KEPT, utc_now())
 
 
 def count(world: World, row: Any, job_id: str) -> int:

@@ -10,7 +10,7 @@ from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.verification.samples.models import Sample
-from zoo_protocol import reveals
+from zoo_protocol.verification import reveal_deadline
 
 
 def test_what_is_due_on_the_chain_does_not_wait_for_storage(world: VerificationWorld, nodes: list[str]) -> None:
@@ -51,7 +51,7 @@ def test_who_is_asked_for_a_state_while_storage_takes_none_has_withheld_nothing(
     world.storage = working
     world.advance()
     (sample,) = world.samples()
-    leases = timedelta(seconds=reveals.LEASES * world.settings.lease_seconds)
+    leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
     assert sample.reveal_deadline_at is not None
     assert sample.reveal_deadline_at > utc_now() + leases - timedelta(seconds=30)
     assert world.reveal(node) is not None

@@ -197,7 +197,7 @@ def test_a_rejected_unit_does_not_stay_in_an_aggregate_that_was_being_built(
     monkeypatch.setattr(aggregation, "_join", reject_meanwhile)
     aggregation.aggregate(world.database, world.settings, world.storage, job_id)
     assert world.read(job_id).current_round == 0
-    world.rows(lambda session: leases.vacate(session, nodes[1], "jailed"))
+    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
     spare = world.node()
     world.dispatch(job_id)
     assert [unit.provider for unit in world.units(job_id, slot=1)] == [nodes[1], spare]
@@ -267,7 +267,7 @@ def test_a_round_waits_as_long_as_the_last_deliveries_suggest(world: World, node
     for node in nodes[:3]:
         world.deliver(node)
     _took(world, job_id, seconds=100)
-    slack = world.settings.round_slack_seconds
+    slack = world.settings.round_grace_seconds
     for ago, closed in ((100 + slack - 2, 1), (100 + slack + 1, 2)):
         world.start_round(job_id, ago=ago)
         aggregation.aggregate(world.database, world.settings, world.storage, job_id)

@@ -5,14 +5,14 @@ from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import VerificationWorld, three_verifiers, verification_world  # noqa: F401  (fixtures)
 from sqlalchemy import func, select, update
 
-from market.domain.verification.dispute_routes import Path, Route
+from market.domain.verification.dispute_routes import DecidedBy, Route
 from market.jobs import service as jobs
 from market.platform.storage.errors import StorageUnavailable
 from market.providers import service as providers
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
 from market.verification.judgement import decisions
-from market.verification.judgement.dispute_routing import Court
+from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.replays import comparisons
 from market.verification.replays import service as replays_service
 from market.verification.samples import repository as samples_repository
@@ -25,8 +25,8 @@ OTHER_CLASS = to_hex(sha256(b"another class"))
 @pytest.fixture(autouse=True)
 def court(monkeypatch: pytest.MonkeyPatch) -> None:
     """What replays refute is disputed; the contract is left to the tests of the court."""
-    monkeypatch.setattr(Court, "route", lambda *_: Route(Path.DISPUTE))
-    monkeypatch.setattr(Court, "accuse", lambda *_: "0x" + "dd" * 32)
+    monkeypatch.setattr(Adjudicator, "route", lambda *_: Route(DecidedBy.DISPUTE))
+    monkeypatch.setattr(Adjudicator, "accuse", lambda *_: "0x" + "dd" * 32)
 
 
 @pytest.fixture

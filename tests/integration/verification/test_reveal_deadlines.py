@@ -19,7 +19,7 @@ from market.training.units.models import Unit
 from market.verification.judgement import service as judgement
 from market.verification.replays import comparisons, drawing
 from market.verification.samples.models import Comparison, Sample
-from zoo_protocol import reveals
+from zoo_protocol.verification import reveal_deadline
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all
     units = {unit.provider: unit.id for unit in world.units(job_id)}
     mine = update(Unit).where(Unit.id == units[other]).values(provider=busy)
     world.rows(lambda session: session.execute(mine))  # two units of one provider
-    monkeypatch.setattr(reveals, "BYTES_PER_SECOND", 100)
+    monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({unit_id: [1] for unit_id in units.values()})
 
     def deadline(unit_id: int) -> datetime:
@@ -51,7 +51,7 @@ def test_states_that_are_drawn_at_once_have_the_time_that_one_link_needs_for_all
 
     alone = deadline(units[quiet])
     first, second = sorted(deadline(units[node]) for node in (busy, other))
-    leases = timedelta(seconds=reveals.LEASES * world.settings.lease_seconds)
+    leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
     transfer = second - first
     assert transfer > timedelta(seconds=10)
     assert abs(first - alone) < leases  # drawn a moment before or after
@@ -71,7 +71,7 @@ def test_ends_that_are_to_be_compared_wait_behind_drawn_states_and_these_behind_
         world.deliver(node)
     first, second = (unit.id for unit in world.units(job_id))
     world.rows(lambda session: session.execute(update(Unit).values(provider=nodes[0])))
-    monkeypatch.setattr(reveals, "BYTES_PER_SECOND", 100)
+    monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({first: [1], second: [1]})
     drawn, shown = world.samples()
     with world.database.transaction() as session:
@@ -112,7 +112,7 @@ def test_who_could_not_reach_the_market_has_withheld_nothing(world: Verification
     world.advance()
     (sample,) = world.samples()
     assert sample.status == "drawn"
-    leases = timedelta(seconds=reveals.LEASES * world.settings.lease_seconds)
+    leases = timedelta(seconds=reveal_deadline.LEASES * world.settings.lease_seconds)
     assert sample.reveal_deadline_at is not None
     assert sample.reveal_deadline_at > utc_now() + leases - timedelta(seconds=30)
     assert world.slashes() == []

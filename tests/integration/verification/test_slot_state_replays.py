@@ -18,7 +18,7 @@ from market.training.retention import slot_states
 from market.training.units import slot_states as jobs
 from market.training.units.models import Unit
 from market.verification.judgement import state_release as verification
-from training_gym.units.slot_state import fresh_slot_state, save_slot_state
+from training_gym.units.replica_state import fresh_slot_state, save_slot_state
 from zoo_protocol.hashing import to_hex
 
 NONE: list[int] = []  # segments
@@ -245,8 +245,8 @@ def test_what_was_shown_for_a_drawn_unit_is_released_when_it_can_be_disputed_no_
     def release(after: timedelta) -> tuple[int, int]:
         now = utc_now() + after
         return (
-            slot_states.release_states(world.database, world.storage, DEVNET, now),
-            verification.release_states(world.database, world.storage, DEVNET, now),
+            slot_states.unpin_states(world.database, world.storage, DEVNET, now),
+            verification.unpin_expired_states(world.database, world.storage, DEVNET, now),
         )
 
     long_after = DEVNET.disputes.longest + timedelta(minutes=1)
@@ -273,7 +273,7 @@ def test_the_states_of_a_convicted_unit_stay(world: VerificationWorld, verifiers
         world.replay(world.asked(verifiers), "0x" + "77" * 32)
     assert world.unit(unit_id).reason == "incorrect_computation"
     now = utc_now() + DEVNET.disputes.longest + timedelta(minutes=1)
-    slot_states.release_states(world.database, world.storage, DEVNET, now)
-    verification.release_states(world.database, world.storage, DEVNET, now)
+    slot_states.unpin_states(world.database, world.storage, DEVNET, now)
+    verification.unpin_expired_states(world.database, world.storage, DEVNET, now)
     assert world.storage.is_pinned(state_cid or "")
     assert world.storage.is_pinned(first.slot_state_cid)

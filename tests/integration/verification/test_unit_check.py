@@ -30,8 +30,8 @@ from zoo_protocol import merkle
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, struct_hash, typed_data
-from zoo_protocol.record import SlashRecord, leaf_of, order_of, unit_leaf
-from zoo_protocol.trace import payload_hash
+from zoo_protocol.payments.job_record import SlashRecord, leaf_of, order_of, unit_leaf
+from zoo_protocol.verification.trace import payload_hash
 
 
 def test_one_replay_judges_all_attempts(world: World) -> None:

@@ -32,7 +32,7 @@ from market.training.leases.schemas import CompleteReplay, LeaseKind
 from market.training.units.models import Unit
 from market.training.units.service import unit_facts
 from market.verification.judgement.decisions import decide_units
-from market.verification.judgement.dispute_routing import Court
+from market.verification.judgement.dispute_routing import Adjudicator
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
 from market.verification.replays.start_states import request_states
@@ -176,7 +176,8 @@ def test_a_provider_caught_twice_at_once_is_slashed_once(
     request_states(world.database, storable=True)  # both fail before either is acted upon
     assert [sample.status for sample in world.samples()] == ["failed", "failed"]
     both = [
-        threading.Thread(target=decide_units, args=(world.database, world.storage, Court(None, True))) for _ in range(2)
+        threading.Thread(target=decide_units, args=(world.database, world.storage, Adjudicator(None, True)))
+        for _ in range(2)
     ]
     for thread in both:
         thread.start()

@@ -24,7 +24,7 @@ from market.training.units.models import Unit
 from market.verification.windows import service as windows
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import unit_leaf
+from zoo_protocol.payments.job_record import unit_leaf
 
 BRONZE = DEVNET.tier("bronze")
 

@@ -17,7 +17,7 @@ from market.platform.db.session import Database
 from market.providers import service as providers
 from market.providers import standing
 from market.settings import Settings
-from training_gym.hardware.challenge import Work
+from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Ask, Domain, Heartbeat, sign, typed_data
@@ -41,7 +41,7 @@ def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> 
 
 def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) -> bytes:
     """Do a challenge's work up to the commitment; the right answer."""
-    prover = Prover(Work(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
+    prover = Prover(ProofParameters(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
     path = f"/v1/benchmarks/{run['id']}"
     nonce = api.post(f"{path}/ready", json={}, headers=caller.headers).json()["nonce"]
     body = {"commitment": to_hex(prover.work(from_hex(nonce)))}

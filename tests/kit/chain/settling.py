@@ -6,8 +6,8 @@ from kit.chain.deployed_chain import OPERATOR, OTHER, PROVIDER, Chain
 from market.domain.network import DEVNET, ZEN
 from zoo_protocol import merkle
 from zoo_protocol.hashing import sha256, to_hex
-from zoo_protocol.receipt import net_unit_price
-from zoo_protocol.settlement import NO_ROOT, JobLine, claim_leaf, lines_hash
+from zoo_protocol.payments.receipt import net_unit_price
+from zoo_protocol.payments.settlement_batch import NO_ROOT, JobLine, claim_leaf, lines_hash
 
 UNIT_PRICE_WEI_PER_GPU_HOUR = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei
 UNIT_WEIGHT_US = 1_000_000

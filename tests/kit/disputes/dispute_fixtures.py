@@ -28,8 +28,8 @@ from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.content.cid import parse
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
-from zoo_protocol.record import PaidUnit, leaf_of
-from zoo_protocol.settlement import JobLine, claim_leaf, paid_leaf
+from zoo_protocol.payments.job_record import PaidUnit, leaf_of
+from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, paid_leaf
 
 TERMS = DEVNET.disputes
 ZEN = 10**18

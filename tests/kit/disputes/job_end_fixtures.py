@@ -24,7 +24,7 @@ from market.training.leases import stopping
 from market.training.leases.schemas import LeaseKind
 from market.training.matching import book
 from zoo_compute.node.disputes.referee import Referee
-from zoo_protocol.receipt import net_unit_price
+from zoo_protocol.payments.receipt import net_unit_price
 
 PRICE = 5 * ZEN // 2
 
@@ -38,7 +38,7 @@ class EndingsWorld(CourtWorld):
         """A running job of these nodes, in escrow, in which every segment of every unit is drawn."""
         with self.database.transaction() as session:
             for node in nodes:
-                leases.vacate(session, node.address, "a test")
+                leases.remove_node_from_jobs(session, node.address, "a test")
         document = {**self.spec.to_dict(), "training_config": TRAINING | training}
         job_id = self.job(
             nodes=len(nodes), redundancy=1, wait_seconds=30 * 86_400, sampling_bps=10_000, document=document

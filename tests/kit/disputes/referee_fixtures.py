@@ -25,12 +25,12 @@ from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.devnet.cheats.cheat import executor_of
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.judging import Bench
+from zoo_compute.node.disputes.judging import ReplayContext
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.settlement import claim_leaf, lines_hash
+from zoo_protocol.payments.settlement_batch import claim_leaf, lines_hash
 
 REFEREES = [wallet(index) for index in range(20, 26)]
 
@@ -60,7 +60,7 @@ class RefereeWorld(DisputeWorld):
         workspace = Workspace(self.directory / account.address)
         contracts, rpc = self.deployed.deployment.contracts, self.deployed.anvil.url
         known, gateway = NodeWallet(account.key), GatewayClient([self.gateway], attempts=1)
-        bench = Bench(
+        bench = ReplayContext(
             workspace, gateway, environment or executor.environment_class, lambda task: executor.run(task, 120.0)
         )
         sources = Sources(

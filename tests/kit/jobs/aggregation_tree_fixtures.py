@@ -16,7 +16,7 @@ from market.training.checkpoints.models import Checkpoint
 @pytest.fixture(name="far_apart")
 def nodes_far_apart(world: World) -> list[str]:
     """Six nodes in three regions, in a market that aggregates every round by a tree."""
-    world.settings = world.settings.model_copy(update={"tree_least_values": 0})
+    world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
     addresses = [world.node() for _ in range(6)]
     for address, trip in zip(addresses, (5, 200, 9, 400, 205, None), strict=True):
         world.rows(
@@ -60,7 +60,7 @@ def in_one_place(world: World, job_id: str) -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aggregation, "_apply", note)
-        settings = world.settings.model_copy(update={"tree_least_values": 1 << 40})
+        settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
         aggregation.aggregate(world.database, settings, world.storage, job_id)
     return built[0]
 

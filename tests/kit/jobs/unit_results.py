@@ -19,19 +19,19 @@ from training_gym.exchange.early_start import start_parameters
 from training_gym.model.tensors import tensor_digest
 from training_gym.spec.config import TrainingSpec
 from training_gym.units import trace as trace_of_unit
-from training_gym.units.slot_state import fresh_slot_state, save_slot_state
+from training_gym.units.replica_state import fresh_slot_state, save_slot_state
 from training_gym.units.trace import boundary_leaf
-from zoo_protocol import trace
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, omissions_domain, sign, typed_data
+from zoo_protocol.verification import trace
 
 if TYPE_CHECKING:
     from kit.jobs.jobs_fixtures import World
 
 DOMAIN = Domain(31337, "0x" + "11" * 20)
 ACKNOWLEDGER = Acknowledger(
-    Signer(SecretStr("0x" + "22" * 32)), omissions_domain(31337, "0x" + "12" * 20), inclusion_seconds=3600
+    Signer(SecretStr("0x" + "22" * 32)), omissions_domain(31337, "0x" + "12" * 20), inclusion_deadline_seconds=3600
 )
 
 

@@ -29,7 +29,7 @@ from zoo_protocol.messages import (
     omissions_domain,
     typed_data,
 )
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 JOB = "0x" + "ab" * 32
 DOMAIN = Domain(31337, "0x" + "e5" * 20)
@@ -62,7 +62,7 @@ class Market:
             raise fault
         self.calls.append((name, body))
 
-    def stops_within(self, seconds: float) -> bool:
+    def wait_or_stop(self, seconds: float) -> bool:
         """Where it does not answer, its node is told to stop."""
         return True
 

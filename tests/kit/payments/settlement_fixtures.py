@@ -38,8 +38,8 @@ from zoo_compute.audit.settlements import Verification, check_batches, fetch_rec
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol.hashing import keccak, sha256, to_hex
-from zoo_protocol.receipt import JobSettlement, net_unit_price
-from zoo_protocol.record import JobRecord
+from zoo_protocol.payments.job_record import JobRecord
+from zoo_protocol.payments.receipt import JobSettlement, net_unit_price
 
 PRICE, WEIGHT, UNITS = 36 * ZEN // 10, 1_000_000, 10
 UNIT_PAY = net_unit_price(PRICE, WEIGHT, 500)

@@ -15,7 +15,7 @@ from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from zoo_compute.chain.settlements import ChainReader
 from zoo_protocol.messages import JobOrder
-from zoo_protocol.receipt import net_unit_price
+from zoo_protocol.payments.receipt import net_unit_price
 
 PRICE = 5 * 10**18 // 2
 """Clearing price of a live job, wei per GPU-hour."""

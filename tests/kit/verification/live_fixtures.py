@@ -54,7 +54,7 @@ from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.inputs import SlotStateMissing
-from zoo_compute.node.work.states import Unmade
+from zoo_compute.node.work.states import StateUnavailable
 from zoo_compute.node.work.worker import Worker
 
 OMISSIONS = "0x" + "12" * 20  # of unit_work.ACKNOWLEDGER
@@ -181,7 +181,7 @@ class LiveWorld(VerificationWorld):
                 rest = node.worker.do(held)
                 if rest is not None:
                     rest()
-        except (OSError, GymError, ExecutorError, SlotStateMissing, Unmade) as error:
+        except (OSError, GymError, ExecutorError, SlotStateMissing, StateUnavailable) as error:
             node.failures.append(type(error).__name__)
             with self.database.transaction() as session:
                 code = str(getattr(error, "code", "input_missing"))

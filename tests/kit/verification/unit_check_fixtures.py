@@ -23,8 +23,8 @@ from zoo_protocol.content.cid import digest_of
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 from zoo_protocol.messages import JobOrder
-from zoo_protocol.receipt import JobSettlement, Settled
-from zoo_protocol.record import JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.job_record import JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.receipt import JobSettlement, Settled
 
 JOB = "0x" + "ab" * 32
 HONEST, CHEAT = "0x" + "01" * 20, "0x" + "02" * 20

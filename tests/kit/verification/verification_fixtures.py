@@ -32,10 +32,10 @@ from market.verification.samples.models import Replay, Sample
 from market.verification.windows import service as windows_service
 from market.verification.windows.models import Window
 from training_gym.model.tensors import save_arrays
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import inner_leaf, start_state
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.sampling import draw_segments
+from zoo_protocol.verification.sampling import draw_segments
 
 RATE = sampling_rate_bps(0, DEVNET.newcomer_sampling_bps, DEVNET.sampling_floor_bps)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from market.domain.auctions.books import StandingBid, parts
-from market.domain.nodes.assignment import deal
+from market.domain.auctions.books import StandingBid, partition_book
+from market.domain.nodes.assignment import assign_nodes
 from market.domain.nodes.placement import SLOW_MS, Candidate, Constraint, Node, Requirements, choose, gang_cost
 
 
@@ -86,7 +86,7 @@ def test_dealing_gives_every_node_to_one_job_and_every_job_its_size(seed: int, s
     nodes = crowd(random, sum(sizes))
     jobs = {f"job{index}": size for index, size in enumerate(sizes)}
     missing = {job: {one.node.provider: random.choice([0.0, 0.5, 1.0]) for one in nodes} for job in jobs}
-    dealt = deal(jobs, [one.node for one in nodes], missing)
+    dealt = assign_nodes(jobs, [one.node for one in nodes], missing)
     assert {job: len(gang) for job, gang in dealt.items()} == jobs
     assert sorted(name for gang in dealt.values() for name in gang) == [one.node.provider for one in nodes]
 
@@ -95,7 +95,9 @@ def test_dealing_puts_data_where_it_is() -> None:
     nodes = [node(name, site=name, asn=index, owner=name, round_trip_ms=0) for index, name in enumerate("abcd")]
     holds = {"one": "cd", "two": "ab"}
     missing = {job: dict.fromkeys(held, 0.0) for job, held in holds.items()}
-    assert {job: "".join(sorted(gang)) for job, gang in deal({"one": 2, "two": 2}, nodes, missing).items()} == holds
+    assert {
+        job: "".join(sorted(gang)) for job, gang in assign_nodes({"one": 2, "two": 2}, nodes, missing).items()
+    } == holds
 
 
 def test_orders_meet_only_where_all_bids_accept_all_nodes() -> None:
@@ -106,12 +108,12 @@ def test_orders_meet_only_where_all_bids_accept_all_nodes() -> None:
         StandingBid("secret", 1, 5, 2, Requirements(attested_only=True)),
         StandingBid("nowhere", 1, 5, 3, Requirements(regions=frozenset({"us"}))),
     ]
-    found = parts(bids, nodes, 0)
+    found = partition_book(bids, nodes, 0)
     assert {tuple(offer.provider for offer in part.offers): [bid.id for bid in part.bids] for part in found} == {
         ("plain", "big", "safe"): ["any"],
         ("big", "safe"): ["any", "roomy"],
         ("safe",): ["any", "roomy", "secret"],
     }
-    firsts = [parts(bids, nodes, number)[0].offers for number in range(3)]
+    firsts = [partition_book(bids, nodes, number)[0].offers for number in range(3)]
     assert len(set(firsts)) == 3  # each has its turn
-    assert parts(bids, [], 0) == []
+    assert partition_book(bids, [], 0) == []

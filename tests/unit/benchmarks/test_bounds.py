@@ -10,7 +10,7 @@ from benchmarks.detection import bounds
 from benchmarks.detection.bounds import Comparison, accepted
 from benchmarks.incentives import lazy_verifiers
 from benchmarks.verification import CHEATERS, FALSIFIED, RATES, SEGMENTS
-from zoo_protocol.sampling import detection_probability
+from zoo_protocol.verification.sampling import detection_probability
 
 DETECTION = [detection_probability(SEGMENTS, falsified, rate) for rate in RATES for falsified in FALSIFIED]
 LAZY = [

@@ -90,7 +90,7 @@ def test_the_markets_own_link_and_work_count() -> None:
 
 def test_a_quorum_does_not_wait_for_the_straggler_beyond_the_deadline() -> None:
     nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
-    market = Market(round_slack_seconds=0.0, sweep_seconds=2.0)
+    market = Market(round_grace_seconds=0.0, sweep_seconds=2.0)
     outcome = run(Scenario(WORK, nodes, market))
     assert seconds(outcome) == pytest.approx([66.0] * 9)  # median 60, a tenth of slack, and on the sweep
     assert [(round_.included, round_.stragglers) for round_ in outcome.rounds] == [(5, 1)] * 9
@@ -99,7 +99,7 @@ def test_a_quorum_does_not_wait_for_the_straggler_beyond_the_deadline() -> None:
 
 def test_the_deadline_is_the_markets_and_the_longest_one_limits_it() -> None:
     nodes = Nodes(6, links={FREE: 1.0}, speeds=(1, 1, 1, 1, 1, 0.1))
-    patient = Market(round_slack_seconds=100.0, sweep_seconds=0.0)
+    patient = Market(round_grace_seconds=100.0, sweep_seconds=0.0)
     assert seconds(run(Scenario(WORK, nodes, patient))) == pytest.approx([160.0] * 9, abs=0.01)
     hurried = replace(patient, round_deadline_seconds=80.0)
     assert seconds(run(Scenario(WORK, nodes, hurried))) == pytest.approx([80.0] * 9, abs=0.01)
@@ -131,7 +131,7 @@ def test_a_network_that_everybody_has_left_goes_on(monkeypatch: pytest.MonkeyPat
 def test_a_spare_takes_over_once_the_lease_has_expired_and_begins_at_once_if_it_follows() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 20.0})
-    market = Market(lease_seconds=30.0, sweep_seconds=2.0, round_slack_seconds=1000.0, round_deadline_seconds=2000.0)
+    market = Market(lease_seconds=30.0, sweep_seconds=2.0, round_grace_seconds=1000.0, round_deadline_seconds=2000.0)
     for follows, fetching in ((False, 10 + 5), (True, 0)):
         scenario = Scenario(work, nodes, replace(market, spares_follow=follows), rounds=2, unmeasured=0)
         first, second = run(scenario).rounds
@@ -171,7 +171,7 @@ def test_a_late_upload_is_lost() -> None:
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
     nodes = Nodes(20, spares=4, links={SLOW: 3.0, FREE: 1.0}, speed_spread=0.2, jitter=0.05, leave_per_hour=1.0)
-    scenario = Scenario(WORK, nodes, Market(round_slack_seconds=1.0), seed=7)
+    scenario = Scenario(WORK, nodes, Market(round_grace_seconds=1.0), seed=7)
     assert simulate(scenario) == simulate(scenario)
     assert simulate(scenario).rounds != simulate(replace(scenario, seed=8)).rounds
 
@@ -187,12 +187,12 @@ def test_ten_thousand_nodes_take_a_bounded_number_of_events() -> None:
 def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -> None:
     work = replace(WORK, dataset=50 * MB, update=10 * MB)
     nodes = Nodes(3, spares=1, links={SLOW: 1.0}, departures={0: 85.0 + 6.0})  # in the second round
-    market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_slack_seconds=20.0, round_deadline_seconds=2000.0)
+    market = Market(lease_seconds=40.0, sweep_seconds=2.0, round_grace_seconds=20.0, round_deadline_seconds=2000.0)
     # The spare could have a unit after 6 + 41 s; the others are done after 71; the deadline is 85 + 20.
     hurried = run(Scenario(work, nodes, market, rounds=3))
     assert seconds(hurried) == pytest.approx([71.0, 71.0])
     assert [(round_.included, round_.stragglers) for round_ in hurried.rounds] == [(2, 0), (3, 0)]
-    patient = replace(market, round_slack_seconds=50.0)
+    patient = replace(market, round_grace_seconds=50.0)
     assert seconds(run(Scenario(work, nodes, patient, rounds=2))) == pytest.approx([47 + 70.0])
     cold = replace(patient, spares_follow=False)
     assert seconds(run(Scenario(work, nodes, cold, rounds=2))) == pytest.approx([47 + 85.0])
@@ -200,7 +200,7 @@ def test_nobody_waits_for_a_unit_that_would_come_too_late_nor_is_one_offered() -
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
 def test_a_slot_that_fell_behind_leaves_out_a_unit_instead_of_being_late_with_each(seed: int) -> None:
-    market = Market(lease_seconds=3.0, sweep_seconds=1.0, round_slack_seconds=2.0, close=8.0)
+    market = Market(lease_seconds=3.0, sweep_seconds=1.0, round_grace_seconds=2.0, close=8.0)
     nodes = Nodes(16, spares=4, jitter=0.01, leave_per_hour=0.8)
     job = _Job(Scenario(replace(WORK, update=1 * MB), nodes, market, rounds=80, round_delay=1, seed=seed))
     late_in_turn, join = [[0] for _ in range(16)], job._join
@@ -246,7 +246,7 @@ def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after
     work = replace(WORK, payload=2 * MB, model=0.0)
     slower = Link(down_mbps=80.0, up_mbps=0.4, round_trip_seconds=0.0)  # 40 s for what the others send in one
     nodes = Nodes(3, links={SLOW: 1.0}, speeds=(1, 1, 1))
-    market = Market(round_slack_seconds=0.0, sweep_seconds=0.0)
+    market = Market(round_grace_seconds=0.0, sweep_seconds=0.0)
     job = _Job(Scenario(work, nodes, market, rounds=3, unmeasured=0))
     late = job._nodes[0] = Node(job._clock, job._up, job._down, slower, 1.0)
     job._spares = dict.fromkeys(job._nodes)
@@ -258,7 +258,7 @@ def test_what_was_committed_in_time_is_still_uploaded_and_its_slot_goes_on_after
 
 
 def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
-    """As ``market.training.rounds.state.round_state`` counts: only what is still with its node can be hopeless."""
+    """As ``market.training.rounds.state.round_state`` counts: only what is still with its node can be infeasible."""
     clock = Clock()
     node = Node(clock, SharedLink(clock), SharedLink(clock), FREE, 1.0)
     state = State(0, 3)
@@ -266,14 +266,14 @@ def test_what_is_committed_is_waited_for_whenever_it_was_offered() -> None:
     for unit in units:
         state.offer(unit)
     state.count_hopeless(20.0)
-    assert state.hopeless == 2
+    assert state.infeasible == 2
     units[1].committed = True
     state.count_hopeless(20.0)
-    assert state.hopeless == 1
+    assert state.infeasible == 1
     units[2].committed = True
     state.deliver(units[2], 100.0)
     state.count_hopeless(20.0)
-    assert (state.open, state.hopeless) == (2, 0)
+    assert (state.open, state.infeasible) == (2, 0)
 
 
 def test_the_real_run_waits_for_what_is_committed_as_the_market_does() -> None:
@@ -283,9 +283,9 @@ def test_the_real_run_waits_for_what_is_committed_as_the_market_does() -> None:
     worker = Worker.__new__(Worker)
     units = [_Unit(number, 1, number, worker, began + 1.0) for number in range(2)]
     held._now = _Round(1, began, dict(enumerate(units)))
-    assert held._state().hopeless == 2
+    assert held._state().infeasible == 2
     units[0].result = {"payload": "fixed, and on its way"}
-    assert held._state().hopeless == 1
+    assert held._state().infeasible == 1
 
 
 def test_a_published_slot_state_gives_way_to_what_its_node_trains_with() -> None:

@@ -9,9 +9,9 @@ from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
 from benchmarks.incentives.strategies import CHEATS, DEAREST, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.report import wilson
 from market.domain.network import MAINNET, ZEN
-from market.domain.verification.committees import MOST_UNDECIDED, undecided_chance
-from market.domain.verification.sampling import Overruled
-from zoo_protocol.sampling import detection_probability
+from market.domain.verification.committees import MOST_UNDECIDED, inconclusive_probability
+from market.domain.verification.sampling import VerifierSanction
+from zoo_protocol.verification.sampling import detection_probability
 
 _STAKE = MAINNET.tier("bronze").minimum_stake_wei
 
@@ -68,7 +68,7 @@ def test_at_the_highest_price_that_an_order_may_have_every_cheat_loses(outcome: 
 def test_every_cheat_loses_where_the_referees_are_of_the_worst_mix_of_classes(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
     assert MOST_UNDECIDED / 2 < undecided <= MOST_UNDECIDED
-    assert undecided_chance(able - 1, mute + 1, MAINNET.disputes) > MOST_UNDECIDED
+    assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MOST_UNDECIDED
     for outcome in strategies.provider_outcomes(800, 13, prices, undecided):
         assert outcome.high < 0, outcome.name
 
@@ -199,10 +199,12 @@ def test_lazy_verifiers_are_found_as_soon_as_the_formula_says(laziness: Laziness
 def test_who_answers_what_it_was_told_is_slashed_without_a_warning_and_others_at_the_second_time() -> None:
     dice = random.Random(4)
     told = [live(Laziness.TOLD, 1.0, dice) for _ in range(30)]
-    assert {life.follows for life in told if life.found_after} == {(Overruled.SLASHED,)}
+    assert {life.follows for life in told if life.found_after} == {(VerifierSanction.SLASHED,)}
     told_first = [live(Laziness.TOLD_FIRST, 1.0, dice) for _ in range(30)]
-    assert {life.follows for life in told_first} == {(), (Overruled.SLASHED,)}
-    assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {(Overruled.SUSPENDED, Overruled.SLASHED)}
+    assert {life.follows for life in told_first} == {(), (VerifierSanction.SLASHED,)}
+    assert {live(Laziness.ECHOES, 1.0, dice).follows for _ in range(9)} == {
+        (VerifierSanction.SUSPENDED, VerifierSanction.SLASHED)
+    }
 
 
 @pytest.mark.parametrize("careful", [False, True])

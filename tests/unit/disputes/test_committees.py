@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from market.domain.network import DEVNET, MAINNET, DisputeTerms
-from market.domain.verification.committees import PRESENT, undecided_chance
+from market.domain.verification.committees import PRESENT, inconclusive_probability
 
 LIVES = 20_000
 FIVE, THREE = MAINNET.disputes, DEVNET.disputes
@@ -27,7 +27,7 @@ FIVE, THREE = MAINNET.disputes, DEVNET.disputes
 )
 def test_it_is_the_share_of_simulated_disputes(able: int, mute: int, terms: DisputeTerms) -> None:
     """Also of short lists, where who was struck is drawn again."""
-    assert undecided_chance(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
+    assert inconclusive_probability(able, mute, terms) == pytest.approx(simulated(able, mute, terms), abs=0.012)
 
 
 def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
@@ -48,12 +48,12 @@ def simulated(able: int, mute: int, terms: DisputeTerms) -> float:
 
 
 def test_by_hand() -> None:
-    assert undecided_chance(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
-    assert undecided_chance(2, 3, FIVE) == pytest.approx(1)
-    assert undecided_chance(4, 0, FIVE) == 1.0  # no committee can be drawn
+    assert inconclusive_probability(2, 1, THREE) == pytest.approx((1 - PRESENT**2) ** 3)  # the same three, three times
+    assert inconclusive_probability(2, 3, FIVE) == pytest.approx(1)
+    assert inconclusive_probability(4, 0, FIVE) == 1.0  # no committee can be drawn
 
 
 def test_the_more_of_the_class_the_rather_there_is_a_verdict() -> None:
     for count in (5, 9, 20, 40):
-        chances = [undecided_chance(able, count - able, FIVE) for able in range(count + 1)]
+        chances = [inconclusive_probability(able, count - able, FIVE) for able in range(count + 1)]
         assert all(before >= after - 1e-12 for before, after in pairwise(chances))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from market.domain.network import DEVNET, MAINNET
-from market.domain.verification.dispute_routes import MAX_SEGMENTS, Case, Path, Reason, Route, is_replayable, route
+from market.domain.verification.dispute_routes import MAX_SEGMENTS, Case, DecidedBy, Reason, Route, is_replayable, route
 from market.domain.verification.sampling import OFFENCE_IDS
 
 TERMS = MAINNET.disputes
@@ -22,13 +22,13 @@ CASE = Case(
 
 
 def test_a_committee_decides_where_it_just_can() -> None:
-    assert route(CASE, TERMS) == Route(Path.DISPUTE)
-    assert route(replace(CASE, segments=MAX_SEGMENTS), TERMS) == Route(Path.DISPUTE)
-    assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(Path.DISPUTE)
+    assert route(CASE, TERMS) == Route(DecidedBy.DISPUTE)
+    assert route(replace(CASE, segments=MAX_SEGMENTS), TERMS) == Route(DecidedBy.DISPUTE)
+    assert route(replace(CASE, referees=20, of_class=13), TERMS) == Route(DecidedBy.DISPUTE)
 
 
 def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
-    assert route(replace(CASE, referees=3, of_class=3), DEVNET.disputes) == Route(Path.DISPUTE)
+    assert route(replace(CASE, referees=3, of_class=3), DEVNET.disputes) == Route(DecidedBy.DISPUTE)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_three_verifiers_of_a_devnet_are_a_committee() -> None:
     ],
 )
 def test_the_operator_decides_what_a_committee_cannot_and_says_why(changes: dict[str, Any], reason: Reason) -> None:
-    assert route(replace(CASE, **changes), TERMS) == Route(Path.OPERATOR, reason)
+    assert route(replace(CASE, **changes), TERMS) == Route(DecidedBy.OPERATOR, reason)
 
 
 def test_only_a_false_step_can_be_replayed() -> None:

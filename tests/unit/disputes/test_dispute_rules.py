@@ -19,7 +19,7 @@ from market.payments.settlement.dispute_keeper import (
     due_vote,
 )
 from market.verification.disputes.models import Verdict
-from market.verification.disputes.referee_evidence import odd_one
+from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.dispute_case import Case
 from zoo_compute.audit.misconduct_proof import accusations
@@ -28,12 +28,12 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes import judging
-from zoo_compute.node.disputes.judging import Bench, Finding, Patience, Undecided, judge
+from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, Undecided, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import REPLAYED, JobOrder, UnitCommitment
-from zoo_protocol.trace import payload_hash, state_leaf
+from zoo_protocol.verification.trace import payload_hash, state_leaf
 
 DISPUTE, UNIT = "0x" + "d1" * 32, "0x" + "0a" * 32
 A, B, C, D, E = ("0x" + digit * 40 for digit in "12345")
@@ -184,7 +184,7 @@ def test_only_who_signs_a_verdict_against_all_others_is_shown_to_be_wrong(reason
         Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=reason == "step_correct", reason=reason)
         for who, reason in zip(committee, reasons, strict=False)
     ]
-    found = odd_one(committee, signed)
+    found = dissenting_verdict(committee, signed)
     assert (found and found.referee) == odd
     votes = {(0, one.referee): {one.provider_correct: "0x"} for one in signed if one.reason in REPLAYED}
     assert [(one.referee, one.offence) for one in accusations(votes, 0, committee)] == ([(odd, 5)] if odd else [])
@@ -195,7 +195,7 @@ def test_of_two_nobody_is_shown_to_be_wrong() -> None:
         Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=right, reason="step_false")
         for who, right in ((A, True), (B, False))
     ]
-    assert odd_one([A, B], signed) is None
+    assert dissenting_verdict([A, B], signed) is None
     assert accusations({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
 
@@ -284,8 +284,8 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise answer
             return dict(answer)
 
-        bench = Bench(Workspace(tmp_path), Gateway(state), environment, run)  # type: ignore[arg-type]
-        return judge(case, ShownTrace(shown, DIGESTS), step, STATE_CID, Patience(over, could_serve), bench)
+        bench = ReplayContext(Workspace(tmp_path), Gateway(state), environment, run)  # type: ignore[arg-type]
+        return judge(case, ShownTrace(shown, DIGESTS), step, STATE_CID, DataDeadline(over, could_serve), bench)
 
     return find
 

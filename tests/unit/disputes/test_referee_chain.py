@@ -11,7 +11,7 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.record import leaf_of
+from zoo_protocol.payments.job_record import leaf_of
 
 A, B, HASH = "0x" + "11" * 20, "0x" + "22" * 20, "0x" + "ab" * 32
 NAMES = ("ZenToken", "ProviderStaking", "JobEscrow", "Rewards", "Disputes", "Omissions")

@@ -21,7 +21,7 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.attestation.quotes import Attesting
-from zoo_compute.node.background_services import Watch
+from zoo_compute.node.background_services import BackgroundServices
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk import workspace
 from zoo_compute.node.disk.durable_files import write_json
@@ -124,7 +124,7 @@ def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     monkeypatch.setattr(agent, "_start_work", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
-    monkeypatch.setattr(Watch, "_court", lambda *_: {})
+    monkeypatch.setattr(BackgroundServices, "_court", lambda *_: {})
     return agent
 
 
@@ -240,7 +240,7 @@ def test_a_nodes_standing_does_not_wait_for_the_unit_at_hand(tmp_path: Path) -> 
     )
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     with Executor(CPU, 1 << 30, tmp_path) as executor:
-        standing = node_lifecycle.Standing(config, market, Wallet(KEY), executor)
+        standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
         standing.register("0x" + "cc" * 32)
         with busy(executor):
 
@@ -272,7 +272,7 @@ def test_a_node_whose_hardware_does_not_do_tries_again_less_and_less_often(
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     monkeypatch.setattr(node_lifecycle, "time", clock)
     with Executor(CPU, 1 << 30, tmp_path) as executor:
-        standing = node_lifecycle.Standing(config, market, Wallet(KEY), executor)
+        standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
         for clock.now in range(7200):  # each beat of two hours
             with suppress(ApiError):
                 standing.advance("registered")
@@ -319,7 +319,9 @@ def test_a_node_beats_while_it_waits_for_an_attestation(running: NodeAgent, monk
     monkeypatch.setattr(Attesting, "keep", keep)
     for quiet in (Payouts, Omissions, Disputes):
         monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    running._watch = Watch(replace(running._parts, config=replace(running._config, attest=True)), running._fail)
+    running._watch = BackgroundServices(
+        replace(running._parts, config=replace(running._config, attest=True)), running._fail
+    )
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
@@ -357,7 +359,7 @@ def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     standing = SimpleNamespace(register=registered.append, sign_challenge=None)
     monkeypatch.setattr("zoo_compute.node.agent.Standing", lambda *_: standing)
-    monkeypatch.setattr(agent._market, "take_wallet", refused)
+    monkeypatch.setattr(agent._market, "acquire_wallet", refused)
     with pytest.raises(ApiError, match="wallet-in-use"):
         agent.run()
     assert not registered

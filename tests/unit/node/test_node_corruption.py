@@ -27,7 +27,7 @@ from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.background_services import Parts
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.corruption import set_aside
+from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.state_directory import used_alone
 from zoo_compute.node.disk.traces import Trace, Traces
@@ -38,8 +38,8 @@ from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.periodic_tasks import is_out_of_room
 from zoo_compute.node.work import worker as work_worker
 from zoo_compute.node.work.acknowledgements import Journal, Promise
-from zoo_compute.node.work.effort import Effort
-from zoo_compute.node.work.states import Unmade, state_file
+from zoo_compute.node.work.effort import UnitResourceUsage
+from zoo_compute.node.work.states import StateUnavailable, state_file
 from zoo_compute.node.work.worker import Worker
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
@@ -221,7 +221,7 @@ def test_whoever_finds_a_file_set_aside_by_another_thread_goes_on(tmp_path: Path
     path = tmp_path / "note.json"
     path.write_text("half of")
     for _ in range(2):
-        set_aside(path, "it is cut")
+        quarantine(path, "it is cut")
     [aside] = tmp_path.iterdir()
     assert aside.read_text() == "half of"
 
@@ -357,11 +357,11 @@ def test_a_unit_whose_result_was_damaged_is_trained_again(
     cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
     task = {"job_id": JOB, "round": 1, "slot": 0, "environment": "class", "spec": {"training_config": {"top_k": 64}}}
     held: Any = SimpleNamespace(lease=SimpleNamespace(task=task | cids), progress=None, check=None)
-    worker._trained(held, Effort(Link()))
-    worker._trained(held, Effort(Link()))
+    worker._trained(held, UnitResourceUsage(Link()))
+    worker._trained(held, UnitResourceUsage(Link()))
     assert executor.runs == 1
     DAMAGES[damage](space.unit(JOB, 1, 0) / name)
-    result = worker._trained(held, Effort(Link()))
+    result = worker._trained(held, UnitResourceUsage(Link()))
     assert executor.runs == 2
     assert Path(result["payload"]).read_bytes() == b"payload"
     assert json.loads((space.unit(JOB, 1, 0) / "result.json").read_text()) == result
@@ -377,7 +377,7 @@ def test_a_damaged_result_of_before_vouches_for_no_state(root: Path, damage: str
     nothing: Any = None  # is asked for nothing
     assert state_file(trace, 1, space, nothing, nothing) == state_path(unit, 1)
     DAMAGES[damage](unit / "result.json")
-    with pytest.raises(Unmade):
+    with pytest.raises(StateUnavailable):
         state_file(trace, 1, space, nothing, nothing)
     assert len(list(unit.glob("result.json.damaged-*"))) == 1
 

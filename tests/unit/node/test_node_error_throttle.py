@@ -20,10 +20,10 @@ from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.state_directory import used_alone
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.execution.executor import Executor
-from zoo_compute.node.lifecycle import Standing
+from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import Trouble
+from zoo_compute.node.periodic_tasks import ErrorThrottle
 from zoo_compute.node.serving import serve
 from zoo_compute.node.work import acknowledgements
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
@@ -91,16 +91,16 @@ def test_a_full_disk_lets_a_node_show_its_hardware_later(
 ) -> None:
     tried: list[None] = []
 
-    def full(_: Standing) -> None:
+    def full(_: NodeLifecycle) -> None:
         tried.append(None)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Standing, "_show_hardware", full)
+    monkeypatch.setattr(NodeLifecycle, "_show_hardware", full)
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
     market: Any = SimpleNamespace(network=lambda: network)
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
     with Executor(CPU, 1 << 30, tmp_path) as executor, caplog.at_level(logging.WARNING):
-        standing = Standing(config, market, Wallet(to_hex(bytes(Account.create().key))), executor)
+        standing = NodeLifecycle(config, market, Wallet(to_hex(bytes(Account.create().key))), executor)
         for _ in range(2):  # the second one comes too soon after it
             standing.advance("active", must_prove=True)
             standing.close()
@@ -156,7 +156,7 @@ def test_a_directory_serves_one_node_and_says_why_it_serves_none(
 
 
 def test_what_stands_in_a_nodes_way_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    trouble = Trouble()
+    trouble = ErrorThrottle()
     for what in ("no ZEN", "no ZEN", "no ZEN", "no coin", "no ZEN", "no ZEN"):
         trouble.tell(what)
     assert [record.message for record in caplog.records] == ["no ZEN", "no coin", "no ZEN"]

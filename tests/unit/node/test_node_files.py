@@ -22,7 +22,7 @@ from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.work import worker as work_worker
-from zoo_compute.node.work.effort import Effort
+from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.worker import Worker
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import to_hex
@@ -79,7 +79,7 @@ def trained(worker: Worker, environment: str) -> dict[str, Any]:
     spec = {"training_config": {"top_k": 64}}
     task = {"job_id": "0x" + "22" * 32, "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
     held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None, check=None)
-    return worker._trained(held, Effort(Link(None)))  # type: ignore[arg-type]
+    return worker._trained(held, UnitResourceUsage(Link(None)))  # type: ignore[arg-type]
 
 
 @pytest.fixture

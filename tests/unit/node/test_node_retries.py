@@ -62,7 +62,7 @@ def test_a_result_is_kept_until_the_market_answers(connection: Connection) -> No
         raise ApiError(409, "lease-lost", "It is another node's.")
 
     with pytest.raises(ApiError, match="lease-lost"):
-        Held(connection, lost_after=99).insist(answer)
+        Held(connection, lost_after=99).call_until_answered(answer)
     assert not answers
 
 

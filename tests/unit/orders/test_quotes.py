@@ -16,7 +16,7 @@ from market.orders.quote_advice import advice_on, expected_throughput
 from market.orders.quotes import require_unit_in_time, terms
 from market.orders.schemas import JobSpec
 from training_gym.spec.config import TrainingSpec
-from zoo_protocol.sampling import detection_at_rate
+from zoo_protocol.verification.sampling import detection_at_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.integers(1, 2**96 - 1)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
-from training_gym.compress.link_adaptation import ladder
+from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.exchange.round_time import CHECK, CLOSE, ENCODE, JOIN, MBIT, Link, round_time
 from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
 
@@ -33,7 +33,7 @@ def test_a_round_is_the_sum_of_its_parts() -> None:
 def test_a_slow_link_is_given_a_lower_rung() -> None:
     plain = spec("default")
     slow, fast = (round_time(plain, 8, 30.0, Link(100.0, up, 0.08)).up_bytes for up in (20.0, 2000.0))
-    sent = replace(plain, training=replace(plain.training, top_k=ladder(plain)[-1]))
+    sent = replace(plain, training=replace(plain.training, top_k=top_k_levels(plain)[-1]))
     assert slow == round_time(sent, 8, 30.0, Link(100.0, 2000.0, 0.08)).up_bytes < fast / 7
 
 
@@ -55,7 +55,7 @@ def test_it_is_what_the_simulation_gives_for_nodes_that_are_alike_and_stay(
         slot_state=0.0,
     )
     market = Market(
-        admit=CHECK * SIZE, close=expected.closing, round_slack_seconds=600.0, round_deadline_seconds=6000.0
+        admit=CHECK * SIZE, close=expected.closing, round_grace_seconds=600.0, round_deadline_seconds=6000.0
     )
     outcome = simulate(
         Scenario(work, Nodes(nodes, links={SLOW: 1.0}), market, rounds=12, unmeasured=4, round_delay=delay)

@@ -9,7 +9,7 @@ from market.domain.lifecycle import UnitStatus
 from market.training.matching.spares import wanted
 from market.training.rounds.service import round_to_offer
 from market.training.rounds.state import RoundState
-from training_gym.exchange.deadlines import begun, last_ahead, last_offer
+from training_gym.exchange.deadlines import last_offer, latest_early_start, round_start
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EARLY, LATE = START + timedelta(seconds=5), START + timedelta(seconds=15)
@@ -30,29 +30,29 @@ def test_a_unit_is_worth_offering_while_the_fastest_would_come_in_time() -> None
     assert last_offer([100.0, 104.0, 130.0], 110.0) == 10.0
     with pytest.raises(ValueError):
         last_offer([], 110.0)
-    assert STATE.is_worth_offering(EARLY)
-    assert not STATE.is_worth_offering(LATE)
-    assert FEW.is_worth_offering(LATE)  # three of six are no quorum
-    assert replace(STATE, last_offer=None).is_worth_offering(LATE)
+    assert STATE.can_finish_in_time(EARLY)
+    assert not STATE.can_finish_in_time(LATE)
+    assert FEW.can_finish_in_time(LATE)  # three of six are no quorum
+    assert replace(STATE, last_offer=None).can_finish_in_time(LATE)
 
 
 def test_a_unit_of_the_next_round_is_worth_offering_while_one_of_the_usual_length_would_come_in_time() -> None:
-    assert last_ahead([100.0, 104.0, 130.0], 150.0) == 46.0
+    assert latest_early_start([100.0, 104.0, 130.0], 150.0) == 46.0
     with pytest.raises(ValueError):
-        last_ahead([], 110.0)
+        latest_early_start([], 110.0)
     state = replace(STATE, last_ahead=timedelta(seconds=10))
-    assert state.is_worth_going_ahead(EARLY, START)
-    assert not state.is_worth_going_ahead(LATE, START)
-    assert state.is_worth_going_ahead(LATE, None)  # it has not begun
-    assert replace(STATE, last_ahead=None).is_worth_going_ahead(LATE, START)
+    assert state.can_start_next_round(EARLY, START)
+    assert not state.can_start_next_round(LATE, START)
+    assert state.can_start_next_round(LATE, None)  # it has not begun
+    assert replace(STATE, last_ahead=None).can_start_next_round(LATE, START)
 
 
 def test_a_round_whose_units_are_offered_one_by_one_begins_with_its_quorum() -> None:
-    assert begun([3.0, 1.0, 2.0, 9.0], 6) == 9.0
-    assert begun([3.0, 1.0, 2.0], 6) is None
-    assert begun([START + timedelta(seconds=seconds) for seconds in (7, 5, 0, 4, 900, 901)], 6) == LATE - timedelta(
-        seconds=8
-    )
+    assert round_start([3.0, 1.0, 2.0, 9.0], 6) == 9.0
+    assert round_start([3.0, 1.0, 2.0], 6) is None
+    assert round_start(
+        [START + timedelta(seconds=seconds) for seconds in (7, 5, 0, 4, 900, 901)], 6
+    ) == LATE - timedelta(seconds=8)
 
 
 def test_a_round_closes_with_all_or_with_two_thirds_after_the_deadline() -> None:
@@ -67,10 +67,10 @@ def test_a_round_closes_with_all_or_with_two_thirds_after_the_deadline() -> None
 
 def test_a_quorum_waits_for_nothing_hopeless() -> None:
     assert not replace(STATE, delivered=5, open=1).can_close(LATE)
-    assert replace(STATE, delivered=5, open=1, hopeless=1).can_close(LATE)
-    assert not replace(STATE, delivered=3, open=1, hopeless=1).can_close(LATE)
-    assert not replace(STATE, delivered=4, open=2, hopeless=1).can_close(LATE)
-    assert replace(STATE, delivered=4, open=2, hopeless=1).can_close(START + timedelta(seconds=110))
+    assert replace(STATE, delivered=5, open=1, infeasible=1).can_close(LATE)
+    assert not replace(STATE, delivered=3, open=1, infeasible=1).can_close(LATE)
+    assert not replace(STATE, delivered=4, open=2, infeasible=1).can_close(LATE)
+    assert replace(STATE, delivered=4, open=2, infeasible=1).can_close(START + timedelta(seconds=110))
 
 
 @pytest.mark.parametrize(

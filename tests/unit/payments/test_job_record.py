@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.record import (
+from zoo_protocol.payments.job_record import (
     CheckpointRecord,
     JobRecord,
     RecordError,

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.money import (
-    MAX_FEE_BPS,
-    MoneyError,
-    Split,
-    deterred_unit_price,
-    parse_wei,
-    split,
-    unit_price,
-)
+from market.domain.money import MAX_FEE_BPS, MoneyError, Split, max_deterred_unit_price, parse_wei, split, unit_price
 from market.domain.network import BPS, ZEN
 
 prices = st.integers(0, 2**96 - 1)
@@ -55,9 +47,9 @@ def test_a_worked_example() -> None:
 
 def test_the_bound_of_a_units_price_is_the_escrows() -> None:
     """As in ``JobEscrow.open.t.sol``: half of 10,000 ZEN, of which 66 % count, times 64 segments at 2 %, over 98 %."""
-    assert deterred_unit_price(5_000 * ZEN, 64, 200) == 3_300 * ZEN * 64 * 200 // 9_800
-    assert deterred_unit_price(5_000 * ZEN, 64, 0) == 0
-    assert deterred_unit_price(0, 1, BPS) == 2**256 - 1
+    assert max_deterred_unit_price(5_000 * ZEN, 64, 200) == 3_300 * ZEN * 64 * 200 // 9_800
+    assert max_deterred_unit_price(5_000 * ZEN, 64, 0) == 0
+    assert max_deterred_unit_price(0, 1, BPS) == 2**256 - 1
 
 
 @given(st.integers(0, 2**96), st.integers(1, 2**16), st.integers(0, BPS - 1), st.integers(0, 10))
@@ -65,7 +57,7 @@ def test_a_unit_within_the_bound_is_exactly_one_that_the_escrow_takes(
     penalty: int, segments: int, sampling: int, beyond: int
 ) -> None:
     """P * d * N * s >= R * (1 - s) in rational numbers, d = 66 %."""
-    unit = deterred_unit_price(penalty, segments, sampling) + beyond
+    unit = max_deterred_unit_price(penalty, segments, sampling) + beyond
     s = Fraction(sampling, BPS)
     assert (penalty * Fraction(66, 100) * segments * s >= unit * (1 - s)) is (beyond == 0)
 

@@ -4,7 +4,7 @@ import pytest
 
 from market.domain.money import split, unit_price
 from market.domain.network import DEVNET, HOUR_US, MAINNET, ZEN
-from zoo_protocol.sampling import detection_probability
+from zoo_protocol.verification.sampling import detection_probability
 
 PRICE = MAINNET.tier("bronze").reserve_price_wei
 

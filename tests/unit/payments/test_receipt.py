@@ -16,12 +16,11 @@ from zoo_compute.audit import receipt as receipts
 from zoo_compute.audit.receipt import differences, verify_job
 from zoo_compute.chain.settlements import ChainDisagrees, Posted, WindowOnChain
 from zoo_compute.content.blockstore import BlockNotFound
-from zoo_protocol import merkle, trace
+from zoo_protocol import merkle
 from zoo_protocol.content.cid import cid_of_raw, digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
-from zoo_protocol.receipt import JobSettlement, Opened, Settled, Slashed, build_receipt, net_unit_price, unit_price
-from zoo_protocol.record import (
+from zoo_protocol.payments.job_record import (
     CheckpointRecord,
     JobRecord,
     PaidUnit,
@@ -33,8 +32,18 @@ from zoo_protocol.record import (
     dispute_id,
     unit_leaf,
 )
-from zoo_protocol.sampling import draw_segments
-from zoo_protocol.settlement import JobLine, build_batch
+from zoo_protocol.payments.receipt import (
+    JobSettlement,
+    Opened,
+    Settled,
+    Slashed,
+    build_receipt,
+    net_unit_price,
+    unit_price,
+)
+from zoo_protocol.payments.settlement_batch import JobLine, build_batch
+from zoo_protocol.verification import trace
+from zoo_protocol.verification.sampling import draw_segments
 
 ESCROW, TREASURY = Account.create().address, Account.create().address
 PAYER, HONEST, CHEAT = Account.create(), Account.create(), Account.create()

@@ -6,9 +6,17 @@ import pytest
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
-from zoo_protocol.receipt import JobSettlement
-from zoo_protocol.record import PaidUnit, PaidUnits, RecordError
-from zoo_protocol.settlement import NO_ROOT, Batch, JobLine, build_batch, claim_leaf, lines_hash, paid_leaf
+from zoo_protocol.payments.job_record import PaidUnit, PaidUnits, RecordError
+from zoo_protocol.payments.receipt import JobSettlement
+from zoo_protocol.payments.settlement_batch import (
+    NO_ROOT,
+    Batch,
+    JobLine,
+    build_batch,
+    claim_leaf,
+    lines_hash,
+    paid_leaf,
+)
 
 JOB, OTHER, DIGEST = "0x" + "ab" * 32, "0x" + "11" * 32, "0x" + "cd" * 32
 PRICE = 25 * 10**17

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.fakes.dcap import REAL_NOW, Vendor, real
 
-from zoo_protocol.attestation.errors import QuoteRefused
-from zoo_protocol.attestation.evidence import Evidence, Verified, key_of, measurement, report_data
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
+from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of, measurement, report_data
 from zoo_protocol.hashing import canonical_json
 
 WALLET, OTHER, REGISTRY = ("0x" + digit * 20 for digit in ("22", "44", "11"))
@@ -43,7 +43,7 @@ def test_a_real_tdx_quote_holds_up_to_whom_it_is_bound_to(monkeypatch: pytest.Mo
     quote, collateral = real("tdx")
     found = Evidence(1, REGISTRY, WALLET, NONCE, quote, collateral)
     assert refused(found, REAL_NOW) == "unbound"
-    monkeypatch.setattr("zoo_protocol.attestation.evidence.report_data", lambda *_: quote[568:632])
+    monkeypatch.setattr("zoo_protocol.attestation.tee_quotes.report_data", lambda *_: quote[568:632])
     assert found.verify(REAL_NOW) == Verified("TDX", REAL_TDX_MEASUREMENT, "UpToDate", (), 1_752_919_235)
     assert refused(found, REAL_NOW + 40 * 86_400) == "unverified"  # Intel's statements have ended
     for at in (100, 300, 640, 800):

@@ -15,9 +15,9 @@ from kit.fakes.nras import DAY, KEY_ID, REAL_NONCE, REAL_NOW, AttestationService
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.node.attestation.gpu_statements import GpuSource
-from zoo_protocol.attestation.errors import QuoteRefused
-from zoo_protocol.attestation.evidence import Evidence, gpu_nonce, report_data, with_gpus
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement
+from zoo_protocol.attestation.tee_quotes import Evidence, gpu_nonce, report_data, with_gpus
 
 NONCE = bytes(range(32))
 WALLET, OTHER, REGISTRY = ("0x" + digit * 20 for digit in ("22", "44", "11"))

@@ -19,8 +19,8 @@ from training_gym.hardware.challenge import (
     PRIME,
     ROOTS,
     Challenge,
+    ProofParameters,
     Residues,
-    Work,
     commitment,
     draws,
     state_digest,
@@ -28,12 +28,12 @@ from training_gym.hardware.challenge import (
 )
 from training_gym.hardware.prover import Prover
 
-WORK = Work(size=48, pool=5, lanes=2, rounds=6, steps=7, opened=4)
+WORK = ProofParameters(size=48, pool=5, lanes=2, rounds=6, steps=7, opened=4)
 SEED, NONCE, SECRET = (bytes([value]) * 32 for value in (7, 8, 9))
 CPU = [torch.device("cpu")]
 
 
-def prove(work: Work = WORK, nonce: bytes = NONCE, secret: bytes = SECRET) -> tuple[bytes, bytes]:
+def prove(work: ProofParameters = WORK, nonce: bytes = NONCE, secret: bytes = SECRET) -> tuple[bytes, bytes]:
     prover = Prover(work, SEED, CPU)
     committed = prover.work(nonce)
     return committed, prover.open(secret)
@@ -45,7 +45,7 @@ def accepts(committed: bytes, answer: bytes, *, nonce: bytes = NONCE, secret: by
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_an_honest_answer_passes_whatever_is_drawn(lanes: int) -> None:
-    work = Work(48, 5, lanes, 6, 7, 4)
+    work = ProofParameters(48, 5, lanes, 6, 7, 4)
     prover = Prover(work, SEED, CPU, threads=2)
     committed = prover.work(NONCE)
     for secret in (bytes([number]) * 32 for number in range(10)):
@@ -84,7 +84,7 @@ Step = Callable[[Prover, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor
 
 def test_states_that_were_not_kept_are_opened_too() -> None:
     """Only every 16th step's are kept: the last ones before, at and after such a step, in the chain and in the walk."""
-    work = Work(48, 5, 2, 35, 50, 12)
+    work = ProofParameters(48, 5, 2, 35, 50, 12)
     prover = Prover(work, SEED, CPU)
     committed = prover.work(NONCE)
     opened = set()
@@ -106,7 +106,7 @@ def test_made_up_steps_are_found_as_often_as_they_are_drawn(monkeypatch: pytest.
         return found.roll(1, 0) if made_up[-1] else found
 
     monkeypatch.setattr(Prover, course, advance)
-    work = Work(48, 5, 2, 40, 40, 2)
+    work = ProofParameters(48, 5, 2, 40, 40, 2)
     prover = Prover(work, SEED, CPU)
     committed = prover.work(NONCE)
     honest_share = 1 - sum(made_up) / len(made_up)
@@ -252,9 +252,9 @@ def test_draws_cover_all_steps_and_lanes() -> None:
 @pytest.mark.parametrize("wrong", [(15, 1, 1, 1, 1, 1), (1 << 15, 1, 1, 1, 1, 1), (16, 0, 1, 1, 1, 1)])
 def test_an_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Work(*wrong)
+        ProofParameters(*wrong)
     with pytest.raises(ValueError, match="the answer would have"):
-        Work(1 << 14, 1, 1, 1, 1, 4)
+        ProofParameters(1 << 14, 1, 1, 1, 1, 4)
 
 
 # --- what the tiers ask for

@@ -11,7 +11,7 @@ from market.domain.network import DEVNET
 from market.settings import Settings
 from worker import context
 from worker.app import TASKS, create_app, schedule
-from worker.ticks import Repeatable
+from worker.task_dedup import DeduplicatedTask
 from zoo_protocol.contracts import CONTRACTS, artifact
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ def test_every_name_that_is_sent_has_a_task(settings: Settings) -> None:
         sent |= set(re.findall(r'wake_after_commit\(\s*\w+,\s*"([\w.]+)"', source))
         sent |= set(re.findall(r'^(?:ADVANCE|DRAW|SEND_TASK) = "([\w.]+)"', source, flags=re.MULTILINE))
     assert sent == registered
-    assert all(isinstance(app.tasks[name], Repeatable) for name in registered)
+    assert all(isinstance(app.tasks[name], DeduplicatedTask) for name in registered)
 
 
 def test_the_clock_needs_no_tasks(settings: Settings) -> None:

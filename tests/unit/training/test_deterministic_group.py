@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from training_gym.model.layout import initial_parameters
-from training_gym.optimise.ordered_parallel import OrderedGroup, tree_sum
+from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import SpecError
-from training_gym.units.slot_state import fresh_slot_state
+from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit, check_result
 from training_gym.units.unit import run_unit
 
@@ -81,10 +81,10 @@ def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -
 def test_a_unit_has_the_same_trace_over_any_number_of_processes(tmp_path: Path) -> None:
     """Eight shards over processes that have equally many of them and over such that have not, batches even and odd."""
     specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
-    ((alone),) = run(OrderedGroup, specs, tmp_path, 1)
+    ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)
     assert len({root for root, _, _ in alone}) == len(specs)
     for processes in (2, 3, 8):
-        for one in run(OrderedGroup, specs, tmp_path, processes):
+        for one in run(DeterministicGroup, specs, tmp_path, processes):
             assert [answer[:2] for answer in one] == [answer[:2] for answer in alone]
             most = -(-SHARDS // processes)
             sent = [4 * most * (1 + spec.num_parameters()) * spec.training.inner_steps for spec in specs]
@@ -118,9 +118,9 @@ def test_what_cannot_be_exact_is_refused(tmp_path: Path) -> None:
     try:
         spec = spec_of("adamw", 2)
         with pytest.raises(ValueError, match="0 shards"):
-            OrderedGroup(spec, 0)
+            DeterministicGroup(spec, 0)
         with pytest.raises(SpecError) as refusal:
-            OrderedGroup(replace(spec, training=replace(spec.training, powersgd_rank=1)), SHARDS)
+            DeterministicGroup(replace(spec, training=replace(spec.training, powersgd_rank=1)), SHARDS)
     finally:
         dist.destroy_process_group()
     assert refusal.value.field == "training_config.powersgd_rank"

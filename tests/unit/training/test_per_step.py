@@ -15,7 +15,7 @@ from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import SpecError
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state
-from training_gym.units.slot_state import fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit, check_result, load_boundary_state, parameters_of, state_path
 from training_gym.units.unit import run_unit
 from zoo_protocol.content.unixfs import cid_of_file

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from training_gym.compress.payload_format import decode, encode
-from training_gym.exchange.deadlines import restored
+from training_gym.exchange.deadlines import restore_error_feedback
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import save_arrays
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import StateError
-from training_gym.units.slot_state import (
+from training_gym.units.replica_state import (
     MAX_STEPS,
-    SlotState,
+    ReplicaState,
     error_feedback_digest,
     facts_of,
     fresh_slot_state,
@@ -45,7 +45,7 @@ SPEC = TrainingSpec(
 ZEROS = "0x" + "00" * 32
 
 
-def trained(state: SlotState, round_: int, directory: Path) -> tuple[SlotState, Unit]:
+def trained(state: ReplicaState, round_: int, directory: Path) -> tuple[ReplicaState, Unit]:
     text = np.frombuffer(b"the sheep of the zoo count many times. " * 99, np.uint8)
     unit = Unit(SPEC, ZEROS, round_, 0, initial_parameters(SPEC.model, 3), text, state, ZEROS)
     result = run_unit(unit, directory)
@@ -120,7 +120,7 @@ def test_what_was_sent_in_vain_is_unsent_again() -> None:
     payload = encode(SPEC, learned)
     sent = decode(SPEC, payload).dense()
     state = replace(fresh_slot_state(SPEC), error_feedback=learned - sent, steps=4)
-    again = restored(SPEC, state, payload)
+    again = restore_error_feedback(SPEC, state, payload)
     assert (again.error_feedback == state.error_feedback + sent).all()
     assert (again.moments, again.steps) == (state.moments, 4)
 

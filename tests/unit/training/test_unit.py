@@ -21,7 +21,7 @@ from training_gym.spec.errors import (
     StateError,
     TrainingDiverged,
 )
-from training_gym.units.slot_state import SlotState, error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state, load_slot_state
 from training_gym.units.trace import (
     Unit,
     UnitResult,
@@ -54,7 +54,7 @@ def unit() -> Unit:
         slot=2,
         checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
         train=np.frombuffer(TEXT, np.uint8),
-        slot_state=SlotState(noise, moments, 12),
+        slot_state=ReplicaState(noise, moments, 12),
         environment="0x" + "22" * 32,
     )
 

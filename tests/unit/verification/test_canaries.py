@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.detection.replays import unit_of
 from market.domain.verification.canaries import answer, is_due
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, load_boundary_state, state_path
 from training_gym.units.unit import replay_segment, run_unit
 from training_gym.verify.canary import altered_state

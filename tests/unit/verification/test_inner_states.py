@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from benchmarks.detection.replays import unit_of
 from market.domain.verification.canaries import agreed_digest, inner_step, is_settled
-from market.verification.replays.verifier_choice import Question, _attempt
+from market.verification.replays.verifier_choice import ReplayRequest, _attempt
 from market.verification.samples.models import Replay
 from training_gym.model.tensors import tensor_digest
 from training_gym.spec.errors import StartStateMismatch
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, start_state
 from training_gym.units.unit import replay, train_steps
-from zoo_compute.node.execution.inner_states import Inner, replay_by_way_of
+from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -75,8 +75,8 @@ def asked_by(attempts: list[int]) -> Any:
     return [Replay(attempt=attempt) for attempt in attempts]
 
 
-def question(*replays: int, other: tuple[int, ...] = ()) -> Question:
-    return Question(None, 0, None, "", asked_by([*replays]), asked_by([*other]))  # type: ignore[arg-type]
+def question(*replays: int, other: tuple[int, ...] = ()) -> ReplayRequest:
+    return ReplayRequest(None, 0, None, "", asked_by([*replays]), asked_by([*other]))  # type: ignore[arg-type]
 
 
 def test_the_number_in_the_lot_does_not_tell_who_was_asked_first() -> None:
@@ -96,7 +96,7 @@ def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps:
     unit = cut(unit_of(name, 0, ENVIRONMENT), segment_steps)
     start = start_leaf(unit)
     seen: list[int] = []
-    end, digest = replay_by_way_of(unit, Inner(step, NONCE), start, lambda at, _: seen.append(at))
+    end, digest = replay_with_inner_digest(unit, InnerStateRequest(step, NONCE), start, lambda at, _: seen.append(at))
     assert end == replay(unit, 0, start, None)[0]
     assert seen == list(range(segment_steps))  # each once
     state, _ = train_steps(unit, start_state(unit), range(step), lambda *_: None)
@@ -106,17 +106,17 @@ def test_going_by_way_of_an_inner_state_changes_no_bit(name: str, segment_steps:
 def test_the_digest_is_of_the_nonce_and_of_all_of_the_state() -> None:
     unit = unit_of("adamw", 0, ENVIRONMENT)
     state = start_state(unit)
-    digests = {Inner(1, NONCE).digest(state), Inner(1, sha256(NONCE)).digest(state)}
+    digests = {InnerStateRequest(1, NONCE).digest(state), InnerStateRequest(1, sha256(NONCE)).digest(state)}
     for name in state:
         other = {**state, name: np.nextafter(state[name], np.float32(9))}
-        digests.add(Inner(1, NONCE).digest(other))
+        digests.add(InnerStateRequest(1, NONCE).digest(other))
     assert len(digests) == 2 + len(state)
 
 
 def test_another_start_than_the_committed_one_is_told() -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
     with pytest.raises(StartStateMismatch):
-        replay_by_way_of(unit, Inner(1, NONCE), sha256(b"another"), lambda *_: None)
+        replay_with_inner_digest(unit, InnerStateRequest(1, NONCE), sha256(b"another"), lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_another_start_than_the_committed_one_is_told() -> None:
 )
 def test_only_a_state_in_a_first_segment_can_be_asked_for(segment: int, inner: object) -> None:
     unit = unit_of("small", 0, ENVIRONMENT)
-    assert Inner.of({"inner": {"step": 1, "nonce": to_hex(NONCE)}}, unit, 0) == Inner(1, NONCE)
-    assert Inner.of({"inner": None}, unit, segment) is None
-    assert Inner.of({}, unit, segment) is None
+    assert InnerStateRequest.of({"inner": {"step": 1, "nonce": to_hex(NONCE)}}, unit, 0) == InnerStateRequest(1, NONCE)
+    assert InnerStateRequest.of({"inner": None}, unit, segment) is None
+    assert InnerStateRequest.of({}, unit, segment) is None
     with pytest.raises(TaskError):
-        Inner.of({"inner": inner}, unit, segment)
+        InnerStateRequest.of({"inner": inner}, unit, segment)
 
 
 def cut(unit: Unit, segment_steps: int) -> Unit:

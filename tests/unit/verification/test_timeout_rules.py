@@ -7,7 +7,13 @@ import pytest
 from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE
 from market.domain.network import ENDS_A_CHEAT
 from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
-from market.domain.verification.late_states import Booked, booked, last_time, offence_of_silence, violation
+from market.domain.verification.late_states import (
+    LatenessOutcome,
+    last_time,
+    lateness_outcome,
+    offence_for_missing_state,
+    violation,
+)
 from market.domain.verification.sampling import Fault, fault_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -18,8 +24,8 @@ def test_a_state_is_taken_as_long_again_as_it_had() -> None:
 
 
 def test_who_says_no_has_an_offence_of_its_own_that_costs_what_silence_costs() -> None:
-    assert offence_of_silence(None) == "withheld_data"
-    assert offence_of_silence("input_missing") == "refused_data"
+    assert offence_for_missing_state(None) == "withheld_data"
+    assert offence_for_missing_state("input_missing") == "refused_data"
     assert {"withheld_data", "refused_data"} < {*ENDS_A_CHEAT}
 
 
@@ -40,10 +46,10 @@ def test_the_third_day_within_thirty_is_a_violation(days: list[int], found: tupl
 
 
 def test_a_late_state_counts_once_a_day_and_only_of_a_verified_unit_of_who_is_not_jailed() -> None:
-    assert booked(verified=True, jailed=False, same_day=False) is Booked.COUNTED
-    assert booked(verified=True, jailed=False, same_day=True) is Booked.SAME_DAY
-    assert booked(verified=True, jailed=True, same_day=False) is Booked.PROVIDER_JAILED
-    assert booked(verified=False, jailed=True, same_day=True) is Booked.UNIT_REJECTED
+    assert lateness_outcome(verified=True, jailed=False, same_day=False) is LatenessOutcome.COUNTED
+    assert lateness_outcome(verified=True, jailed=False, same_day=True) is LatenessOutcome.SAME_DAY
+    assert lateness_outcome(verified=True, jailed=True, same_day=False) is LatenessOutcome.PROVIDER_JAILED
+    assert lateness_outcome(verified=False, jailed=True, same_day=True) is LatenessOutcome.UNIT_REJECTED
 
 
 @pytest.mark.parametrize(

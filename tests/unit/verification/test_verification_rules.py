@@ -18,13 +18,13 @@ from market.domain.verification.sampling import (
     OFFENCE_IDS,
     STAKE_COVER,
     WARNING,
-    Overruled,
     Verdict,
-    covers,
-    may_judge,
+    VerifierSanction,
+    can_verify,
     outvoted,
-    overruled,
     sampling_rate_bps,
+    sanction_for,
+    stake_covers_segment,
     verdict,
 )
 
@@ -75,7 +75,7 @@ def test_an_attestation_halves_the_rate_but_never_below_the_floor(clean: int, ra
 def test_only_nodes_of_other_owners_and_of_the_same_class_judge(
     verifier: str, verifier_class: str | None, expected: bool
 ) -> None:
-    assert may_judge(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
+    assert can_verify(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
 
 
 @pytest.mark.parametrize(
@@ -133,21 +133,21 @@ def test_nobody_is_outvoted_by_one_or_evenly() -> None:
 def test_a_first_wrong_result_suspends_and_one_after_it_is_slashed() -> None:
     warned = datetime(2026, 1, 1, tzinfo=UTC)
     day = timedelta(days=1)
-    assert overruled(warned, None, warned) is Overruled.SUSPENDED
-    assert overruled(warned - day, warned, warned + day) is Overruled.SAME_CASE
-    assert overruled(warned, warned, warned + day) is Overruled.SAME_CASE
-    assert overruled(warned + day, warned, warned + 2 * day) is Overruled.SLASHED
-    assert overruled(warned, None, warned, copied=True) is Overruled.SLASHED
-    assert overruled(warned + day, warned, warned + WARNING) is Overruled.SLASHED
-    assert overruled(warned + WARNING, warned, warned + WARNING + day) is Overruled.SUSPENDED
+    assert sanction_for(warned, None, warned) is VerifierSanction.SUSPENDED
+    assert sanction_for(warned - day, warned, warned + day) is VerifierSanction.SAME_CASE
+    assert sanction_for(warned, warned, warned + day) is VerifierSanction.SAME_CASE
+    assert sanction_for(warned + day, warned, warned + 2 * day) is VerifierSanction.SLASHED
+    assert sanction_for(warned, None, warned, copied=True) is VerifierSanction.SLASHED
+    assert sanction_for(warned + day, warned, warned + WARNING) is VerifierSanction.SLASHED
+    assert sanction_for(warned + WARNING, warned, warned + WARNING + day) is VerifierSanction.SUSPENDED
 
 
 def test_suspension_costs_more_than_the_pay_that_a_wrong_result_can_bring() -> None:
     """By so much that it does not even pay for a quarter of the verifiers to lie alike once each, and to stop."""
     for network in (MAINNET, DEVNET):
         stake = STAKE_COVER * ZEN
-        assert covers(stake, ZEN)
-        assert not covers(stake - 1, ZEN)
+        assert stake_covers_segment(stake, ZEN)
+        assert not stake_covers_segment(stake - 1, ZEN)
         pay = ZEN * network.replay_pay_bps // BPS
         missed = stake * network.base_apy_bps // BPS * network.suspension_seconds // (365 * 86_400)
         assert missed > pay * 127 // 100

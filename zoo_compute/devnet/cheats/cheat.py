@@ -6,7 +6,7 @@ provider's node refers to this module; the development network puts one of these
 ``fabricate`` never trains (:mod:`zoo_compute.devnet.cheats.fabrication`). ``copy`` hands in its neighbour's work.
 ``withhold``
 and ``refuse`` train, and when they are asked for a state, the one shows none that the market takes, and says nothing;
-the other says that it has none. The others are :class:`training_gym.verify.adversaries.Cheat`,
+the other says that it has none. The others are :class:`training_gym.verify.adversaries.Attack`,
 in every segment.
 """
 
@@ -27,7 +27,7 @@ WITHHOLD, REFUSE = "withhold", "refuse"
 KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", COPY, WITHHOLD, REFUSE)
 
 
-class LosingExecutor(Executor):
+class StateLosingExecutor(Executor):
     """An executor that trains, and loses the states that a challenge asks for.
 
     Args:
@@ -85,5 +85,5 @@ def executor_of(kind: str) -> MakeExecutor:
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is none of {', '.join(KINDS)}")
     if kind in _LOSERS:
-        return partial(LosingExecutor, _LOSERS[kind])
+        return partial(StateLosingExecutor, _LOSERS[kind])
     return partial(CheatingExecutor, kind)

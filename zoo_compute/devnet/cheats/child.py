@@ -27,7 +27,7 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from training_gym.units.trace import Unit, UnitResult
     from training_gym.units.unit import OnStep, run_unit, train_steps
-    from training_gym.verify.adversaries import Cheat, cheating, movement
+    from training_gym.verify.adversaries import Attack, cheating, movement
     from zoo_compute.devnet.cheats.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer
 
@@ -49,13 +49,13 @@ def _load(profile_name: str) -> "Trainer":
 
     if sys.argv[3] == COPY:
         return CopyingTrainer(profile_named(profile_name))
-    cheat = Cheat(sys.argv[3])
+    cheat = Attack(sys.argv[3])
 
     class CheatingTrainer(Trainer):
         earlier: Vector | None = None
 
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            if cheat is not Cheat.STALE or self.earlier is not None:
+            if cheat is not Attack.STALE or self.earlier is not None:
                 everywhere = range(unit.spec.segments)
                 return run_unit(unit, output, on_step, train=cheating(cheat, everywhere, self.earlier))
 

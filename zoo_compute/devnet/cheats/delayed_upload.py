@@ -13,7 +13,7 @@ from typing import Any
 
 from zoo_compute.devnet.cheats.arguments import config_of, node_arguments
 from zoo_compute.node.serving import serve
-from zoo_compute.node.work.effort import Effort
+from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.worker import Worker
 from zoo_compute.terminal.output import log_to_stderr
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class HeldUpWorker(Worker):
+class DelayedUploadWorker(Worker):
     """Delivers no unit of ``from_round`` or later until there is the file ``until``."""
 
     from_round: int
     until: Path
 
-    def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: Effort) -> None:
+    def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: UnitResourceUsage) -> None:
         if held.lease.task["round"] >= self.from_round and not self.until.exists():
             log.warning("held up with the unit of round %d", held.lease.task["round"])
             while not self.until.exists():
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--from-round", type=int, required=True)
     arguments = parser.parse_args()
     log_to_stderr()
-    worker = partial(HeldUpWorker, from_round=arguments.from_round, until=arguments.state_dir / _RELEASE)
+    worker = partial(DelayedUploadWorker, from_round=arguments.from_round, until=arguments.state_dir / _RELEASE)
     serve(config_of(arguments), make_worker=worker)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import save_arrays
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, inner_digest, start_state, state_path
 from training_gym.units.unit import finished
 from zoo_protocol.hashing import from_hex

@@ -19,7 +19,7 @@ from zoo_compute.base.errors import ZooError
 from zoo_compute.client.http import understood
 from zoo_compute.node.attestation.gpu_statements import GpuSource
 from zoo_compute.node.market.calls import Market
-from zoo_protocol.attestation.evidence import with_gpus
+from zoo_protocol.attestation.tee_quotes import with_gpus
 from zoo_protocol.hashing import from_hex
 
 log = logging.getLogger(__name__)

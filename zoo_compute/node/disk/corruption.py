@@ -24,7 +24,7 @@ _UNREADABLE = (IsADirectoryError, PermissionError)
 _T = TypeVar("_T")
 
 
-def set_aside(path: Path, problem: object) -> None:
+def quarantine(path: Path, problem: object) -> None:
     """Move what cannot be used out of the way, and say so.
 
     Raises:
@@ -52,14 +52,14 @@ def read_json(path: Path, make: Callable[[Any], _T]) -> _T | None:
     except FileNotFoundError:  # another thread or process has just removed it
         return None
     except (*_UNREADABLE, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        set_aside(path, f"{type(error).__name__}: {error}")
+        quarantine(path, f"{type(error).__name__}: {error}")
         return None
 
 
 def make_folder(path: Path) -> None:
     """Have a folder there; anything else in its place is set aside. Raises OSError."""
     if path.exists() and not path.is_dir():
-        set_aside(path, "it is no folder")
+        quarantine(path, "it is no folder")
     path.mkdir(parents=True, exist_ok=True)
 
 
@@ -73,7 +73,7 @@ def opened_store(folder: Path) -> BlockStore:
     except sqlite3.OperationalError:  # a full disk, say
         raise
     except (sqlite3.DatabaseError, IsADirectoryError, FileExistsError) as error:
-        set_aside(folder, error)
+        quarantine(folder, error)
         log.error("the copies of checkpoints that it held are lost here; remove it once you need the room")
         return BlockStore(folder)
     return store

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zoo_compute.base.errors import ConfigError
-from zoo_compute.node.disk.corruption import set_aside
+from zoo_compute.node.disk.corruption import quarantine
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def used_alone(root: Path) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
     lock = root / "lock"
     if lock.is_dir():
-        set_aside(lock, "it is a folder")
+        quarantine(lock, "it is a folder")
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,8 +12,8 @@ from typing import Any
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.record import leaf_of
-from zoo_protocol.trace import state_leaf, trace_root
+from zoo_protocol.payments.job_record import leaf_of
+from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
 class TraceLost(Exception):

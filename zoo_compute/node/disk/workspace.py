@@ -39,7 +39,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.content.packs import force_to_disk
-from zoo_compute.node.disk.corruption import make_folder, opened_store, read_json, set_aside
+from zoo_compute.node.disk.corruption import make_folder, opened_store, quarantine, read_json
 from zoo_compute.node.disk.durable_files import write_file, write_json
 from zoo_compute.node.disk.state_directory import acknowledgements_in, disputes_in, traces_in, verdicts_in
 from zoo_compute.node.execution.tasks import TaskError
@@ -186,10 +186,10 @@ class Workspace:
         """Where the file of a CID lies if it is here. Raises InvalidCid: a lease or a record may hold anything."""
         return self._root / "files" / str(parse(cid))
 
-    def here(self, cid: str) -> Path | None:
+    def local_path(self, cid: str) -> Path | None:
         """The file of a CID if it is here. One that an earlier process left is read first, and set aside if damaged."""
         path = self.file(cid)
-        with self.making(cid):
+        with self.single_flight(cid):
             if not (path.exists() if cid in self._whole else _is_whole(path, cid)):
                 return None
             self._whole.add(cid)
@@ -198,8 +198,8 @@ class Workspace:
 
     def fetch(self, gateway: GatewayClient, cid: str, *, max_bytes: int = MAX_INPUT_BYTES) -> Path:
         """The file of a CID, downloaded and verified unless it is here; raises as ``GatewayClient.download``."""
-        with self.making(cid):
-            path = self.here(cid)
+        with self.single_flight(cid):
+            path = self.local_path(cid)
             if path is None:
                 path = self.file(cid)
                 gateway.download(cid, path, max_bytes=max_bytes)
@@ -214,15 +214,15 @@ class Workspace:
                     return True
         return False
 
-    def have(self, cid: str, content: bytes) -> None:
+    def add_file(self, cid: str, content: bytes) -> None:
         """Keep the file of a CID, so that it need not be fetched."""
-        with self.making(cid):
+        with self.single_flight(cid):
             write_file(self.file(cid), content)
             self._whole.add(cid)
 
     def take(self, made: Path, cid: str) -> bool:
         """Have a file that was made in this directory be that of a CID; False if it is another's, and stays."""
-        with self.making(cid):
+        with self.single_flight(cid):
             with made.open("rb") as content:
                 if cid_of_file(content) != cid:
                     return False
@@ -231,7 +231,7 @@ class Workspace:
             return True
 
     @contextmanager
-    def making(self, cid: str) -> Iterator[None]:
+    def single_flight(self, cid: str) -> Iterator[None]:
         """One thread at a time has the file of a CID in the making; others wait, and find it there."""
         with self._guard:
             lock = self._making.setdefault(cid, threading.RLock())
@@ -370,10 +370,10 @@ def _is_whole(path: Path, cid: str) -> bool:
     except FileNotFoundError:
         return False
     except (IsADirectoryError, PermissionError) as error:
-        set_aside(path, error)
+        quarantine(path, error)
         return False
     if found != cid:
-        set_aside(path, f"its content is {found}")
+        quarantine(path, f"its content is {found}")
     return found == cid
 
 

@@ -19,7 +19,7 @@ from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.work.inputs import SlotStateMissing
-from zoo_compute.node.work.states import Unmade, state_file
+from zoo_compute.node.work.states import StateUnavailable, state_file
 from zoo_compute.node.work.uploads import upload_disputed
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 from zoo_protocol.content.cid import ContentError
@@ -59,7 +59,7 @@ class Disclosure:
             except (
                 ZooError,
                 TraceLost,
-                Unmade,
+                StateUnavailable,
                 ExecutorError,
                 GymError,
                 ContentError,
@@ -73,13 +73,15 @@ class Disclosure:
     def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
         known = self.market.dispute(dispute_id)
         if known["step"] != step:
-            raise Unmade("the market does not know yet which step is named")
+            raise StateUnavailable("the market does not know yet which step is named")
         if known["state_cid"] is not None:
             return  # told before a restart
         trace = Traces(self.workspace.traces).find(unit_id)
         task = trace.task
         if task is None:
-            raise Unmade("what the unit started from was not kept: an earlier version of this program trained it")
+            raise StateUnavailable(
+                "what the unit started from was not kept: an earlier version of this program trained it"
+            )
         if (cid := task["slot_state_cid"]) is not None:
             own = self.workspace.slot_state(task["job_id"], task["slot"], cid)
             if own.exists():  # else it is public: another node's, which was fetched

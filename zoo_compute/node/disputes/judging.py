@@ -23,7 +23,7 @@ from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.trace import payload_hash, state_leaf
+from zoo_protocol.verification.trace import payload_hash, state_leaf
 
 _MAX_SPEC_BYTES = 1 << 20
 
@@ -59,7 +59,7 @@ class Undecided(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DataDeadline:
     """What a referee may hold against a provider whose data is missing.
 
     Attributes:
@@ -90,7 +90,7 @@ Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ReplayContext:
     """What a referee judges with: ``environment`` is the class of the process behind ``run``."""
 
     workspace: Workspace
@@ -99,7 +99,9 @@ class Bench:
     run: Run
 
 
-def judge(case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience: Patience, bench: Bench) -> Finding:
+def judge(
+    case: Case, shown: ShownTrace, step: int, state_cid: str | None, patience: DataDeadline, bench: ReplayContext
+) -> Finding:
     """Judge a step by a replay of it.
 
     Args:
@@ -154,7 +156,7 @@ def _specification(content: bytes, case: Case) -> TrainingSpec:
     return spec
 
 
-def _fetched(bench: Bench, cid: str) -> bytes:
+def _fetched(bench: ReplayContext, cid: str) -> bytes:
     try:
         return bench.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
     except (BlockNotFound, ContentError) as error:
@@ -172,9 +174,9 @@ class _Judgement:
     step: int
     spec: TrainingSpec
     inputs: dict[str, Any]
-    bench: Bench
+    bench: ReplayContext
 
-    def find(self, state_cid: str | None, patience: Patience) -> Finding:
+    def find(self, state_cid: str | None, patience: DataDeadline) -> Finding:
         state = self._state(state_cid) if self.step else None
         if self.step == 0 or state is not None:
             found = self._replay(state)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.audit.dispute_case import Case, settled_case, told_case
+from zoo_compute.audit.dispute_case import Case, case_from_market, settled_case
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ConfigError, Unreachable, ZooError
 from zoo_compute.chain.disputes import Dispute, ShownTrace, Turn
@@ -22,7 +22,7 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
 from zoo_compute.client.http import understood
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disputes.judging import Bench, Finding, Patience, Undecided, judge
+from zoo_compute.node.disputes.judging import DataDeadline, Finding, ReplayContext, Undecided, judge
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.market.calls import Market
 from zoo_protocol import messages
@@ -109,7 +109,7 @@ class Referee:
         self,
         verdicts: Verdicts,
         sources: Sources,
-        bench: Callable[[], Bench],
+        bench: Callable[[], ReplayContext],
         wallet: Wallet,
         owner: str | None = None,
     ) -> None:
@@ -224,9 +224,9 @@ class Referee:
         if case is None:
             raise Undecided("market_unreachable" if silence else "case_unknown", silence or "nobody knows the unit")
         state_cid = None if told is None or told["step"] != step else told["state_cid"]
-        return judge(case, shown, step, state_cid, Patience(patience_is_over, could_serve=not silence), bench)
+        return judge(case, shown, step, state_cid, DataDeadline(patience_is_over, could_serve=not silence), bench)
 
-    def _case(self, seat: Seat, told: dict[str, Any] | None, bench: Bench) -> Case | None:
+    def _case(self, seat: Seat, told: dict[str, Any] | None, bench: ReplayContext) -> Case | None:
         """The case by the chain, where it names a record with the unit; else by the market."""
         opening = self.chain.opening(seat.dispute_id)
         self._reader = self._reader or self._sources.read()
@@ -235,7 +235,7 @@ class Referee:
         if settled is not None or told is None:
             return settled
         with understood("GET /v1/disputes/{id}"):
-            return told_case({**told, "unit_id": opening.unit_id})
+            return case_from_market({**told, "unit_id": opening.unit_id})
 
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Decide for good: what is written here is what is delivered, also after a crash."""

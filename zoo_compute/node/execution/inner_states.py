@@ -9,7 +9,7 @@ import numpy as np
 
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import tensor_digest
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, inner_leaf, leaf_at
 from training_gym.units.unit import OnStep, finished, replayed, steps_of, train_steps
 from zoo_compute.node.execution.tasks import Task, TaskError, take, take_count, take_hash
@@ -17,7 +17,7 @@ from zoo_protocol.hashing import from_hex
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class InnerStateRequest:
     """Which state is asked for: that after ``step`` steps of the first segment, its digest made with ``nonce`` (32
     bytes), so that nobody can have it beforehand without the state itself."""
 
@@ -25,7 +25,7 @@ class Inner:
     nonce: bytes
 
     @classmethod
-    def of(cls, task: Task, unit: Unit, segment: int) -> "Inner | None":
+    def of(cls, task: Task, unit: Unit, segment: int) -> "InnerStateRequest | None":
         """What a ``replay`` task asks for; None: nothing but the end.
 
         Raises:
@@ -44,7 +44,9 @@ class Inner:
         return tensor_digest({"!nonce": np.frombuffer(self.nonce, "<f4"), **state})
 
 
-def replay_by_way_of(unit: Unit, inner: Inner, start_leaf: bytes, on_step: OnStep) -> tuple[bytes, bytes]:
+def replay_with_inner_digest(
+    unit: Unit, inner: InnerStateRequest, start_leaf: bytes, on_step: OnStep
+) -> tuple[bytes, bytes]:
     """Leaf 1 as :func:`training_gym.units.unit.replay` gives it, and the digest of the inner state.
 
     A state is a value, so training on from it gives the same bits as training through.

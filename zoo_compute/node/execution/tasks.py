@@ -29,7 +29,7 @@ from training_gym.exchange.early_start import start_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from training_gym.units.checkpoint import load_state, save_state
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, state_path
 from zoo_protocol.hashing import to_hex
 

@@ -11,7 +11,7 @@ import torch
 
 from training_gym.data.dataset import tokens_of
 from training_gym.evaluate.loss import validation_loss
-from training_gym.hardware.challenge import Work
+from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
 from training_gym.model.tensors import write_arrays
 from training_gym.runtime.determinism import configure
@@ -19,10 +19,10 @@ from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.errors import ProfileError
 from training_gym.units.checkpoint import load_state
 from training_gym.units.environment_class import environment_class
-from training_gym.units.slot_state import error_feedback_digest
+from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, inner_leaf
 from training_gym.units.unit import OnStep, replay, replayed, run_unit
-from zoo_compute.node.execution.inner_states import Inner, replay_by_way_of
+from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
 from zoo_compute.node.execution.tasks import (
     Task,
     TaskError,
@@ -120,9 +120,9 @@ class Trainer:
         start_leaf = from_hex(take_hash(task, "start_leaf"))
         if is_across(task):
             return self._replay_across(task, unit, segment, start_leaf, report)
-        inner = Inner.of(task, unit, segment)
+        inner = InnerStateRequest.of(task, unit, segment)
         if inner is not None:
-            end_leaf, digest = replay_by_way_of(unit, inner, start_leaf, report)
+            end_leaf, digest = replay_with_inner_digest(unit, inner, start_leaf, report)
             return {"end_leaf": to_hex(end_leaf), "inner_digest": to_hex(digest), "steps": steps}
         end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
         sent = None if payload is None else to_hex(payload)
@@ -150,7 +150,7 @@ class Trainer:
 
     def _prove_ready(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         try:
-            work = Work(**take(task, "work", dict))
+            work = ProofParameters(**take(task, "work", dict))
         except (TypeError, ValueError) as error:
             raise TaskError("invalid_task", "task.work", str(error)) from error
         on_gpus = self.profile.device == "cuda"

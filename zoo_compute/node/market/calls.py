@@ -91,7 +91,7 @@ class Market:
         self._round_trips_ms: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._challenge = ""
 
-    def stops_within(self, seconds: float) -> bool:
+    def wait_or_stop(self, seconds: float) -> bool:
         """Wait for so long; whether this node is told to stop, which ends the waiting."""
         return self._connection.hurries_within(seconds)
 
@@ -122,7 +122,7 @@ class Market:
                 raise KeyError(*missing)
             return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
 
-    def take_wallet(self, sign: Callable[[str], str]) -> None:
+    def acquire_wallet(self, sign: Callable[[str], str]) -> None:
         """Be heard of before anything is changed: a node that is refused must not touch the other one's registration.
 
         Raises:

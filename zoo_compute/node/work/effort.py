@@ -8,7 +8,7 @@ from typing import Any
 from zoo_compute.base.link import Link
 
 
-class Effort:
+class UnitResourceUsage:
     """One unit's, from now on. Bytes are all that the node moves meanwhile, also for other leases."""
 
     def __init__(self, link: Link) -> None:

@@ -66,7 +66,7 @@ class HeldLease:
         if self._lost is not None:
             raise LeaseLost(self._lost.detail)
 
-    def insist(self, call: Callable[[], _T]) -> _T:
+    def call_until_answered(self, call: Callable[[], _T]) -> _T:
         """What the market answers; it is asked again for as long as it is away: what took hours must not be lost by
         that, nor who said no be taken for silent. A lease that runs out meanwhile is forgiven by the market, and its
         first answer says whether this one was.
@@ -82,7 +82,7 @@ class HeldLease:
             except Unreachable as error:
                 self.check()
                 log.warning("%s lease %s waits for the market: %s", self.lease.kind, self.lease.id, error)
-                if self._market.stops_within(pause):
+                if self._market.wait_or_stop(pause):
                     raise
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

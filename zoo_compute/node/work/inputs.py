@@ -122,8 +122,8 @@ def _model_file(
 
     Raises as :func:`unit_task`.
     """
-    with workspace.making(checkpoint.model):
-        if spec.training.down_top_k and workspace.here(checkpoint.model) is None:
+    with workspace.single_flight(checkpoint.model):
+        if spec.training.down_top_k and workspace.local_path(checkpoint.model) is None:
             with suppress(BlockNotFound):  # what leads there is gone: the model itself may not be
                 _catch_up(spec, checkpoint, workspace, gateway, run)
         return workspace.fetch(gateway, checkpoint.model)
@@ -165,7 +165,7 @@ def _way_from_a_base(
         updates.append(checkpoint.update)
         parent = gateway.fetch(checkpoint.parent, max_bytes=MAX_MANIFEST_BYTES)
         checkpoint = CheckpointManifest.from_bytes(parent)
-        base = workspace.here(checkpoint.model)
+        base = workspace.local_path(checkpoint.model)
         if base is not None:
             return checkpoint.round, base, updates[::-1]
     return None

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 20
 
 
-class Unmade(Exception):
+class StateUnavailable(Exception):
     """The state cannot be given: the market is not that far, an input is gone, or training gave other states.
 
     Attributes:
@@ -49,12 +49,12 @@ def state_file(trace: Trace, step: int, workspace: Workspace, gateway: GatewayCl
         if _is_signed(trace, step, path):
             return path
     if task is None:
-        raise Unmade("what the unit started from was not kept: an earlier version of this program trained it")
+        raise StateUnavailable("what the unit started from was not kept: an earlier version of this program trained it")
     log.warning("training round %d, slot %d of job %s again: its state is gone", unit.round, unit.slot, unit.jobId)
     output.mkdir(exist_ok=True)
     again = run({"kind": "train", "output": str(output), **unit_task(task, workspace, gateway, run)})
     if again["state_digests"] != trace.states:
-        raise Unmade("trained again, the unit has other states than those that were signed")
+        raise StateUnavailable("trained again, the unit has other states than those that were signed")
     return state_path(output, step)
 
 

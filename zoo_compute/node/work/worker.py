@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.slot_state import slot_state_bytes
+from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes, state_path
 from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
@@ -23,17 +23,17 @@ from zoo_compute.node.disk.workspace import MAX_INPUT_BYTES, Workspace
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, NotAcknowledged
-from zoo_compute.node.work.effort import Effort
+from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.work.states import state_file
 from zoo_compute.node.work.uploads import measured_rate, upload_file
-from zoo_protocol import trace
 from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, typed_data
-from zoo_protocol.reveals import seconds_to_show
+from zoo_protocol.verification import trace
+from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 
 TASK_TIMEOUT_SECONDS = 24 * 3600.0
 """After this the training process is killed. The market's deadline for a round comes long before."""
@@ -80,7 +80,7 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
     spec = TrainingSpec.from_dict(lease.task["spec"])
     one = (spec.segments - 1) * boundary_state_bytes(spec) + slot_state_bytes(spec)
     size = DRAWN_TOGETHER * one
-    if bytes_per_second is not None and size > bytes_per_second * seconds_to_show(size, lease.lease_seconds):
+    if bytes_per_second is not None and size > bytes_per_second * reveal_timeout_seconds(size, lease.lease_seconds):
         raise LinkTooSlow(
             f"at {bytes_per_second * 8 / 1e6:.1f} Mb/s upwards the states of {DRAWN_TOGETHER} units "
             f"({size / 1e6:.0f} MB) could not be shown in time if all were drawn"
@@ -130,7 +130,7 @@ class Worker:
 
     def _train(self, held: HeldLease) -> Callable[[], None] | None:
         lease, task, address = held.lease, held.lease.task, self.wallet.address
-        effort = Effort(self.link)
+        effort = UnitResourceUsage(self.link)
         result = self._trained(held, effort)
         salt = self._salt(lease)
         payload_digest = from_hex(result["payload_sha256"])
@@ -158,18 +158,18 @@ class Worker:
         """What the slot's next unit starts from; the payload is kept where that looks for it."""
         payload = Path(result["payload"]).read_bytes()
         cid = cid_of_file(payload)
-        self.workspace.have(cid, payload)
+        self.workspace.add_file(cid, payload)
         return {
             "payload_cid": cid,
             "slot_state_cid": result["slot_state_cid"],
             "slot_state_digest": result["slot_state_digest"],
         }
 
-    def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: Effort) -> None:
+    def _deliver(self, held: HeldLease, result: dict[str, Any], salt: bytes, effort: UnitResourceUsage) -> None:
         # Only now: whoever saw the payload before the commitment could commit to it as their own.
         with effort.transferring():
             payload = Path(result["payload"])
-            payload_cid = held.insist(lambda: upload_file(self.market, held, payload))
+            payload_cid = held.call_until_answered(lambda: upload_file(self.market, held, payload))
         # The slot state stays here: the slot's next unit starts from it, and who needs it asks for it.
         self._complete(
             held,
@@ -197,7 +197,7 @@ class Worker:
             **declared,
         }
         for seconds in (*_ACKNOWLEDGEMENT_RETRIES, None):
-            answer = held.insist(lambda: self.market.commit(held.lease, body))
+            answer = held.call_until_answered(lambda: self.market.commit(held.lease, body))
             try:
                 self.acknowledgements.take(commitment, answer.get("acknowledgement"))
                 return
@@ -208,7 +208,7 @@ class Worker:
             time.sleep(seconds)
             held.check()
 
-    def _trained(self, held: HeldLease, effort: Effort) -> dict[str, Any]:
+    def _trained(self, held: HeldLease, effort: UnitResourceUsage) -> dict[str, Any]:
         """The unit's result, computed unless it was before: by a process that was killed, or for a lost lease."""
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
@@ -240,7 +240,7 @@ class Worker:
                 return fetch()
             except GatewayUnavailable as error:
                 held.check()
-                if time.monotonic() > latest or self.market.stops_within(_GATEWAY_PAUSE_SECONDS):
+                if time.monotonic() > latest or self.market.wait_or_stop(_GATEWAY_PAUSE_SECONDS):
                     raise
                 log.warning("%s lease %s asks the gateways again: %s", held.lease.kind, held.lease.id, error)
 
@@ -249,7 +249,7 @@ class Worker:
         try:
             require_link(held.lease, self.link.up.bytes_per_second)
         except LinkTooSlow:
-            rate = held.insist(lambda: measured_rate(self.market, held.lease, self.link))
+            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
             require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
@@ -262,7 +262,7 @@ class Worker:
         shown: dict[str, str | None] = {"state_cid": None, "slot_state_cid": None}
         with self.link.urgent():  # whoever shows it too late has withheld it
             for name, path in files.items():
-                shown[name] = held.insist(partial(upload_file, self.market, held, path))
+                shown[name] = held.call_until_answered(partial(upload_file, self.market, held, path))
         self._complete(held, shown, sum(path.stat().st_size for path in files.values()))
 
     def _own_state(self, task: dict[str, Any]) -> Path:
@@ -283,7 +283,7 @@ class Worker:
 
     def _publish(self, held: HeldLease) -> None:
         path = self._own_slot_state(held.lease.task)
-        published = held.insist(lambda: upload_file(self.market, held, path, self.link))
+        published = held.call_until_answered(lambda: upload_file(self.market, held, path, self.link))
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _follow(self, held: HeldLease) -> None:
@@ -328,16 +328,16 @@ class Worker:
         if task.get("inner") is not None:
             found["inner_digest"] = result["inner_digest"]
         result_hash = keccak(b"".join(from_hex(value) for value in found.values()) + verifier + salt)
-        held.insist(lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
+        held.call_until_answered(lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
         opened = {**found, "salt": to_hex(salt)}
         if task.get("across"):
             end = Path(result["end_state"])
-            opened["end_state_cid"] = held.insist(lambda: upload_file(self.market, held, end))
+            opened["end_state_cid"] = held.call_until_answered(lambda: upload_file(self.market, held, end))
             end.unlink()
         self._complete(held, opened)
 
     def _complete(self, held: HeldLease, result: dict[str, Any], size: int = 0) -> None:
-        held.insist(lambda: self.market.complete(held.lease, result, size))
+        held.call_until_answered(lambda: self.market.complete(held.lease, result, size))
 
     def _run(self, task: dict[str, Any]) -> dict[str, Any]:
         return self.executor.run(task, TASK_TIMEOUT_SECONDS)

@@ -31,7 +31,7 @@ MAX_STEPS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class SlotState:
+class ReplicaState:
     """What a slot's next unit starts with, beside the round's parameters.
 
     Attributes:
@@ -64,19 +64,19 @@ def slot_state_digest_of(error_feedback_digest: bytes, moments_digest: bytes, st
     return sha256(error_feedback_digest + moments_digest + struct.pack(">Q", steps))
 
 
-def fresh_slot_state(spec: TrainingSpec) -> SlotState:
+def fresh_slot_state(spec: TrainingSpec) -> ReplicaState:
     """How every slot begins: nothing left unsent, an optimiser that has seen nothing."""
     moments = {name: np.zeros(shape, np.float32) for name, shape in _moment_shapes(spec).items()}
-    return SlotState(np.zeros(spec.num_parameters(), np.float32), moments, 0)
+    return ReplicaState(np.zeros(spec.num_parameters(), np.float32), moments, 0)
 
 
-def save_slot_state(state: SlotState) -> bytes:
+def save_slot_state(state: ReplicaState) -> bytes:
     """The slot state file: equal states give equal bytes, hence equal CIDs."""
     steps = np.array([state.steps], np.float32)
     return save_arrays({"error_feedback": state.error_feedback, "steps": steps, **state.moments})
 
 
-def load_slot_state(spec: TrainingSpec, data: bytes | None) -> SlotState:
+def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
     """The state in a slot state file; without a file, the fresh one.
 
     Raises:
@@ -89,7 +89,7 @@ def load_slot_state(spec: TrainingSpec, data: bytes | None) -> SlotState:
     arrays = load_arrays(data, shapes, "slot_state")
     check_header(data, shapes, "slot_state")
     error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
-    return SlotState(error_feedback, arrays, _steps(steps))
+    return ReplicaState(error_feedback, arrays, _steps(steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class SlotStateFacts:
     steps: int
 
 
-def facts_of(state: SlotState) -> SlotStateFacts:
+def facts_of(state: ReplicaState) -> SlotStateFacts:
     """The facts of a state at hand."""
     return SlotStateFacts(error_feedback_digest(state.error_feedback), state.digest(), state.steps)
 

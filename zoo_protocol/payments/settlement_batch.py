@@ -15,9 +15,11 @@ from eth_abi.abi import encode as abi_encode
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.record import PaidUnit, RecordError
+from zoo_protocol.payments.job_record import PaidUnit, RecordError
 
 _LINE_TYPE = "(bytes32,uint80,uint32,uint32,uint32,bool,bytes32)[]"
+
+
 NO_ROOT = "0x" + "00" * 32
 
 

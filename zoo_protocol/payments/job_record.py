@@ -20,18 +20,36 @@ from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
 
 KIND = "zoo-job-record/5"
+
+
 BATCH_KIND = "zoo-settlement-batch/1"
+
+
 VERIFIED = "verified"
+
+
 MAX_RECORD_BYTES = 64 * 2**20
 
 
 # Strings of a form, and numbers of a range: a record is computed with, and its author may be anybody.
 Hash = Annotated[str, "0x[0-9a-f]{64}"]
+
+
 Address = Annotated[str, "0x[0-9a-fA-F]{40}"]
+
+
 Amount = Annotated[str, "[0-9]{1,78}"]
+
+
 Loss = Annotated[str, r"[0-9]{1,40}\.[0-9]{1,40}"]
+
+
 Count = Annotated[int, range(2**32)]
+
+
 Segments = Annotated[int, range(1, 2**16)]  # as many as an order can name
+
+
 Share = Annotated[int, range(10_001)]
 
 

@@ -14,8 +14,10 @@ from celery import Task
 SENT_AT = "sent_at"
 """The header with the Unix time at which a message was sent, by the sender's clock."""
 
+
 KEPT_SECONDS = 60
 """After a time without any worker, what was sent longer ago is dropped; the newest ones do its work."""
+
 
 _MOST = 10_000
 
@@ -30,7 +32,7 @@ def repeated() -> dict[str, Any]:
     return {"headers": {SENT_AT: time.time()}, "expires": KEPT_SECONDS}
 
 
-class Repeatable(Task):  # type: ignore[misc]  # celery has no types
+class DeduplicatedTask(Task):  # type: ignore[misc]  # celery has no types
     """A task that leaves a repeating message out if this process has begun with the same since it was sent."""
 
     abstract = True

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.record import VERIFIED, JobRecord, UnitRecord, unit_leaf
-from zoo_protocol.sampling import detection_at_rate
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.verification.sampling import detection_at_rate
 
 BPS = 10_000
+
+
 MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
@@ -156,7 +158,7 @@ class JobSettlement:
 class Slashed:
     """A penalty as the staking contract executed it (event Slashed), amount in wei.
 
-    ``path`` and ``path_reason`` say who decided it, as in :class:`zoo_protocol.record.SlashRecord`.
+    ``path`` and ``path_reason`` say who decided it, as in :class:`zoo_protocol.payments.job_record.SlashRecord`.
     """
 
     provider: str

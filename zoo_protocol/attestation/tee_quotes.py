@@ -16,7 +16,7 @@ from typing import Any
 
 import dcap_qvl
 
-from zoo_protocol.attestation.errors import QuoteRefused
+from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 
