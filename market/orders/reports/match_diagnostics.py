@@ -154,8 +154,8 @@ def _verifiers(session: Session, settings: Settings, environment_class: str) -> 
     if live < MIN_AGREEING_VERIFIERS:
         yield _finding(
             FindingCode.FEW_VERIFIERS,
-            f"{live} verifiers of its nodes' environment class are live; {MIN_AGREEING_VERIFIERS} must agree to refute a "
-            "unit. What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
+            f"{live} verifiers of its nodes' environment class are live; {MIN_AGREEING_VERIFIERS} must agree to refute "
+            "a unit. What is drawn waits for them, or passes by tolerance in another class; nothing is paid meanwhile.",
         )
 
 
