@@ -193,8 +193,7 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
     lines = [
         "# Mutation tests",
         "",
-        "Made by `python contracts/mutate.py`: each row counts changes that break a rule of one file, and how many of",
-        "them the tests noticed.",
+        "Command: `python contracts/mutate.py`. Each row counts mutants and how many of them the tests detect.",
         "",
     ]
     for by in ("file", "kind"):
