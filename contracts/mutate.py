@@ -193,13 +193,17 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
     lines = [
         "# Mutation tests",
         "",
-        "Made by `python contracts/mutate.py`: each row counts changes that break a rule of one file, and how many of",
-        "them the tests noticed.",
+        "Command: `python contracts/mutate.py`. Each row counts mutants and how many of them the tests detect.",
         "",
     ]
     for by in ("file", "kind"):
         counts = Counter((getattr(mutant, by), verdict(mutant, killed)) for mutant, killed in results)
-        lines += [f"| {by} | mutants | killed | equivalent | survived |", "|---|---:|---:|---:|---:|"]
+        lines += [
+            f"These are the mutants by {by}.",
+            "",
+            f"| {by} | mutants | killed | equivalent | survived |",
+            "|---|---:|---:|---:|---:|",
+        ]
         for name in sorted({name for name, _ in counts}):
             killed, same, alive = (counts[name, what] for what in ("killed", "equivalent", "survived"))
             lines.append(f"| {name} | {killed + same + alive} | {killed} | {same} | {alive} |")

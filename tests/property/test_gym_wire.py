@@ -240,7 +240,7 @@ def test_the_published_malformed_vectors(vector: dict[str, Any]) -> None:
 
 
 def test_the_published_malformed_vectors_show_every_code_that_a_reader_meets() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "protocol" / "payloads.md").read_text()
     _, _, table = page.partition("| code | the payload |")
     codes = {line.split("`")[1] for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")}
     assert {vector["code"] for vector in VECTORS["malformed"]} == codes - {"not_finite"}
@@ -378,7 +378,7 @@ def test_reading_a_payload_takes_a_fixed_multiple_of_its_cap(bits: int, top_k: i
     decode_vector(format_, payload)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol.md, "Cap"
+    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
 def test_a_specification_fixes_the_format() -> None:

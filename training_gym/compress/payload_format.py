@@ -1,4 +1,4 @@
-"""The payload of a pseudo-gradient or of an aggregate, byte for byte (``docs/protocol.md``, "Payloads"). No torch.
+"""The payload of a pseudo-gradient or of an aggregate, byte for byte (``docs/protocol/payloads.md``). No torch.
 
 A payload describes itself; the reader still states which format it expects, because everything about a job's payloads
 is fixed by its specification, and refuses another one before anything is allocated. Every vector of entries has exactly
