@@ -26,8 +26,8 @@ class RoundState:
     """Where a round stands: ``open`` units are out with nodes, ``delivered`` ones are uploaded and not rejected.
 
     Those of the open ones that were offered after ``last_offer`` are ``infeasible``: a quorum does not wait for them.
-    For the others it waits until ``deadline``; without a quorum the job is given up after ``patience``.
-    ``last_ahead`` is until when after its beginning units of the next round are offered, as long as this one is at hand.
+    For the others it waits until ``deadline``; without a quorum the job fails after ``patience``.
+    ``last_ahead`` is the latest offset from its start at which units of the next round are offered.
     """
 
     nodes: int

@@ -67,12 +67,12 @@ def test_a_process_that_is_killed_in_the_middle_sends_again_what_was_on_its_way(
     script = """
 import json, sys
 from pathlib import Path
-from zoo_compute.http import Connection
-from zoo_compute.link import Link
-from zoo_compute.node.held import HeldLease
+from zoo_compute.client.http import Connection
+from zoo_compute.base.link import Link
+from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.market import Lease, Market
-from zoo_compute.node.uploads import measured_rate, upload_file
-from zoo_compute.wallet import Wallet
+from zoo_compute.node.work.uploads import measured_rate, upload_file
+from zoo_compute.chain.wallet import Wallet
 url, key, lease, path = sys.argv[1:]
 link = Link(mbps=16)
 market = Market(Connection(url, wallet=Wallet(key), link=link))

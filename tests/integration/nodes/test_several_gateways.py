@@ -226,8 +226,8 @@ def test_what_nobody_has_or_everybody_falsifies_is_typed(stores, file):
 DOWNLOAD = """
 import sys
 from pathlib import Path
-from zoo_compute.gateway import GatewayClient
-from zoo_compute.node.workspace import Workspace
+from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.disk.workspace import Workspace
 workspace = Workspace(Path(sys.argv[1]))
 with GatewayClient(sys.argv[3:], store=workspace.store) as gateway:
     workspace.fetch(gateway, sys.argv[2])

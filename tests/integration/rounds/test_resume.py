@@ -32,17 +32,17 @@ import json, sys, tempfile
 from pathlib import Path
 import httpx
 import numpy as np
-from training_gym.ahead import start_parameters
-from training_gym.aggregation import aggregate
-from training_gym.checkpoint import *
-from training_gym.config import TrainingSpec
-from training_gym.determinism import configure
-from training_gym.distributed.trace import Unit
-from training_gym.distributed.unit import run_unit
-from training_gym.lateness import start_slot_state
-from training_gym.outer import catch_up, load_outer_state, save_outer_state
-from training_gym.profile import CPU
-from zoo_compute.gateway import GatewayClient
+from training_gym.exchange.early_start import start_parameters
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.units.checkpoint import *
+from training_gym.spec.config import TrainingSpec
+from training_gym.runtime.determinism import configure
+from training_gym.units.trace import Unit
+from training_gym.units.unit import run_unit
+from training_gym.exchange.deadlines import start_slot_state
+from training_gym.aggregate.outer_step import catch_up, load_outer_state, save_outer_state
+from training_gym.runtime.profile import CPU
+from zoo_compute.content.gateway import GatewayClient
 
 rpc, gateway = sys.argv[1], GatewayClient([sys.argv[2]])
 starts, settings, rounds = json.loads(sys.argv[3]), json.loads(sys.argv[4]), int(sys.argv[5])

@@ -22,7 +22,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from zoo_compute import blockstore, file_writer
-from zoo_compute.packs import Index, Pack
+from zoo_compute.content.packs import Index, Pack
 
 stage, directory = sys.argv[1], Path(sys.argv[2])
 store = blockstore.BlockStore(directory)
@@ -126,7 +126,7 @@ def test_what_others_are_writing_is_not_taken_for_left_behind(tmp_path):
 _BUSY = """
 import random, sys, time
 from pathlib import Path
-from zoo_compute.blockstore import BlockNotFound, BlockStore
+from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_protocol import unixfs
 
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
