@@ -3,10 +3,10 @@ pragma solidity 0.8.37;
 
 import {IDisputes} from "../src/interfaces/IDisputes.sol";
 import {IReferees} from "../src/interfaces/IReferees.sol";
-import {Game} from "./base/Game.sol";
+import {DisputeFixture} from "./base/DisputeFixture.sol";
 
-/// @notice Committees whose members are silent: who is struck, who is drawn instead, and that no cheat is the better for it.
-contract DisputesSilenceTest is Game {
+/// @notice Committee timeouts: delisting, redraws, and no benefit for a dishonest provider.
+contract DisputesTimeoutTest is DisputeFixture {
     uint256 private constant ALL = 20;
     uint256 private constant SEATS = 5;
 
@@ -18,49 +18,49 @@ contract DisputesSilenceTest is Game {
         }
     }
 
-    // --- a redraw
+    // --- redraw
 
-    function test_aCommitteeThatWasSilentOnceLetsNoCheatEscape() public {
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
-        _replace(id, silent);
+    function test_dishonestProvider_isSlashed_whenCommitteeTimesOut() public {
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
+        _replace(id, committee);
         _assertStatus(id, IDisputes.Status.Drawing);
         vm.assertEq(disputes.disputes(id).draw, 1);
-        _judge(id, false);
+        _drawAndDecide(id, false);
         _assertStatus(id, IDisputes.Status.ProviderLost);
         vm.assertEq(staking.atRisk(provider), STAKE / 2);
         vm.assertEq(disputes.credits(challenger), BOND + COST);
         _assertConserved();
     }
 
-    function test_anHonestProviderIsAcquittedByARedraw() public {
-        bytes32 id = _named(2);
+    function test_honestProvider_wins_whenCommitteeIsRedrawn() public {
+        bytes32 id = _openAndSelect(2);
         _replace(id, _draw(id));
-        _judge(id, true);
+        _drawAndDecide(id, true);
         _assertStatus(id, IDisputes.Status.ChallengerLost);
         _assertConserved();
     }
 
-    function test_ifAllAreSilentTheDisputeStaysUndecided() public {
+    function test_dispute_isInconclusive_whenAllCommitteesTimeOut() public {
         escrow.withhold(7, unit, 5, new bytes32[](1));
-        bytes32 id = _named(2);
+        bytes32 id = _openAndSelect(2);
         uint256 opened = block.timestamp;
         for (uint256 draw = 0; draw < 3; ++draw) {
             _replace(id, _draw(id));
         }
         _assertStatus(id, IDisputes.Status.Undecided);
-        vm.assertEq(block.timestamp, opened + 3 * (uint256(VERDICT) + 1)); // no draw adds time of its own
+        vm.assertEq(block.timestamp, opened + 3 * (uint256(VERDICT_PERIOD) + 1)); // a draw itself takes no time
         vm.assertEq(disputes.credits(challenger), BOND);
         vm.assertEq(staking.atRisk(provider), STAKE);
         vm.assertEq(token.balanceOf(payer), escrow.PAY());
         for (uint256 i = 0; i < ALL; ++i) {
-            vm.assertEq(staking.atRisk(referees[i]), 1_000 ether); // silence is not slashed
+            vm.assertEq(staking.atRisk(referees[i]), 1_000 ether); // a timeout is not slashed
         }
         _assertConserved();
     }
 
-    function test_onlyACommitteeThatMissedItsQuorumIsReplaced() public {
-        bytes32 id = _named(2);
+    function test_replaceCommittee_revertsUnlessQuorumMissed() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory none = new address[](0);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.Drawing));
         disputes.replaceCommittee(id, none);
@@ -74,14 +74,14 @@ contract DisputesSilenceTest is Game {
         vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.ProviderLost));
         disputes.replaceCommittee(id, committee);
         for (uint256 i = 0; i < SEATS; ++i) {
-            vm.assertTrue(disputes.listedUntil(committee[i]) > block.timestamp); // who was slow where others decided
+            vm.assertTrue(disputes.listedUntil(committee[i]) > block.timestamp); // also without a signature
         }
     }
 
-    function test_theCommitteeIsTheDrawnOne() public {
-        bytes32 id = _named(2);
+    function test_replaceCommittee_revertsForOtherCommittee() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
-        vm.warp(block.timestamp + VERDICT + 1);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
         address first = committee[0];
         committee[0] = referees[0] == first ? referees[1] : referees[0];
         vm.expectRevert(IDisputes.WrongCommittee.selector);
@@ -92,59 +92,59 @@ contract DisputesSilenceTest is Game {
         disputes.replaceCommittee(id, committee);
     }
 
-    function test_aRedrawOfAConvictedUnitIsRefused() public {
-        _fund(stranger);
-        bytes32 other = _namedAs(stranger, 3);
-        bytes32 id = _named(2);
+    function test_replaceCommittee_reverts_whenUnitIsConvicted() public {
+        _fund(thirdParty);
+        bytes32 other = _openAndSelectAs(thirdParty, 3);
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(other);
-        _judge(id, false);
-        vm.warp(block.timestamp + VERDICT + 1);
+        _drawAndDecide(id, false);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
         vm.expectRevert(abi.encodeWithSelector(IDisputes.UnitConvicted.selector, _unitId()));
         disputes.replaceCommittee(other, committee);
         disputes.dismiss(other);
         vm.assertTrue(disputes.listedUntil(committee[0]) > block.timestamp);
     }
 
-    /// @dev Nobody chooses a seed by letting one pass: the next is of a block that is not there yet.
-    function test_aRedrawWhoseHashIsOutOfReachGetsALaterBlock() public {
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
-        _replace(id, silent);
+    /// @dev A missed hash gives no choice of seed: the next seed block is in the future.
+    function test_redraw_isRescheduled_whenHashUnavailable() public {
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
+        _replace(id, committee);
         vm.roll(disputes.disputes(id).seedBlock + 257);
-        _relist(silent);
+        _relist(committee);
         vm.expectEmit(address(disputes));
         emit IDisputes.DrawScheduled(id, 1, block.number + 2, ALL);
         disputes.drawCommittee(id);
         _assertStatus(id, IDisputes.Status.Drawing);
-        vm.assertEq(disputes.disputes(id).draw, 1); // it costs no draw
-        _assertNoneOf(silent, _draw(id));
+        vm.assertEq(disputes.disputes(id).draw, 1); // the draw number does not change
+        _assertNoneOf(committee, _draw(id));
     }
 
-    // --- who is struck
+    // --- delisting
 
-    function test_whoWasSilentIsOffTheListAndLosesNothing() public {
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
-        vm.warp(block.timestamp + VERDICT + 1);
+    function test_unresponsiveReferee_isDelistedWithoutPenalty() public {
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
         for (uint256 i = 0; i < SEATS; ++i) {
             vm.expectEmit(address(disputes));
-            emit IReferees.RefereeStruck(silent[i], block.timestamp - 1);
+            emit IReferees.RefereeStruck(committee[i], block.timestamp - 1);
         }
-        vm.prank(stranger);
-        disputes.replaceCommittee(id, silent);
+        vm.prank(thirdParty);
+        disputes.replaceCommittee(id, committee);
         for (uint256 i = 0; i < SEATS; ++i) {
-            vm.assertEq(disputes.listedUntil(silent[i]), block.timestamp - 1);
-            vm.assertEq(staking.atRisk(silent[i]), 1_000 ether);
+            vm.assertEq(disputes.listedUntil(committee[i]), block.timestamp - 1);
+            vm.assertEq(staking.atRisk(committee[i]), 1_000 ether);
         }
         _draw(id);
-        disputes.evict(silent[0]); // its place goes, too, once no draw is pending
-        vm.assertFalse(disputes.isReferee(silent[0]));
-        _relist(silent);
-        vm.assertEq(disputes.listedUntil(silent[0]), block.timestamp + 30 days);
+        disputes.evict(committee[0]); // can be evicted once no draw is pending
+        vm.assertFalse(disputes.isReferee(committee[0]));
+        _relist(committee);
+        vm.assertEq(disputes.listedUntil(committee[0]), block.timestamp + 30 days);
     }
 
-    function test_whoSignedStaysAndCanBeDrawnAgain() public {
-        bytes32 id = _named(2);
+    function test_signingReferee_staysListedAndDrawable() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         uint256 until = disputes.listedUntil(committee[0]);
         bytes[] memory signatures = _verdicts(id, false, committee, 2);
@@ -159,7 +159,7 @@ contract DisputesSilenceTest is Game {
             bool signed = i < 3;
             vm.assertEq(disputes.listedUntil(committee[i]), signed ? until : block.timestamp - 1);
         }
-        vm.assertEq(disputes.signedSeats(id), 0); // those signatures are of the draw before
+        vm.assertEq(disputes.signedSeats(id), 0); // the stored signatures belong to the previous draw
         uint256 again = 0;
         for (uint256 salt = 0; salt < 20; ++salt) {
             address[] memory next = _drawnWith(id, salt);
@@ -174,8 +174,8 @@ contract DisputesSilenceTest is Game {
         vm.assertTrue(again > 0);
     }
 
-    function test_aSignatureAfterTheDeadlineSparesNobody() public {
-        bytes32 id = _named(2);
+    function test_lateSignature_doesNotPreventDelisting() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         bytes[] memory signatures = _verdicts(id, false, committee, 1);
         uint256 deadline = disputes.disputes(id).deadline;
@@ -186,8 +186,8 @@ contract DisputesSilenceTest is Game {
         vm.assertEq(disputes.listedUntil(committee[0]), deadline);
     }
 
-    function test_whoHasLeftTheListCannotBeStruckFromIt() public {
-        bytes32 id = _named(2);
+    function test_unlistedReferee_cannotBeDelisted() public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _draw(id);
         vm.prank(committee[0]);
         disputes.resign();
@@ -195,11 +195,11 @@ contract DisputesSilenceTest is Game {
         vm.assertEq(disputes.listedUntil(committee[0]), 0);
     }
 
-    // --- who cannot come back
+    // --- eligibility after a timeout
 
-    /// @dev Neither who was silent and lists again, nor who came to the list when the first committee was known.
-    function testFuzz_aRedrawIsFromThoseWhoWereThereAndSpoke(uint128 salt, uint256 seats) public {
-        bytes32 id = _named(2);
+    /// @dev Excludes delisted members that registered again, and referees registered after the first draw.
+    function testFuzz_redraw_usesOnlyListedSigningReferees(uint128 salt, uint256 seats) public {
+        bytes32 id = _openAndSelect(2);
         address[] memory committee = _drawnWithFor(id, salt);
         bytes[] memory signatures = _verdicts(id, true, committee, SEATS);
         uint256 signing = 0;
@@ -210,75 +210,75 @@ contract DisputesSilenceTest is Game {
         disputes.submitVerdict(id, true, committee, signatures);
         uint256 signed = disputes.signedSeats(id);
         vm.warp(block.timestamp + 1);
-        _register(stranger);
+        _register(thirdParty);
         _replace(id, committee);
-        _relist(committee); // at once
+        _relist(committee); // immediately
         address[] memory second = _drawnWithFor(id, uint256(salt) + 1);
         _assertNotDrawn(committee, signed, second);
-        _replace(id, second); // and a day later
+        _replace(id, second); // after another verdict period
         _relist(second);
         address[] memory third = _drawnWithFor(id, uint256(salt) + 2);
         _assertNotDrawn(committee, signed, third);
         _assertNoneOf(second, third);
     }
 
-    /// @dev By resigning and coming back before the deadline neither.
-    function test_leavingAheadOfTheDeadlineHelpsNobodyBack() public {
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
+    /// @dev Resigning and registering again before the deadline does not help either.
+    function test_earlyResignation_doesNotRestoreEligibility() public {
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
         vm.warp(block.timestamp + 1);
         for (uint256 i = 0; i < SEATS; ++i) {
-            vm.prank(silent[i]);
+            vm.prank(committee[i]);
             disputes.resign();
         }
-        _relist(silent);
-        _replace(id, silent);
-        _relist(silent);
+        _relist(committee);
+        _replace(id, committee);
+        _relist(committee);
         for (uint256 salt = 0; salt < 20; ++salt) {
-            _assertNoneOf(silent, _drawnWith(id, salt));
+            _assertNoneOf(committee, _drawnWith(id, salt));
         }
     }
 
-    /// @dev Where too few others are left, those are drawn again who were silent: better than nobody.
-    function test_aSmallNetworkDrawsFromTheSameReferees() public {
+    /// @dev If too few others are left, the draw falls back to delisted members.
+    function test_smallNetwork_redrawsSameReferees() public {
         for (uint256 i = SEATS; i < ALL; ++i) {
             vm.prank(referees[i]);
             disputes.resign();
         }
-        bytes32 id = _named(2);
-        _replace(id, _draw(id)); // nobody has come back yet
+        bytes32 id = _openAndSelect(2);
+        _replace(id, _draw(id)); // none has registered again yet
         address[] memory second = _draw(id);
         vm.assertEq(second.length, SEATS);
         _relist(second);
         _replace(id, second);
-        _judge(id, false);
+        _drawAndDecide(id, false);
         _assertStatus(id, IDisputes.Status.ProviderLost);
     }
 
-    /// @dev The reserve fills the seats that are left only.
-    function test_theReserveComesLast() public {
+    /// @dev The reserve fills only the remaining seats.
+    function test_reserve_isDrawnLast() public {
         for (uint256 i = 8; i < ALL; ++i) {
             vm.prank(referees[i]);
             disputes.resign();
         }
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
-        _replace(id, silent);
-        _relist(silent);
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
+        _replace(id, committee);
+        _relist(committee);
         for (uint256 salt = 0; salt < 10; ++salt) {
             address[] memory next = _drawnWith(id, salt);
-            vm.assertEq(_common(silent, next), 2); // three others are there
+            vm.assertEq(_common(committee, next), 2); // three other referees are available
         }
     }
 
-    /// @dev A dispute's silent members are struck while another one's draw is pending, whose seed everybody sees: that draw
-    /// stays what it is, whoever calls first.
-    function test_strikingChangesNoPendingDraw() public {
-        bytes32 id = _named(2);
-        address[] memory silent = _draw(id);
-        vm.warp(block.timestamp + VERDICT + 1);
-        _fund(stranger);
-        bytes32 other = _namedAs(stranger, 3);
+    /// @dev Members are delisted while the draw of another dispute is pending and its seed is known.
+    /// The result of that draw does not depend on the order of the calls.
+    function test_delisting_doesNotChangePendingDraw() public {
+        bytes32 id = _openAndSelect(2);
+        address[] memory committee = _draw(id);
+        vm.warp(block.timestamp + VERDICT_PERIOD + 1);
+        _fund(thirdParty);
+        bytes32 other = _openAndSelectAs(thirdParty, 3);
         uint256 seedBlock = disputes.disputes(other).seedBlock;
         vm.roll(seedBlock + 1);
         vm.warp(block.timestamp + 24);
@@ -287,7 +287,7 @@ contract DisputesSilenceTest is Game {
             uint256 before = vm.snapshotState();
             bytes32 expected = keccak256(abi.encode(_drawnNow(other)));
             vm.revertToState(before);
-            disputes.replaceCommittee(id, silent);
+            disputes.replaceCommittee(id, committee);
             vm.assertEq(keccak256(abi.encode(_drawnNow(other))), expected);
             vm.revertToState(before);
         }
@@ -295,16 +295,16 @@ contract DisputesSilenceTest is Game {
 
     // --- helpers
 
-    /// @dev Lets a committee's time pass.
+    /// @dev Lets the verdict period pass and replaces the committee.
     function _replace(bytes32 id, address[] memory committee) private {
         vm.warp(uint256(disputes.disputes(id).deadline) + 1);
         disputes.replaceCommittee(id, committee);
     }
 
-    /// @dev Their nodes run again.
-    function _relist(address[] memory who) private {
-        for (uint256 i = 0; i < who.length; ++i) {
-            _register(who[i]);
+    /// @dev Registers the referees again.
+    function _relist(address[] memory accounts) private {
+        for (uint256 i = 0; i < accounts.length; ++i) {
+            _register(accounts[i]);
         }
     }
 
@@ -330,7 +330,7 @@ contract DisputesSilenceTest is Game {
 
     function _assertNotDrawn(address[] memory committee, uint256 signed, address[] memory next) private view {
         for (uint256 i = 0; i < SEATS; ++i) {
-            vm.assertTrue(next[i] != stranger);
+            vm.assertTrue(next[i] != thirdParty);
             for (uint256 j = 0; j < SEATS; ++j) {
                 if (signed >> j & 1 == 0) vm.assertTrue(next[i] != committee[j]);
             }

@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 import {IProviderStaking} from "../../src/interfaces/IProviderStaking.sol";
 import {Network} from "./Network.sol";
 
-/// @notice The moves of one provider and of those who may slash it.
-abstract contract Staking is Network {
+/// @notice Calls of one provider and of the accounts that can slash it.
+abstract contract StakeFixture is Network {
     uint8 internal constant DOWNTIME = 1;
     uint8 internal constant INCORRECT = 2;
     uint8 internal constant BANDWIDTH = 3;

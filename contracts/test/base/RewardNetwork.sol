@@ -8,7 +8,7 @@ import {Rewards} from "../../src/Rewards.sol";
 import {Network} from "./Network.sol";
 
 /// @notice A network with emission, rewards and attestations.
-abstract contract Economy is Network {
+abstract contract RewardNetwork is Network {
     uint16 internal constant APY_BPS = 2_000;
     uint40 internal constant MIN_EPOCH = 1 days;
     uint40 internal constant CLAIM_DELAY = 2 days;
@@ -32,7 +32,7 @@ abstract contract Economy is Network {
         token.grantRole(role, address(emission));
     }
 
-    /// @dev Amounts that no year's seconds divide.
+    /// @dev Amounts that are not divisible by the seconds of a year.
     function _yearly() internal pure returns (uint96[] memory yearly) {
         yearly = new uint96[](3);
         yearly[0] = 30_000_000 ether + 1;

@@ -4,38 +4,38 @@ pragma solidity 0.8.37;
 import {IDisputes} from "../../src/interfaces/IDisputes.sol";
 import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {IProviderStaking} from "../../src/interfaces/IProviderStaking.sol";
-import {Court} from "./Court.sol";
+import {DisputeNetwork} from "./DisputeNetwork.sol";
 import {Vm} from "./Vm.sol";
 
-/// @notice What the events say has become of disputes, withheld pay and penalties.
-abstract contract CourtBooks is Court {
-    /// @param batchId Batch that the pay was taken from, as long as that stands.
-    /// @param held In the escrow, apart from its batch.
-    /// @param struck Gone back to the payer.
+/// @notice Records of disputes, held payouts and penalties, derived from events.
+abstract contract DisputeRecords is DisputeNetwork {
+    /// @param batchId Batch from which the pay was withheld, unless vetoed.
+    /// @param held In the escrow outside its batch.
+    /// @param forfeited Refunded to the payer.
     struct Pay {
         uint256 batchId;
         address provider;
         uint256 net;
         uint256 fee;
         bool held;
-        bool struck;
+        bool forfeited;
     }
 
     uint256 private constant CHALLENGERS = 4;
 
     bytes32[] internal disputeIds;
     bytes32[] internal openIds;
-    bytes32[] internal withheldIds; // units, each once
+    bytes32[] internal withheldIds; // unit ids without duplicates
     mapping(bytes32 unitId => Pay) public payOf;
     mapping(bytes32 disputeId => address[]) internal committeeOf;
     mapping(address account => uint256) public creditsTaken;
-    mapping(address provider => uint256) public slashedByCourt;
-    uint256 public burned; // by disputes
+    mapping(address provider => uint256) public slashedByDisputes;
+    uint256 public burned; // wei burned by disputes
 
-    modifier booked() {
+    modifier recorded() {
         vm.recordLogs();
         _;
-        _book(vm.getRecordedLogs());
+        _recordLogs(vm.getRecordedLogs());
     }
 
     function isHeld(bytes32 unitId) public view returns (bool) {
@@ -46,7 +46,7 @@ abstract contract CourtBooks is Court {
         return address(uint160(0xC000 + pick % CHALLENGERS));
     }
 
-    /// @dev Everybody who can be credited.
+    /// @dev Number of accounts that can be credited.
     function parties() public pure returns (uint256) {
         return WORKERS + REFEREES + CHALLENGERS;
     }
@@ -62,49 +62,49 @@ abstract contract CourtBooks is Court {
     }
 
     function disputeOf(uint256 index) external view returns (IDisputes.Dispute memory) {
-        return court.disputes(disputeIds[index]);
+        return disputeContract.disputes(disputeIds[index]);
     }
 
     function withheldCount() external view returns (uint256) {
         return withheldIds.length;
     }
 
-    function withheldAt(uint256 index) external view returns (bytes32 unitId, Pay memory pay, bool standing) {
+    function withheldAt(uint256 index) external view returns (bytes32 unitId, Pay memory pay, bool inForce) {
         unitId = withheldIds[index];
         pay = payOf[unitId];
-        standing = !vetoed[pay.batchId];
+        inForce = !vetoed[pay.batchId];
     }
 
-    function _bookSoFar() internal {
-        _book(vm.getRecordedLogs());
+    function _recordPendingLogs() internal {
+        _recordLogs(vm.getRecordedLogs());
         vm.recordLogs();
     }
 
     function _isOpen(bytes32 id) internal view returns (bool) {
-        IDisputes.Status status = court.disputes(id).status;
+        IDisputes.Status status = disputeContract.disputes(id).status;
         return status >= IDisputes.Status.Trace && status <= IDisputes.Status.Judging;
     }
 
-    function _book(Vm.Log[] memory logs) private {
+    function _recordLogs(Vm.Log[] memory logs) private {
         for (uint256 i = 0; i < logs.length; ++i) {
             bytes32 kind = logs[i].topics[0];
             if (kind == IJobEscrow.UnitWithheld.selector) {
-                _bookWithheld(logs[i]);
+                _recordWithheld(logs[i]);
             } else if (kind == IJobEscrow.UnitRestored.selector) {
-                _bookRestored(logs[i]);
+                _recordRestored(logs[i]);
             } else if (kind == IJobEscrow.UnitStruck.selector) {
-                _bookStruck(logs[i].topics[1]);
+                _recordForfeited(logs[i].topics[1]);
             } else if (kind == IProviderStaking.Slashed.selector) {
-                _bookSlashed(logs[i]);
+                _recordSlashed(logs[i]);
             } else if (kind == IDisputes.DisputeEnded.selector) {
-                _bookEnded(logs[i]);
+                _recordEnded(logs[i]);
             } else if (kind == IDisputes.CommitteeDrawn.selector) {
                 (, committeeOf[logs[i].topics[1]]) = abi.decode(logs[i].data, (uint32, address[]));
             }
         }
     }
 
-    function _bookWithheld(Vm.Log memory log) private {
+    function _recordWithheld(Vm.Log memory log) private {
         bytes32 unitId = log.topics[1];
         require(!isHeld(unitId), "withheld twice");
         (address provider, uint256 net, uint256 fee) = abi.decode(log.data, (address, uint256, uint256));
@@ -112,28 +112,28 @@ abstract contract CourtBooks is Court {
         payOf[unitId] = Pay(uint256(log.topics[2]), provider, net, fee, true, false);
     }
 
-    /// @dev Pay that a vetoed batch gave back to its job is reported as restored, too.
-    function _bookRestored(Vm.Log memory log) private {
+    /// @dev Pay that a vetoed batch returned to its job is reported as restored, too.
+    function _recordRestored(Vm.Log memory log) private {
         bytes32 unitId = log.topics[1];
         if (isHeld(unitId)) {
-            require(!court.units(unitId).unpaid, "paid in spite of its dispute");
-            require(court.units(unitId).open == 0, "paid during a dispute");
+            require(!disputeContract.units(unitId).unpaid, "paid despite an upheld or inconclusive dispute");
+            require(disputeContract.units(unitId).open == 0, "paid during a dispute");
         }
         payOf[unitId].held = false;
     }
 
-    function _bookStruck(bytes32 unitId) private {
-        require(isHeld(unitId) && court.units(unitId).unpaid, "struck without a dispute");
-        (payOf[unitId].held, payOf[unitId].struck) = (false, true);
+    function _recordForfeited(bytes32 unitId) private {
+        require(isHeld(unitId) && disputeContract.units(unitId).unpaid, "forfeited without a dispute");
+        (payOf[unitId].held, payOf[unitId].forfeited) = (false, true);
     }
 
-    function _bookSlashed(Vm.Log memory log) private {
+    function _recordSlashed(Vm.Log memory log) private {
         (, uint256 amount, uint256 share) = abi.decode(log.data, (uint8, uint256, uint256));
-        slashedByCourt[address(uint160(uint256(log.topics[1])))] += amount;
+        slashedByDisputes[address(uint160(uint256(log.topics[1])))] += amount;
         burned += amount - share;
     }
 
-    function _bookEnded(Vm.Log memory log) private {
+    function _recordEnded(Vm.Log memory log) private {
         (, uint256 leftOver) = abi.decode(log.data, (IDisputes.Status, uint256));
         burned += leftOver;
         uint256 i = 0;

@@ -13,9 +13,9 @@ import {Traces} from "./Traces.sol";
 import {Tree} from "./Tree.sol";
 import {Vm} from "./Vm.sol";
 
-/// @notice A unit of work in a committed window, a challenger, and referees; with the moves of a dispute.
-/// @dev Referees replay here by rule: from state s of boundary j the right state of j + 1 is `_replay(s)`.
-abstract contract Game {
+/// @notice A unit in a committed window, a challenger and referees, with the calls of a dispute.
+/// @dev The replay rule here: the correct state of boundary j + 1 is `_replay(s)` of the state s of boundary j.
+abstract contract DisputeFixture {
     Vm internal constant vm = Vm(address(uint160(uint256(keccak256("hevm cheat code")))));
 
     uint256 internal constant PROVIDER_KEY = 0xB0B;
@@ -27,14 +27,14 @@ abstract contract Game {
     uint96 internal constant FEE = 5 ether;
     uint96 internal constant STAKE = 2_000 ether;
     uint40 internal constant DISPUTE_PERIOD = 2 days;
-    uint40 internal constant TURN = 2 hours;
-    uint40 internal constant VERDICT = 6 hours;
+    uint40 internal constant RESPONSE_PERIOD = 2 hours;
+    uint40 internal constant VERDICT_PERIOD = 6 hours;
     bytes32 internal constant ENVIRONMENT = keccak256("environment");
 
     address internal immutable provider = vm.addr(PROVIDER_KEY);
     address internal immutable challenger = address(uint160(0xC001));
     address internal immutable payer = address(uint160(0xFA1));
-    address internal immutable stranger = address(uint160(0x57A));
+    address internal immutable thirdParty = address(uint160(0x57A));
 
     ZenToken internal token;
     StakingDouble internal staking;
@@ -45,7 +45,7 @@ abstract contract Game {
     address[] internal referees; // the key of referee i is FIRST_REFEREE_KEY + i
     JobOrder internal order;
     UnitCommitment internal unit;
-    bytes32[] internal states; // the provider's, by boundary
+    bytes32[] internal states; // the provider's states, by boundary
     bytes internal commitmentSignature;
     bytes32 internal windowRoot;
     bytes32[] internal windowProof;
@@ -78,8 +78,8 @@ abstract contract Game {
             cost: COST,
             refereeFee: FEE,
             disputePeriod: DISPUTE_PERIOD,
-            turnPeriod: TURN,
-            verdictPeriod: VERDICT,
+            turnPeriod: RESPONSE_PERIOD,
+            verdictPeriod: VERDICT_PERIOD,
             seedDelay: 2,
             seats: 5,
             quorum: 3,
@@ -87,7 +87,7 @@ abstract contract Game {
         });
     }
 
-    /// @dev Those that can be funded to dispute the same unit beside `challenger`.
+    /// @dev Accounts that can dispute the same unit in addition to `challenger`.
     function _other(uint256 pick) internal pure returns (address) {
         return address(uint160(0xC100 + pick % OTHERS));
     }
@@ -122,7 +122,7 @@ abstract contract Game {
         return keccak256(abi.encode("step", state));
     }
 
-    /// @dev Makes the unit of `states`, signs it and commits it in a window with one other unit.
+    /// @dev Creates the unit of `states`, signs it and commits it in a window with one other unit.
     function _commitUnit() internal {
         order.payer = payer;
         order.segments = uint16(states.length - 1);
@@ -134,8 +134,8 @@ abstract contract Game {
         _commitWindow("another unit");
     }
 
-    /// @dev A fresh honest unit of `segments` segments.
-    function _renew(uint256 segments) internal {
+    /// @dev Commits a new honest unit of `segments` segments.
+    function _newUnit(uint256 segments) internal {
         _honestStates(segments);
         order.nonce += 1;
         _commitUnit();
@@ -171,7 +171,7 @@ abstract contract Game {
         return Traces.leaf(unit, boundary, state, environment);
     }
 
-    // --- the moves
+    // --- the calls
 
     function _open() internal returns (bytes32) {
         return _openAs(challenger);
@@ -182,25 +182,25 @@ abstract contract Game {
         return disputes.open(order, unit, commitmentSignature, windowRoot, windowProof);
     }
 
-    function _showTrace(bytes32 id) internal {
+    function _revealTrace(bytes32 id) internal {
         disputes.showTrace(id, unit, ENVIRONMENT, states);
     }
 
-    function _nameStep(bytes32 id, uint16 step) internal {
+    function _selectSegment(bytes32 id, uint16 step) internal {
         address account = disputes.disputes(id).challenger;
         vm.prank(account);
         disputes.nameStep(id, step);
     }
 
-    /// @dev A dispute over a step whose committee is to be drawn.
-    function _named(uint16 step) internal returns (bytes32) {
-        return _namedAs(challenger, step);
+    /// @dev Opens a dispute, reveals the trace and selects segment `step`. The draw is scheduled.
+    function _openAndSelect(uint16 step) internal returns (bytes32) {
+        return _openAndSelectAs(challenger, step);
     }
 
-    function _namedAs(address account, uint16 step) internal returns (bytes32 id) {
+    function _openAndSelectAs(address account, uint16 step) internal returns (bytes32 id) {
         id = _openAs(account);
-        _showTrace(id);
-        _nameStep(id, step);
+        _revealTrace(id);
+        _selectSegment(id, step);
     }
 
     function _draw(bytes32 id) internal returns (address[] memory committee) {
@@ -218,7 +218,7 @@ abstract contract Game {
         }
     }
 
-    function _judge(bytes32 id, bool providerCorrect) internal {
+    function _drawAndDecide(bytes32 id, bool providerCorrect) internal {
         address[] memory committee = _draw(id);
         disputes.submitVerdict(id, providerCorrect, committee, _verdicts(id, providerCorrect, committee, 3));
     }
@@ -247,7 +247,7 @@ abstract contract Game {
         return abi.encodePacked(r, s, v);
     }
 
-    // --- what is
+    // --- state
 
     function _status(bytes32 id) internal view returns (uint256) {
         return uint256(disputes.disputes(id).status);
@@ -260,7 +260,7 @@ abstract contract Game {
     /// @dev The contract holds the bonds of the unit's open disputes and all credits, to the wei.
     function _assertConserved() internal view {
         uint256 held = uint256(BOND) * disputes.units(_unitId()).open;
-        held += disputes.credits(provider) + disputes.credits(challenger) + disputes.credits(stranger);
+        held += disputes.credits(provider) + disputes.credits(challenger) + disputes.credits(thirdParty);
         for (uint256 i = 0; i < referees.length; ++i) {
             held += disputes.credits(referees[i]);
         }

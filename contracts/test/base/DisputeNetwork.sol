@@ -12,13 +12,13 @@ import {StakeActions} from "./StakeActions.sol";
 import {Traces} from "./Traces.sol";
 import {Tree} from "./Tree.sol";
 
-/// @notice The network with its real disputes and omissions: workers with keys, units with traces, windows, referees.
-abstract contract Court is JobActions, StakeActions {
+/// @notice Network with real disputes and omissions: workers with keys, units with traces, windows, referees.
+abstract contract DisputeNetwork is JobActions, StakeActions {
     using Traces for UnitCommitment;
 
-    /// @param batchId Latest batch that pays the unit, 0: none yet.
-    /// @param index Of the unit in that batch's bill.
-    struct Work {
+    /// @param batchId Latest batch that pays the unit; 0 if none.
+    /// @param index Index of the unit in that batch's bill.
+    struct WorkUnit {
         UnitCommitment unit;
         bytes32 unitId;
         bytes32 windowRoot;
@@ -39,17 +39,17 @@ abstract contract Court is JobActions, StakeActions {
     uint256 private constant FIRST_WORKER_KEY = 0xB0B0;
     uint256 private constant FIRST_REFEREE_KEY = 0x5EED;
 
-    Disputes internal court;
+    Disputes internal disputeContract;
     Omissions internal omissions;
     address[] internal workers;
     address[] internal referees;
-    Work[] internal works;
-    mapping(bytes32 unitId => uint256) internal workOf; // its place from 1
+    WorkUnit[] internal workUnits;
+    mapping(bytes32 unitId => uint256) internal workIndex; // index plus one
 
     function setUp() public virtual override {
         super.setUp();
         IZenToken zen = IZenToken(address(token));
-        court = new Disputes(
+        disputeContract = new Disputes(
             zen,
             IDisputeStaking(address(staking)),
             windows,
@@ -67,9 +67,9 @@ abstract contract Court is JobActions, StakeActions {
         );
         bytes32 role = escrow.DISPUTES_ROLE();
         vm.prank(admin);
-        escrow.grantRole(role, address(court));
+        escrow.grantRole(role, address(disputeContract));
         vm.prank(admin);
-        staking.grantRole(role, address(court));
+        staking.grantRole(role, address(disputeContract));
         for (uint256 i = 0; i < WORKERS; ++i) {
             workers.push(vm.addr(FIRST_WORKER_KEY + i));
         }
@@ -96,38 +96,38 @@ abstract contract Court is JobActions, StakeActions {
         order.segments = Traces.SEGMENTS;
     }
 
-    function _done(bytes32 jobId, uint32 round, uint32 slot, address who)
+    function _committedUnit(bytes32 jobId, uint32 round, uint32 slot, address account)
         internal
         pure
         override
         returns (UnitCommitment memory)
     {
-        return _unit(jobId, round, slot, who).signable();
+        return _unit(jobId, round, slot, account).withTraceRoot();
     }
 
-    /// @dev Work that no window has is committed with its batch.
+    /// @dev Units without a window are committed together with their batch.
     function _record(Bill memory bill) internal override {
         super._record(bill);
         _commit(bill.units);
         for (uint256 i = 0; i < bill.units.length; ++i) {
-            Work storage work = works[workOf[_idOf(bill.units[i])] - 1];
+            WorkUnit storage work = workUnits[workIndex[_idOf(bill.units[i])] - 1];
             (work.batchId, work.index) = (bill.batchId, i);
         }
     }
 
-    /// @dev One window over the units that are in none.
+    /// @dev Commits one window over the units that are in none.
     function _commit(UnitCommitment[] memory units) internal {
         bytes32[] memory leaves = new bytes32[](units.length);
-        uint256 first = works.length;
+        uint256 first = workUnits.length;
         uint256 count;
         for (uint256 i = 0; i < units.length; ++i) {
             bytes32 unitId = _idOf(units[i]);
-            if (workOf[unitId] > 0) continue;
+            if (workIndex[unitId] > 0) continue;
             leaves[count++] = unitId;
-            works.push();
-            Work storage work = works[works.length - 1];
+            workUnits.push();
+            WorkUnit storage work = workUnits[workUnits.length - 1];
             (work.unit, work.unitId, work.committedAt) = (units[i], unitId, block.timestamp);
-            workOf[unitId] = works.length;
+            workIndex[unitId] = workUnits.length;
         }
         if (count == 0) return;
         assembly ("memory-safe") {
@@ -137,8 +137,8 @@ abstract contract Court is JobActions, StakeActions {
         vm.prank(operator);
         windows.commitWindow(root, uint32(count));
         for (uint256 i = 0; i < count; ++i) {
-            works[first + i].windowRoot = root;
-            works[first + i].windowProof = Tree.proof(leaves, i);
+            workUnits[first + i].windowRoot = root;
+            workUnits[first + i].windowProof = Tree.proof(leaves, i);
         }
     }
 
@@ -158,7 +158,7 @@ abstract contract Court is JobActions, StakeActions {
         view
         returns (bytes[] memory signatures)
     {
-        bytes32 digest = court.verdictDigest(id, court.disputes(id).draw, providerCorrect);
+        bytes32 digest = disputeContract.verdictDigest(id, disputeContract.disputes(id).draw, providerCorrect);
         signatures = new bytes[](committee.length);
         for (uint256 i = 0; i < count; ++i) {
             uint256 key = FIRST_REFEREE_KEY;
