@@ -31,12 +31,13 @@ setup: $(VENV)/.installed contracts/node_modules/.installed ## install everythin
 demo: setup ## run the main job on real parts, from stake to receipt (KEEP=1 leaves the stack running)
 	$(BIN)/zoo-compute demo $(if $(KEEP),--keep)
 
-check: setup ## lint, formatting, types, import layers, prose
+check: setup ## lint, formatting, types, import layers, prose, dead code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.prose
+	$(BIN)/vulture
 
 contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write

@@ -24,7 +24,6 @@ from market.settlement import claims
 from market.settlement import disputes as settlement
 from market.verification.calls import ask, is_to_be_asked
 
-KEEP = "disputes.keep"
 KEPT_SHARE = 4
 """In the last quarter of a committee's time, signatures that do not decide are sent too: who signed stays listed."""
 

@@ -8,7 +8,6 @@ from market.accounts import service as accounts
 from market.api.idempotency import forget_old_answers
 from market.db.session import database_now
 from market.jobs import service as jobs
-from market.observability.workers import report_alive
 from market.outages import service as outages
 from market.providers import asks
 from worker.context import context
@@ -20,7 +19,6 @@ from worker.ticks import repeated
 def sweep() -> None:
     """End what has run out of time, then wake every job that something may be due for."""
     c = context()
-    report_alive(c.redis)
     with c.database.exclusive("sweep") as held:
         if not held:
             return
