@@ -8,7 +8,10 @@ JOBS ?= 3
 # A run of the tests starts hundreds of Python processes: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-kubo check bench bench-peers fmt lock contracts clean
+# The slowest first: they run two at a time.
+CHECKS := check-types check-dead-code check-prose check-imports check-lint check-format
+
+.PHONY: setup demo test test-kubo check $(CHECKS) hooks bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -31,11 +34,24 @@ setup: $(VENV)/.installed contracts/node_modules/.installed ## install everythin
 demo: setup ## run the main job on real parts, from stake to receipt (KEEP=1 leaves the stack running)
 	$(BIN)/zoo-compute demo $(if $(KEEP),--keep)
 
-check: setup ## lint, formatting, types, import layers
+check: setup ## lint, formatting, types, import layers, prose, dead code; two at a time
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)
+
+check-lint:
 	$(BIN)/ruff check .
+check-format:
 	$(BIN)/ruff format --check .
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports
+check-prose:
+	$(BIN)/python -m tools.prose
+check-dead-code:
+	$(BIN)/vulture
+
+hooks: setup ## run `make check` before each commit (pre-commit)
+	$(BIN)/pre-commit install
 
 contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write

@@ -8,7 +8,6 @@ from market.accounts import service as accounts
 from market.accounts.idempotency import forget_old_answers
 from market.orders import amendments
 from market.platform.db.session import database_now
-from market.platform.observability.worker_heartbeat import report_alive
 from market.providers import asks
 from market.providers.outages import service as outages
 from market.training.evaluation import validation
@@ -24,7 +23,6 @@ from worker.tasks.market import aggregate, announce_events, deliver_webhooks, di
 def sweep() -> None:
     """End what has run out of time, then wake every job that something may be due for."""
     c = context()
-    report_alive(c.redis)
     with c.database.advisory_lock("sweep") as held:
         if not held:
             return

@@ -141,8 +141,8 @@ class JobState(Answer):
 
     def __await__(self) -> Any:
         """Lets ``await job.wait()`` be written. Nothing is left to wait for: ``wait`` itself has blocked."""
+        yield from ()
         return self
-        yield
 
 
 class Checkpoint(Answer):

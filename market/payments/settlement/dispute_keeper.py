@@ -24,9 +24,6 @@ from market.platform.db.session import Database
 from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
 
-KEEP = "disputes.keep"
-
-
 KEPT_SHARE = 4
 """In the last quarter of a committee's time, signatures that do not decide are sent too: who signed stays listed."""
 

@@ -1,6 +1,6 @@
 """What the database itself enforces on units; tables alone cannot say it.
 
-``STATEMENTS`` are executed after the table is created, by a migration or by ``create_all``.
+``STATEMENTS`` are executed after ``create_all`` has created the table; the migrations have a copy.
 """
 
 from sqlalchemy import DDL, event
@@ -24,10 +24,6 @@ STATEMENTS = (
     EXECUTE FUNCTION units_keep_batch()
     """,
 )
-
-
-DROP_STATEMENTS = ("DROP TRIGGER units_keep_batch ON units", "DROP FUNCTION units_keep_batch")
-
 
 for _statement in STATEMENTS:
     event.listen(Unit.__table__, "after_create", DDL(_statement.replace("%", "%%")))  # type: ignore[no-untyped-call]

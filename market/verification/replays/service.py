@@ -276,8 +276,3 @@ def _inner_digests(replays: list[Replay], claimed_leaf: str) -> list[str]:
     """Those of the results that came to the claimed end."""
     came = [known.inner_digest for known in _counting(replays) if known.end_leaf == claimed_leaf]
     return [digest for digest in came if digest is not None]
-
-
-def _ids(database: Database, status: SampleStatus) -> list[int]:
-    with database.transaction() as session:
-        return samples_repository.samples_with(session, status)

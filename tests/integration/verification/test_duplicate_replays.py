@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from kit.verification.replay_records import replay_records
 from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (a fixture)
-from sqlalchemy import select, text, update
-from test_migrations import empty, migrate, put  # noqa: F401  (a fixture)
+from sqlalchemy import select, update
 
 from market.jobs import service as jobs
 from market.platform.storage.client import Storage
@@ -293,20 +292,10 @@ def test_a_market_that_is_killed_asks_both_and_punishes_once(
         again.database.dispose()
 
 
-def test_what_was_drawn_before_is_judged_by_ends_alone(world: VerificationWorld, empty: Any) -> None:  # noqa: F811
-    migrate(empty, "0029")
-    with empty.begin() as connection:
-        connection.execute(text("SET LOCAL session_replication_role = replica"))  # the unit is of no interest
-        put(connection, "samples", id=1, unit_id=1, segment=0, status="revealed")
-    migrate(empty, "head")
-    with empty.begin() as connection:
-        columns = select(Sample.inner_nonce, Sample.inner_step, Sample.second_opinion)
-        [sample] = connection.execute(columns).tuples().all()
-    assert sample == (None, None, False)
-
+def test_sample_without_inner_state_is_judged_by_end_state(world: VerificationWorld) -> None:
     unit_id = drawn_first(world, 4)
-    with world.database.transaction() as session:  # its verifiers were asked before it was migrated
-        session.execute(update(Sample).values(inner_nonce=sample[0], inner_step=sample[1], second_opinion=sample[2]))
+    with world.database.transaction() as session:
+        session.execute(update(Sample).values(inner_nonce=None, inner_step=None, second_opinion=False))
         for lease in session.scalars(select(Lease).where(Lease.kind == LeaseKind.REPLAY)):
             lease.task = {key: value for key, value in lease.task.items() if key != "inner"}
     world.replay(asked(world)[0], world.claim(unit_id, 0))

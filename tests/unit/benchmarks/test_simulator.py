@@ -220,7 +220,7 @@ def _lines_per_event(nodes: int) -> float:
     """Lines of Python that a run takes, by its events, where nodes come and go all the time."""
     lines = 0
 
-    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+    def count(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
         nonlocal lines
         lines += event == "line"
         return count

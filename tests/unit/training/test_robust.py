@@ -80,7 +80,7 @@ def test_what_a_slot_takes_does_not_grow_with_the_slots(share: float) -> None:
         sketches = (dice.standard_normal(1024) + dice.standard_normal((count, 1024)) * spread) * 1e6
         found = measured(sketches.astype(int))
 
-        def count_line(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        def count_line(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
             nonlocal taken
             taken += event == "line"
             return count_line
