@@ -24,7 +24,8 @@ from market.db.session import Database, psycopg_url
 from market.tables import metadata
 
 DEVNETS = "tests/e2e/"
-FIRST = (DEVNETS, "tests/benchmarks/", "tests/integration/")
+LONG = (DEVNETS, "tests/benchmarks/")
+FIRST = (*LONG, "tests/integration/")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first, so that all processes end together; in the long profile, property tests are long."""
     items.sort(key=lambda item: next((i for i, folder in enumerate(FIRST) if item.nodeid.startswith(folder)), 9))
     for item in items:
-        if item.nodeid.startswith(DEVNETS) or (PROFILE == "long" and is_hypothesis_test(getattr(item, "obj", None))):
+        is_sized = item.get_closest_marker("sized") or is_hypothesis_test(getattr(item, "obj", None))
+        if item.nodeid.startswith(LONG) or (PROFILE == "long" and is_sized):
             item.add_marker(pytest.mark.long)
 
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from jobs_world import at_once
+from kit.profile import examples
 from settlement_world import PROVIDERS, UNIT_PAY, SettlementWorld, deployment_with_a_day, hours, settling_market  # noqa: F401  (fixtures)
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -229,7 +230,10 @@ moves = st.lists(
 
 
 @hypothesis_settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=examples(3, long=16),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
 )
 @given(moves)
 def test_in_whatever_order_every_wei_is_paid_once_or_refunded(
