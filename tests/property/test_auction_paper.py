@@ -18,6 +18,7 @@ from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.profile import examples
 
 from market.domain.auctions.clearing import AskOrder, BidOrder, clear_sbba
 
@@ -88,7 +89,7 @@ def test_the_sequence_of_arrival_decides_between_equals_as_in_the_papers_ranking
 prices = st.lists(st.integers(0, 60), min_size=1, max_size=60)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(60, long=1000))
 @given(prices, prices, st.binary(min_size=32, max_size=32))
 def test_larger_markets_clear_as_the_paper_says(values: list[int], costs: list[int], seed: bytes) -> None:
     agree(values, costs, seed)

@@ -6,6 +6,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from kit.profile import examples
 
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_protocol.content import unixfs
@@ -103,5 +104,5 @@ class Store(RuleBasedStateMachine):
             assert self.stores[0].get(cid) == block
 
 
-Store.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+Store.TestCase.settings = settings(max_examples=examples(5, long=40), stateful_step_count=20, deadline=None)
 TestStore = Store.TestCase

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.profile import examples
 
 from training_gym.aggregate.aggregation import (
     WEIGHT_ONE,
@@ -76,7 +77,7 @@ def trees(draw: st.DrawFn) -> list[list[int]]:
     return [list(slots[start:end]) for start, end in zip([0, *cuts], [*cuts, len(slots)], strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, long=100), deadline=None)
 @given(trees(), st.randoms(use_true_random=False))
 def test_any_tree_and_any_order_give_the_same_checkpoint(leaves: list[list[int]], chance: object) -> None:
     seed = sketch_seed({slot: sha256(PAYLOADS[slot]) for leaf in leaves for slot in leaf})
@@ -193,7 +194,7 @@ def test_what_the_updates_leave_out_is_not_lost() -> None:
     np.testing.assert_allclose(moved + state.residual, steps, atol=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(12, long=120), deadline=None)
 @given(st.lists(st.tuples(st.floats(-64, 64, width=32), st.floats(-64, 64, width=32)), min_size=1, max_size=50))
 def test_inner_products_are_exact(pairs: list[tuple[float, float]]) -> None:
     left, right = (np.array(column, np.float32) for column in zip(*pairs, strict=True))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from kit.profile import examples
 
 from training_gym.compress import bits as compress_bits
 from training_gym.compress import payload_format
@@ -51,7 +52,7 @@ vectors = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(20, long=250), deadline=None)
 @given(formats, vectors)
 def test_the_largest_values_arrive_and_nothing_else(format_: Format, vector: np.ndarray) -> None:
     payload = encode_vector(format_, vector)
@@ -81,7 +82,7 @@ def _describes(format_: Format, decoded: Payload) -> None:
     assert len(decoded.indices) == len(decoded.values) == format_.entries
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, long=600), deadline=None)
 @given(formats, vectors, st.data())
 def test_no_bytes_make_the_decoder_fail_otherwise(format_: Format, vector: np.ndarray, data: st.DataObject) -> None:
     payload = bytearray(encode_vector(format_, vector))
@@ -96,7 +97,7 @@ def test_no_bytes_make_the_decoder_fail_otherwise(format_: Format, vector: np.nd
     _describes(format_, decoded)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, long=600), deadline=None)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, CHUNK), st.binary(max_size=600), st.binary(min_size=16, max_size=16))
 def test_random_bodies_behind_a_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
     format_ = format_of(bits, top_k)
@@ -340,7 +341,7 @@ def test_values_that_are_not_finite_are_not_sent(value: float, bits: int, top_k:
     assert refusal.value.code == "not_finite"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(6, long=60), deadline=None)
 @given(arrays(np.float32, (3, CHUNK), elements=finite, fill=finite), st.integers(0, 1 << 30))
 def test_the_means_of_whole_chunks_are_summed_as_numpy_does(drawn: Vector, seed: int) -> None:
     wide = np.random.default_rng(seed).standard_normal((3, CHUNK)) * 8

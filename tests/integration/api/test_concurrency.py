@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+import pytest
 from fastapi import FastAPI
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kit.api.clients import sign_in
 from kit.jobs.jobs_fixtures import ENVIRONMENT, SPEC, ZEN, World, opened
+from kit.profile import examples
 from sqlalchemy import func, select
 
 from market.accounts import service as accounts
@@ -258,12 +260,13 @@ def _at_once(work: Any, count: int) -> list[BaseException | None]:
     return errors
 
 
+@pytest.mark.sized
 def test_no_interleaving_overspends_a_cap_or_leaves_a_job_without_its_deposit(world: World) -> None:
     machine = type("Machine", (SubmissionsMachine,), {"world": world})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=12,
+            max_examples=examples(4, long=24),
             stateful_step_count=14,
             deadline=None,
             derandomize=True,

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kit.api.clients import Caller, sign_in
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, FakeChain, World
+from kit.profile import examples
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -30,7 +31,7 @@ from market.platform.http.problem import MEDIA_TYPE
 from market.platform.http.services import Services
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 14
+EXAMPLES = examples(4, long=28)
 DOWN = 503  # a documented answer, where the chain or storage is away
 
 
@@ -82,6 +83,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
     }
 
 
+@pytest.mark.sized
 def test_every_operation_answers_as_its_document_says(
     api: httpx.Client, app: FastAPI, known: tuple[Caller, dict[str, Any]]
 ) -> None:

@@ -15,6 +15,7 @@ from kit.payments.settlement_fixtures import (  # noqa: F401  (fixtures)
     hours,
     settling_market,
 )
+from kit.profile import examples
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -183,7 +184,7 @@ def test_a_lost_answer_and_a_second_worker_pay_once(market: SettlementWorld, mon
         raise RpcUnavailable("the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(market.chain.rpc.client()), "send_raw", lost)
+        patch.setattr(type(market.chain.client()), "send_raw", lost)
         with pytest.raises(RpcUnavailable):
             market.send()
     market.finalise()
@@ -236,7 +237,10 @@ moves = st.lists(
 
 
 @hypothesis_settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=examples(3, long=16),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
 )
 @given(moves)
 def test_in_whatever_order_every_wei_is_paid_once_or_refunded(

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.profile import examples
 
 from market.domain.auctions.books import StandingBid, partition_book
 from market.domain.nodes.assignment import assign_nodes
@@ -79,7 +80,7 @@ def test_a_gang_is_close_to_the_best_of_all(size: int, held: int) -> None:
     assert sum(gaps) / len(gaps) <= (0.03 if size > 1 else 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, long=200), deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 3), min_size=1, max_size=3))
 def test_dealing_gives_every_node_to_one_job_and_every_job_its_size(seed: int, sizes: list[int]) -> None:
     random = Random(seed)

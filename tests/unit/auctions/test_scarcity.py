@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.profile import examples
 
 from market.domain.nodes.placement import ANYTHING, Candidate, Node, Requirements, choose, gang_cost
 from market.domain.nodes.pool import Pool
@@ -175,7 +176,7 @@ def crowd(random: Random, count: int) -> list[Candidate]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(20, long=250), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_a_pool_chooses_what_a_look_at_every_node_would(seed: int, size: int) -> None:
     random = Random(seed)

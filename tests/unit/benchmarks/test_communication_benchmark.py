@@ -4,6 +4,7 @@ import math
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import averaging, communication
@@ -97,8 +98,11 @@ def test_every_method_trains_on_as_many_tokens(scale: Scale) -> None:
         assert (training.batch_size, training.seed) == (scale.batch_size, 1)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_an_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    tokens = np.frombuffer(bytes(range(97, 123)) * 400, np.uint8)
+    monkeypatch.setattr("benchmarks.communication.whole_library", lambda: (tokens, tokens, tokens))  # of this process
+    monkeypatch.setattr("benchmarks.training.trainers.WORKERS", 2)
     tiny = Scale(ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), 10, 1, 2, 1)
     runs = [Run("at_20x", METHODS["at_20x"], tiny, seed, "validation") for seed in (1, 2)]
     first = outcomes_of(runs, Kept(tmp_path / "kept.jsonl"), processes)

@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kit.nodes.demo_training import TRAINING
 from zoo_compute.audit.unit_record import Place
 from zoo_compute.base.errors import ExitCode, Mismatch
 from zoo_compute.base.models import Event
-from zoo_compute.cli.main import app
+from zoo_compute.cli.main import app, main
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.demo.run import check_story, topics_dataset
 from zoo_compute.replay.check import Attempt, Difference, UnitCheck
@@ -33,11 +34,11 @@ def surroundings(directory: Path) -> dict[str, str]:
     return {**clean, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / "config")}
 
 
-def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_process(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "zoo_compute", *arguments],
         cwd=directory,
-        env={**surroundings(directory), **environment},
+        env=surroundings(directory),
         capture_output=True,
         text=True,
         timeout=300,
@@ -45,15 +46,47 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     )
 
 
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_logs: None) -> Run:
+    """Runs the program in this process, in a directory and with the environment of :func:`surroundings`."""
+
+    def run(directory: Path, *arguments: str, **environment: str) -> Ended:
+        with monkeypatch.context() as patch:
+            for name in set(os.environ) - surroundings(directory).keys():
+                patch.delenv(name)
+            for name, value in {**surroundings(directory), **environment}.items():
+                patch.setenv(name, value)
+            patch.chdir(directory)
+            patch.setattr(sys, "argv", ["zoo-compute", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        shown = capsys.readouterr()
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return Ended(code, shown.out, shown.err)
+
+    return run
+
+
 def test_without_a_market_it_says_how_to_name_one(tmp_path: Path) -> None:
-    done = run(tmp_path, "job", "list")
+    done = run_process(tmp_path, "job", "list")
     assert done.returncode == ExitCode.USAGE
     assert done.stdout == ""
     assert "market-unknown" in done.stderr
     assert "--api-url" in done.stderr
 
 
-def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path) -> None:
+def test_a_market_that_does_not_answer_has_its_own_exit_code(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
     assert done.returncode == ExitCode.USAGE
     assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
@@ -73,7 +106,7 @@ def test_who_waits_at_a_terminal_for_a_silent_market_is_told(tmp_path: Path) -> 
             os.close(ours)
 
 
-def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
+def test_errors_are_json_where_json_is_asked_for(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "devnet", "info", "--json")
     assert done.returncode == ExitCode.DEVNET
     assert done.stdout == ""
@@ -82,7 +115,7 @@ def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
     assert "devnet up" in error["remedy"]
 
 
-def test_every_command_that_ends_can_answer_in_json(tmp_path: Path) -> None:
+def test_every_command_that_ends_can_answer_in_json(tmp_path: Path, run: Run) -> None:
     def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for name, command in getattr(group, "commands", {}).items():
             yield from commands(command, f"{path} {name}".strip())
@@ -98,7 +131,7 @@ def test_every_command_that_ends_can_answer_in_json(tmp_path: Path) -> None:
         assert json.loads(run(tmp_path, "devnet", *nothing, "--json").stdout)
 
 
-def test_help_says_what_an_option_is_without_it(tmp_path: Path) -> None:
+def test_help_says_what_an_option_is_without_it(tmp_path: Path, run: Run) -> None:
     shown = " ".join(run(tmp_path, "devnet", "up", "--help", COLUMNS="200").stdout.split())
     assert "default: 5" in shown  # what stands in brackets is markup, and not shown
     assert "default: fabricate" in shown
@@ -115,7 +148,7 @@ def test_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path) -> None:
+def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path, run: Run) -> None:
     assert run(tmp_path, "job", "show").returncode == ExitCode.USAGE
     done = run(tmp_path, "job", "list", ZOO_API_URL="http://127.0.0.1:9", ZOO_PRIVATE_KEY="0xsecret")
     assert done.returncode == ExitCode.USAGE
@@ -123,7 +156,7 @@ def test_wrong_usage_and_a_key_that_is_none(tmp_path: Path) -> None:
     assert "0xsecret" not in done.stderr
 
 
-def test_a_node_without_a_wallet_does_not_start(tmp_path: Path) -> None:
+def test_a_node_without_a_wallet_does_not_start(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "node", "run", "--api-url", "http://127.0.0.1:9", "--state-dir", "node")
     assert done.returncode == ExitCode.USAGE
     assert "wallet-missing" in done.stderr
@@ -139,7 +172,9 @@ def test_a_node_without_a_wallet_does_not_start(tmp_path: Path) -> None:
         ("--api-url", "http://[::1", "api-url-malformed"),
     ],
 )
-def test_a_node_that_is_told_what_cannot_be_says_so(tmp_path: Path, option: str, value: str, code: str) -> None:
+def test_a_node_that_is_told_what_cannot_be_says_so(
+    tmp_path: Path, run: Run, option: str, value: str, code: str
+) -> None:
     (tmp_path / "file").touch()
     options = {"--api-url": "http://127.0.0.1:9", "--state-dir": "node"} | {option: value}
     given = [word for pair in options.items() for word in pair]
@@ -168,7 +203,7 @@ def test_a_devnet_that_is_interrupted_while_it_starts_is_stopped(
     assert "stopping what was started" in capsys.readouterr().err
 
 
-def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path) -> None:
+def test_a_devnet_needs_a_directory_that_it_can_write_to(tmp_path: Path, run: Run) -> None:
     (tmp_path / "file").touch()
     done = run(tmp_path, "devnet", "up", "--directory", "file/net", "--detach")
     assert done.returncode == ExitCode.DEVNET
@@ -216,7 +251,7 @@ def test_people_read_an_efficiency_report_in_units_that_they_know(capsys: pytest
     print_efficiency(report | {"nodes": []})
 
 
-def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None:
+def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path, run: Run) -> None:
     from zoo_compute.devnet.state import State, StateDirectory
 
     directory = StateDirectory(tmp_path / ".devnet")
@@ -228,7 +263,7 @@ def test_the_demo_removes_no_devnet_that_it_did_not_make(tmp_path: Path) -> None
     assert directory.load() is not None
 
 
-def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path) -> None:
+def test_help_names_every_event_that_a_webhook_can_have(tmp_path: Path, run: Run) -> None:
     listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
     assert listed is not None
     shown = run(tmp_path, "webhook", "create", "--help").stdout
@@ -315,7 +350,7 @@ def test_a_demo_that_did_not_do_what_it_promises_fails(change: dict[str, object]
         check_story(_receipt() | change, cheat=CHEAT)
 
 
-def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path) -> None:
+def test_a_unit_must_be_named_by_job_round_and_slot(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", "0x12", "--json")
     assert done.returncode == ExitCode.USAGE
     error = json.loads(done.stderr)["error"]
@@ -368,7 +403,7 @@ def test_a_payload_that_was_not_signed_for_is_said() -> None:
     assert describe_attempt(other).startswith("0xA (verified): every step is as committed, but the payload")
 
 
-def test_a_profile_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_profile_that_is_none_is_refused(tmp_path: Path, run: Run) -> None:
     done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
     assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"
 
@@ -387,7 +422,7 @@ def test_a_replay_that_contradicts_the_market_ends_with_a_code_of_its_own(capsys
     assert "by 1970-01-02T00:00:00+00:00" in (error.value.remedy or "")
 
 
-def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path) -> None:
+def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path, run: Run) -> None:
     for name in ("acknowledgements", "traces", "verdicts"):
         (tmp_path / name).touch()
     done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
@@ -395,7 +430,7 @@ def test_what_the_system_refuses_is_said_without_a_traceback(tmp_path: Path) -> 
     assert json.loads(done.stderr)["error"]["code"] == "system-refused"
 
 
-def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path) -> None:
+def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path, run: Run) -> None:
     (tmp_path / "verdicts").mkdir()
     for content in (b"", b"[]", b"\xff", b'{"draw": 1}'):
         (tmp_path / "verdicts" / "1-0.json").write_bytes(content)
@@ -404,7 +439,7 @@ def test_a_damaged_verdict_is_said_without_a_traceback(tmp_path: Path) -> None:
         assert json.loads(done.stderr)["error"]["code"] == "verdict-damaged"
 
 
-def test_a_login_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+def test_a_login_that_cannot_be_read_says_what_to_do(tmp_path: Path, run: Run) -> None:
     (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
     done = run(tmp_path, "job", "list", "--json")
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.fakes.dcap import REAL_NOW, Vendor, real
+from kit.profile import examples
 
 from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of, measurement, report_data
@@ -110,7 +111,7 @@ def test_evidence_survives_its_bytes_in_one_form_only(evidence: Evidence) -> Non
             Evidence.from_bytes(wrong)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, long=600), deadline=None)
 @given(quote=st.binary(max_size=700), at=st.integers(0, 5000), byte=st.integers(0, 255))
 def test_whatever_a_stranger_sends_is_refused_with_a_reason(quote: bytes, at: int, byte: int) -> None:
     known, collateral = real("tdx")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.fakes.dcap import Vendor
 from kit.fakes.nras import DAY, KEY_ID, REAL_NONCE, REAL_NOW, AttestationService, real, tool_in
+from kit.profile import examples
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.node.attestation.gpu_statements import GpuSource
@@ -172,7 +173,7 @@ def test_another_algorithm_than_the_services_is_refused(service: AttestationServ
     assert "not allowed" in refused(replace(statement, overall=symmetric), service)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, long=600), deadline=None)
 @given(st.text(max_size=300), st.text(max_size=50), st.binary(max_size=60))
 def test_whatever_a_stranger_sends_is_refused_with_a_reason(token: str, name: str, certificate: bytes) -> None:
     known = real()

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.profile import examples
 
 from market.domain.nodes.regions import MAX_REGIONS, UNKNOWN_MS, latency_matrix, leaves, regions
 
@@ -43,7 +44,7 @@ def test_a_matrix_that_is_not_square_is_refused() -> None:
         regions([[0.0, 1.0]])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, long=200), deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2_000)), min_size=1, max_size=40), st.integers(1, 20))
 def test_everybody_is_in_one_leaf_and_no_leaf_is_too_large(trips: list[int | None], most: int) -> None:
     latency = latency_matrix(trips)

@@ -1,7 +1,5 @@
 """The ordered reduction over real processes: the same bits whatever their number."""
 
-import multiprocessing
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from kit.engines.processes import ANSWERS, in_processes
 
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
@@ -58,23 +57,7 @@ def _train(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int
 
 
 def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -> list[Any]:
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    before = {name: os.environ.get(name) for name in CPU.variables}
-    os.environ.update(CPU.variables)  # read when torch is imported
-    started = [
-        context.Process(target=_train, args=(kind, specs, directory, processes, rank, answers))
-        for rank in range(processes)
-    ]
-    try:
-        for process in started:
-            process.start()
-        found = sorted(answers.get(timeout=600) for _ in started)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-        for process in started:
-            process.join()
+    found = in_processes(_train, [(kind, specs, directory, processes, rank, ANSWERS) for rank in range(processes)])
     return [of_rank for _, of_rank in found]
 
 

@@ -1,6 +1,5 @@
 """Per-step data parallelism over real processes and torch.distributed."""
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch.distributed as dist
+from kit.engines.processes import ANSWERS, in_processes
 
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.parallel_steps import ProcessGroup
@@ -27,7 +27,6 @@ SPEC = TrainingSpec(
     TrainingConfig(rounds=1, inner_steps=8, segment_steps=4, batch_size=2, learning_rate=1e-2, averaging="steps"),
 )
 WORKERS = 4
-ANSWERS = object()
 
 
 def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
@@ -72,22 +71,6 @@ def train(spec: TrainingSpec, directory: Path, processes: int, rank: int, answer
         answers.put((rank, result.trace_root, group.bytes_sent, losses))
     finally:
         dist.destroy_process_group()
-
-
-def in_processes(target: Callable[..., None], given: list[tuple[Any, ...]]) -> list[Any]:
-    """The sorted answers of processes, one for each tuple of arguments; the queue for answers is its ``ANSWERS``."""
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    started = [
-        context.Process(target=target, args=tuple(answers if one is ANSWERS else one for one in arguments))
-        for arguments in given
-    ]
-    for process in started:
-        process.start()
-    found = sorted(answers.get(timeout=600) for _ in started)
-    for process in started:
-        process.join()
-    return found
 
 
 @pytest.fixture
