@@ -1,5 +1,6 @@
 """A job's rounds: leases, commitments, results, lost nodes, aggregation, pins."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +12,22 @@ from sqlalchemy import select
 from market.db.base import utc_now
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.events.models import JobEventRow
-from market.jobs import aggregation, checkpoint_repository, dispatch, leases, matching, pins, units, validation
+from market.jobs import (
+    aggregation,
+    checkpoint_repository,
+    dispatch,
+    leases,
+    matching,
+    pins,
+    replaying,
+    units,
+    validation,
+)
 from market.jobs.errors import LeaseLost, ResultRefused
 from market.jobs.lease_schemas import CompletePin, LeaseKind
 from market.jobs.models import Checkpoint, Lease, Unit
 from market.jobs.progress import progress_of
 from market.storage.errors import StorageUnavailable
-from market.verification import service as verification
 from training_gym.checkpoint import CheckpointManifest
 from training_gym.compression.wire import encode
 from zoo_protocol.hashing import sha256, to_hex
@@ -327,7 +337,8 @@ def test_an_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned: list[str] = []
-    monkeypatch.setattr(verification, "replay_abandoned", lambda session, lease: abandoned.append(lease.id))
+    told = replace(replaying.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
+    monkeypatch.setattr(replaying, "_registered", [told])
     job_id = world.running(nodes)
     with world.database.transaction() as session:
         lease = leases.create_lease(
