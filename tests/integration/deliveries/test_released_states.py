@@ -10,11 +10,11 @@ from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
 from market.domain.network import DEVNET
-from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.settings import Settings
+from market.training.deliveries import replay_inputs
 from market.training.units import service as units
 from market.training.units.models import Unit
 from market.verification.judgement import repository as judgement_repository
@@ -137,7 +137,7 @@ def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, before_it_is_stored: bool
 ) -> None:
     altered = secrets.token_bytes(1000)
-    monkeypatch.setattr(jobs, "altered_state", lambda *_: (altered, LEAF))
+    monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (altered, LEAF))
     due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
     world.rows(lambda session: session.execute(due))
     put_file = Storage.put
@@ -163,7 +163,7 @@ def test_a_market_killed_while_it_plants_a_canary_leaves_no_file_behind(
 def test_a_canary_whose_state_storage_refuses_is_dropped(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "altered_state", lambda *_: (b"altered", LEAF))
+    monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
     due = update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True)
     world.rows(lambda session: session.execute(due))
 

@@ -49,7 +49,7 @@ def test_a_node_on_a_slow_link_gives_the_unit_up_before_it_trains(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow = Link()
     slow.up.note(1 << 20, 10.0)
     market = Market(store)
@@ -66,7 +66,7 @@ def test_a_link_that_was_slow_once_is_measured_anew_before_a_unit_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its next payload would tell that it has recovered, but who takes no unit has none."""
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: size / 100_000)
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
     link = Link()
     for _ in range(16):
         link.up.note(1 << 20, 1000.0)
@@ -86,7 +86,7 @@ def test_a_unit_that_is_trained_already_is_delivered_over_whatever_link(
     killed = Market(store, at="upload", fault=Killed())
     with pytest.raises(Killed):
         work(killed, tmp_path, executor, lease("train", train_task))
-    monkeypatch.setattr(node_work, "seconds_to_show", lambda size, lease_seconds: 0.0)
+    monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow, market = Link(), Market(store)
     slow.up.note(1 << 20, 10.0)
     work(market, tmp_path, executor, lease("train", train_task), link=slow)

@@ -1,5 +1,6 @@
 """A job's rounds: leases, commitments, results, lost nodes, aggregation, pins."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +18,8 @@ from market.training.aggregation import service as aggregation
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.evaluation import validation
-from market.training.leases import expiry
+from market.training.leases import expiry, verification_hooks
 from market.training.leases import service as leases
-from market.training.leases import service as leases_service
 from market.training.leases.errors import LeaseLost, ResultRefused
 from market.training.leases.models import Lease
 from market.training.leases.schemas import CompletePin, LeaseKind
@@ -28,7 +28,6 @@ from market.training.replication import checkpoint_pins
 from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.units.models import Unit
-from market.verification.judgement import service as judgement
 from training_gym.compress.payload_format import encode
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.hashing import sha256, to_hex
@@ -49,7 +48,7 @@ def test_a_job_trains_to_its_end_and_waits_for_decisions_and_pins(world: World, 
     assert job.status == JobStatus.VERIFYING
     assert job.first_step_at is not None
     assert job.trained_at is not None
-    assert world.rows(leases_service.busy_providers) == set()
+    assert world.rows(leases.busy_providers) == set()
     assert [unit.included for unit in world.units(job_id)] == [True] * 8
     assert world.units(job_id, round=1, slot=2)[0].start_slot_state_cid == (
         world.units(job_id, round=0, slot=2)[0].slot_state_cid
@@ -338,7 +337,8 @@ def test_an_abandoned_replay_is_reported_to_verification(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned: list[str] = []
-    monkeypatch.setattr(judgement, "replay_abandoned", lambda session, lease: abandoned.append(lease.id))
+    told = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
+    monkeypatch.setattr(verification_hooks, "_registered", [told])
     job_id = world.running(nodes)
     with world.database.transaction() as session:
         lease = leases.create_lease(

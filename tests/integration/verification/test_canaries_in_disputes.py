@@ -6,9 +6,9 @@ from kit.verification.verification_fixtures import VerificationWorld, three_veri
 from sqlalchemy import func, select, update
 
 from market.domain.verification.dispute_routes import DecidedBy, Route
-from market.jobs import service as jobs
 from market.platform.storage.errors import StorageUnavailable
 from market.providers import service as providers
+from market.training.deliveries import replay_inputs
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units
 from market.verification.judgement import decisions
@@ -99,7 +99,7 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
 def test_a_verifier_of_the_class_that_is_at_it_is_heard_and_paid_before_a_comparison_passes_anything(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch, agrees: bool
 ) -> None:
-    monkeypatch.setattr(jobs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
     other = compared_by_another_class(world, unit_id)
     (sample,) = world.samples()
     own = asked_of(world, sample.id)
@@ -131,11 +131,11 @@ def test_a_comparison_waits_while_storage_does_not_answer(
     def unavailable(*_: object) -> tuple[float, float]:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr(jobs, "ends_apart", unavailable)
+    monkeypatch.setattr(replay_inputs, "ends_apart", unavailable)
     with pytest.raises(StorageUnavailable):
         comparisons.compare_states(world.database, world.storage)
     assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "computed"
-    monkeypatch.setattr(jobs, "ends_apart", lambda *_: (1e-9, 1e-9))
+    monkeypatch.setattr(replay_inputs, "ends_apart", lambda *_: (1e-9, 1e-9))
     comparisons.compare_states(world.database, world.storage)
     assert world.rows(lambda session: session.scalar(select(Comparison.status))) == "passed"
 

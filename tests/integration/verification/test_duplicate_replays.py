@@ -10,7 +10,6 @@ from kit.verification.replay_records import replay_records
 from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (a fixture)
 from sqlalchemy import select, update
 
-from market.jobs import service as jobs
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.providers.models import Provider
@@ -261,7 +260,7 @@ def test_a_market_that_is_killed_asks_both_and_punishes_once(
         return create(session, **values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "create_lease", killed)
+        patch.setattr(leases_service, "create_lease", killed)
         with pytest.raises(KeyboardInterrupt):
             drawn_first(world, 4)
     assert world.replays() == []  # neither of the two, or it would be told by being asked alone
