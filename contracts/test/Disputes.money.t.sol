@@ -43,7 +43,8 @@ contract DisputesMoneyTest is DisputeFixture {
     mapping(bytes32 disputeId => address[]) private committeeOf;
 
     /// forge-config: default.fuzz.runs = 64
-    /// forge-config: ci.fuzz.runs = 1000
+    /// forge-config: ci.fuzz.runs = 16
+    /// forge-config: long.fuzz.runs = 1000
     function testFuzz_anyCallSequence_conservesTokens(uint256[48] calldata moves) public {
         for (uint256 i = 0; i < OTHERS; ++i) {
             _fund(_other(i));
