@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # allows a run as a file, from any directory, wit
 from zoo_protocol.contracts import CONTRACTS  # noqa: E402
 
 MIN_LINE_COVERAGE, MIN_BRANCH_COVERAGE = 0.98, 0.95
-GAS_TESTS = "test/Gas.t.sol"
+GAS_TESTS = "test/system/Gas.t.sol"
 ARTIFACTS_DIR = ROOT / "zoo_protocol" / "artifacts"
 
 
@@ -177,7 +177,7 @@ def coverage() -> None:
         BuildError: A test fails, or the coverage is below its minimum.
     """
     install()
-    command = [forge_path(), "coverage", "--no-match-path", "test/{Invariants,Gas}.t.sol", "--report", "summary"]
+    command = [forge_path(), "coverage", "--no-match-path", "test/system/{Invariants,Gas}.t.sol", "--report", "summary"]
     result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
     if result.returncode != 0:
         raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")
