@@ -164,13 +164,13 @@ contract DisputesPhasesTest is DisputeFixture {
         vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
         disputes.expire(id);
 
-        bytes memory convicted = abi.encodeWithSelector(IDisputes.UnitConvicted.selector, _unitId());
-        vm.expectRevert(convicted);
+        bytes memory unitConvicted = abi.encodeWithSelector(IDisputes.UnitConvicted.selector, _unitId());
+        vm.expectRevert(unitConvicted);
         disputes.drawCommittee(other);
-        vm.expectRevert(convicted);
+        vm.expectRevert(unitConvicted);
         disputes.expire(other);
         vm.prank(_other(0));
-        vm.expectRevert(convicted);
+        vm.expectRevert(unitConvicted);
         disputes.open(order, unit, commitmentSignature, windowRoot, windowProof);
         vm.expectEmit(address(disputes));
         emit IDisputes.DisputeEnded(other, _unitId(), IDisputes.Status.Moot, 0);

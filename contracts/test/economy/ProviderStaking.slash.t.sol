@@ -218,9 +218,9 @@ contract ProviderStakingSlashTest is StakeFixture {
 
     /// The price bound of orders relies on it: with a lower penalty fraud could pay.
     function test_fraudPenalty_hasMinimum() public {
-        uint8[3] memory cheats = [INCORRECT, WITHHELD, REFUSED];
-        for (uint256 i = 0; i < cheats.length; ++i) {
-            uint8 offence = cheats[i];
+        uint8[3] memory frauds = [INCORRECT, WITHHELD, REFUSED];
+        for (uint256 i = 0; i < frauds.length; ++i) {
+            uint8 offence = frauds[i];
             vm.prank(admin);
             vm.expectRevert(abi.encodeWithSelector(IProviderStaking.PenaltyTooLow.selector, 4_999, 5_000));
             staking.setPenalty(offence, 4_999, 0);

@@ -212,10 +212,10 @@ contract JobEscrowWithholdTest is Settlements {
         escrow.setFee(1_000);
         JobOrder memory order = _order(12, 1 ether);
         order.nonce = 2;
-        bytes32 dear = _open(order); // a higher fee
+        bytes32 costly = _open(order); // a higher fee
         Bill memory bill = _billFor(_line(jobId, 0, 1, false), 2, 0);
         bill.prices[0] = 2 * PRICE + 400_000;
-        bill.units[1].jobId = dear;
+        bill.units[1].jobId = costly;
         bill.prices[1] = PRICE * 2;
         _post(bill);
         _expectWithholdRefused(
