@@ -358,7 +358,7 @@ def test_a_node_that_is_refused_changes_nothing_of_the_other_ones_registration(
 
     agent._executor.start = lambda: None  # type: ignore[method-assign]
     standing = SimpleNamespace(register=registered.append, sign_challenge=None)
-    monkeypatch.setattr("zoo_compute.node.agent.Standing", lambda *_: standing)
+    monkeypatch.setattr("zoo_compute.node.agent.NodeLifecycle", lambda *_: standing)
     monkeypatch.setattr(agent._market, "acquire_wallet", refused)
     with pytest.raises(ApiError, match="wallet-in-use"):
         agent.run()
