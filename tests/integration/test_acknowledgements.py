@@ -16,6 +16,7 @@ import pytest
 from eth_account import Account as Keys
 from fastapi import FastAPI
 from jobs_world import World
+from kit.waiting import delay
 from sqlalchemy import select
 from support.anvil import AnvilProcess
 from support.chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
@@ -302,7 +303,7 @@ def test_a_window_that_a_reorganisation_removes_is_committed_again(stage: Stage)
 def test_a_repeated_delivery_gets_the_same_acknowledgement(stage: Stage) -> None:
     work, unit, body = stage.work()
     first = stage.commit(work, body)
-    time.sleep(1.1)  # a new promise would be for later
+    delay(1.1)  # a new promise would be for later
     assert stage.commit(work, body) == first
     stage.taker().take(unit, first)
     stage.taker().take(unit, first)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from jobs_world import World, at_once
+from kit.waiting import delay
 from redis import Redis
 from sqlalchemy import text
 from support.watchdog import watch
@@ -249,7 +250,7 @@ class Crew:
             assert self._process is not None
             assert self._process.poll() is None
             assert time.monotonic() < limit
-            time.sleep(pause)
+            delay(pause)
 
     def send(self, task: str, *arguments: str) -> None:
         self._app.send_task(task, args=arguments)
@@ -284,6 +285,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
         crew.kill()
 
 
+@pytest.mark.long
 def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the_same_bits(
     world: World, far_apart: list[str], crew: Crew
 ) -> None:
@@ -314,6 +316,7 @@ def test_real_workers_killed_at_each_step_leave_a_round_that_others_close_to_the
     assert checkpoint(world, job_id) == expected
 
 
+@pytest.mark.long
 def test_real_workers_alone_plan_sum_and_close_a_round(world: World, far_apart: list[str], crew: Crew) -> None:
     job_id = delivered(world, far_apart)
     expected = in_one_place(world, job_id)

@@ -24,6 +24,8 @@ from market.verification import decisions
 from market.verification.calls import RETRY_AFTER
 from zoo_compute.node.executor import Executor
 
+pytestmark = pytest.mark.long
+
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 NEW_ACCOUNT = wallet(31)
 

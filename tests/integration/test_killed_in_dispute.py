@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from dispute_world import TERMS, Delivered, DisputeWorld, chain_of_disputes, settings_of_disputes  # noqa: F401
 from fastapi import FastAPI
+from kit.waiting import wait_until
 from live_world import LiveMaker
 from support.chain import Wallet, wallet
 from support.watchdog import watch
@@ -24,6 +24,8 @@ from zoo_compute.dispute_chain import Opened, Turn
 from zoo_compute.node.acknowledgements import Journal
 from zoo_compute.node.executor import Executor
 from zoo_compute.node.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 ZEN = 10**18
 CHALLENGER = wallet(8)
@@ -59,11 +61,12 @@ def running(directory: Path, api_url: str, key: str, log: Path) -> Iterator["sub
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Wait for the node, which must go on running."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+
+    def is_met() -> object:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.1)
+        return condition()
+
+    wait_until(is_met, log.read_text, seconds=DEADLINE_SECONDS)
 
 
 def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[bytes]", unit: Delivered) -> Opened:

@@ -7,6 +7,7 @@ from datetime import datetime
 import httpx
 from api_support import sign_in
 from jobs_world import World
+from kit.waiting import delay
 from unit_work import Work
 
 from market.api.services import Services
@@ -19,7 +20,7 @@ def test_a_waiting_node_gets_work_when_it_comes_up(api: httpx.Client, world: Wor
     offered_at: list[float] = []
 
     def offer() -> None:
-        time.sleep(0.5)
+        delay(0.5)
         with world.database.transaction() as session:
             leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
         offered_at.append(time.monotonic())

@@ -20,6 +20,8 @@ from training_gym.profile import ExecutionProfile
 from zoo_compute.devnet.cheat import executor_of
 from zoo_compute.node.executor import Executor
 
+pytestmark = pytest.mark.long
+
 OTHER = CLASSES["scalar-1"]
 
 

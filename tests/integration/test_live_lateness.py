@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import pytest
 from live_world import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld
 from sqlalchemy import select
 from verification_world import let_time_pass
@@ -12,6 +13,8 @@ from market.domain.verification import OFFENCE_IDS
 from market.jobs.lease_schemas import LeaseKind
 from market.verification.models import LatePenalty, LateState, Sample
 from zoo_compute.node.executor import Executor
+
+pytestmark = pytest.mark.long
 
 ZEN = 10**18
 

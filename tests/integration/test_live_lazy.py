@@ -17,6 +17,8 @@ from tests.support.lazy_child import FALSE_SEGMENT
 from zoo_compute.node.executor import Executor
 from zoo_compute.settlement_events import ChainReader
 
+pytestmark = pytest.mark.long
+
 ZEN = 10**18
 
 

@@ -27,6 +27,8 @@ from zoo_compute.settlement_check import fetch_record
 from zoo_compute.settlement_events import ChainReader
 from zoo_protocol.record import JobRecord
 
+pytestmark = pytest.mark.long
+
 ACCUSER = wallet(8)
 
 

@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 from api_support import refusal
 from jobs_world import World
+from kit.waiting import wait_until
 from sqlalchemy import select
 from upload_world import Node, Stopped, complete, file_cid, pieces_of, published_state, publishing_node, stored  # noqa: F401  (fixtures)
 
@@ -70,11 +70,12 @@ with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
 """
     arguments = [node.url, node.key, json.dumps(lease.as_dict()), str(state)]
     process = subprocess.Popen([sys.executable, "-c", script, *arguments])
-    until = time.monotonic() + 300
-    while not node.market.file_state(lease, file_cid(state))["pieces"]:
+
+    def has_begun() -> object:
         assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.05)
+        return node.market.file_state(lease, file_cid(state))["pieces"]
+
+    wait_until(has_begun, seconds=300)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     have = len(node.market.file_state(lease, file_cid(state))["pieces"])

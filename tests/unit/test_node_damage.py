@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from kit.waiting import delay
 from support.disks import fill_disk
 from support.networks import NETWORK
 
@@ -161,7 +162,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
         with used_alone(root):
             agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
-            monkeypatch.setattr(agent._market, "next_lease", lambda *_: time.sleep(0.02))
+            monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
             thread = threading.Thread(target=lambda: agent.run())
             thread.start()
             try:

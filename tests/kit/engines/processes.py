@@ -13,7 +13,13 @@ TIMEOUT_SECONDS = 600
 ANSWERS = object()
 """Stands for the answer queue in the arguments of :func:`in_processes`."""
 
-_PRELOADED = ["training_gym.distributed.ordered", "training_gym.distributed.per_step", "training_gym.distributed.unit"]
+_PRELOADED = [
+    "torch._dynamo",  # what torch imports for its optimisers and its data parallelism, seconds each time
+    "torch.distributed.fsdp",
+    "training_gym.distributed.ordered",
+    "training_gym.distributed.per_step",
+    "training_gym.distributed.unit",
+]
 
 
 @cache
